@@ -1,0 +1,184 @@
+"""What every vendor promises, as one suite: see docs/adding-a-vendor.md.
+
+A test module subclasses `VendorContract` and gives it the fixture `plugin`. Used for the vendors of the registry and for the
+sixth one by `tests/unit/vendors/test_vendor_contract.py`.
+"""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hami_dra.api.hardware import Card, Machine
+from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.driver.limits import check_pools
+from hami_dra.driver.simulated import machine, machine_names
+from hami_dra.driver.slices import pool_of, slice_bodies
+from hami_dra.vendors.legacy import ContainerResources, InvalidLegacy, LegacyRequest
+from hami_dra.vendors.preferences import InvalidPreference
+from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
+from hami_dra.vendors.publishing import Sharing
+from hami_dra.vendors.reasons import CODES
+from tests.support.slice_limits import check_slice
+
+MIB = 1 << 20
+GIB = 1 << 30
+MOST_SETS = 200
+"""Of one answer of `arrange` that are looked at."""
+
+amounts = st.one_of(st.integers(-1, 200), st.sampled_from(["0", "1", "100", "4k", "16Gi", "0.5", "x", "", "1e3", None]))
+annotations = st.one_of(st.sampled_from(["", "true", "A100,!T4", "-,-", "GPU-0", "numa", "ü"]), st.text(max_size=20))
+
+
+def reference_machines(vendor):
+    """Every reference machine that has cards of the vendor; one of plain cards where none has."""
+    found = [machine(name, "n") for name in machine_names()]
+    found = [each for each in found if any(card.vendor == vendor for card in each.cards)]
+    return found or [Machine(name="n", instance_type="any", cpu=1, memory=1, cards=plain_cards(vendor))]
+
+
+def plain_cards(vendor, count=4):
+    return tuple(
+        Card(vendor=vendor, index=index, uuid=f"{vendor}-{index}", product="One", memory=32 * GIB)
+        for index in range(count)
+    )
+
+
+def columns(dice, count):
+    """Cards in any state that memory, cores and slots allow."""
+
+    def some(most):
+        return np.array([dice.randint(0, most) for _ in range(count)], dtype=np.int64)
+
+    memory = np.full(count, 32 * GIB)
+    return Cards(
+        index=np.arange(count),
+        numa=np.arange(count) // 4,
+        slots_total=np.full(count, 10),
+        slots_used=some(10),
+        cores_total=np.full(count, 100),
+        cores_used=some(100),
+        memory_total=memory,
+        memory_used=some(32) * GIB,
+        mark=some(2),
+    )
+
+
+def wanted(dice, count):
+    """The same amounts of every card."""
+    memory, cores = dice.choice([0, 4, 8, 16, 32]) * GIB, dice.choice([0, 10, 25, 50, 100])
+    return CardRequest(slots=np.ones(count, np.int64), cores=np.full(count, cores), memory=np.full(count, memory))
+
+
+class VendorContract:
+    def test_its_parts_are_of_one_vendor(self, plugin):
+        assert plugin.backend(None).vendor == plugin.name
+        assert plugin.publishing.driver == plugin.containers.driver == plugin.legacy.driver == plugin.driver
+        assert set(plugin.legacy.plugin_resources) <= set(plugin.legacy.resources)
+
+    def test_a_machine_without_its_tools_is_an_error_that_says_so(self, plugin, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        backend = plugin.backend(tmp_path)
+        with pytest.raises(DiscoveryError):
+            assert backend.discover().cards
+        backend.close()
+        backend.close()
+
+    @given(dice=st.randoms(use_true_random=False))
+    def test_refusals_are_known_reasons_card_by_card(self, plugin, dice):
+        """A rule only refuses, and what it says of a card does not depend on the others."""
+        count = dice.randint(1, 16)
+        cards, ask = columns(dice, count), wanted(dice, count)
+        preferences = plugin.rules.preferences({})
+        codes = plugin.rules.refuse(cards, ask, preferences)
+        assert codes.shape == (count,)
+        assert set(codes.tolist()) <= set(range(len(CODES)))
+        some = np.array(dice.sample(range(count), dice.randint(1, count)))
+        assert plugin.rules.refuse(cards.take(some), ask.take(some), preferences).tolist() == codes[some].tolist()
+
+    @given(dice=st.randoms(use_true_random=False))
+    def test_arranged_sets_are_legal(self, plugin, dice):
+        """Each set has `count` cards, each pool at least so many, all of them eligible."""
+        size = dice.choice([2, 4, 8])
+        count = dice.randint(1, size)
+        cards, ask = columns(dice, size), wanted(dice, size)
+        links = dice.choice([0, 1, 2])
+        layout = Layout(
+            index=tuple(range(size)),
+            group=(1,) * size,
+            numa=tuple(number // 4 for number in range(size)),
+            product=("One",) * size,
+            lanes=tuple(tuple(0 if a == b else links for b in range(size)) for a in range(size)),
+            distance=tuple("".join("-" if a == b else "H" for b in range(size)) for a in range(size)),
+        )
+        cells = bytes(
+            dice.choice(
+                [0, CardState.ELIGIBLE, CardState.ELIGIBLE | CardState.IDLE, CardState.ELIGIBLE | CardState.MINE]
+            )
+            for _ in range(size)
+        )
+        scene = NodeView(
+            layout=layout,
+            cells=cells,
+            states=plugin.rules.states(cards, ask).tobytes(),
+            count=count,
+            preferences=plugin.rules.preferences({}),
+            node_policy="binpack",
+            device_keys=("binpack",),
+        )
+        eligible = scene.mask(CardState.ELIGIBLE)
+        found = plugin.rules.arrange(scene)
+        for tier in [] if found is None else found.tiers:
+            assert tier.sets or tier.pools
+            for chosen in tier.sets[:MOST_SETS]:
+                assert chosen.bit_count() == count
+                assert chosen & ~eligible == 0
+            for pool in tier.pools[:MOST_SETS]:
+                assert pool.bit_count() >= count
+                assert pool & ~eligible == 0
+
+    @given(dice=st.data())
+    def test_preferences_are_read_or_refused(self, plugin, dice):
+        said = {name: dice.draw(annotations) for name in sorted(plugin.rules.annotations) if dice.draw(st.booleans())}
+        try:
+            preferences = plugin.rules.preferences(said)
+        except InvalidPreference:
+            return
+        assert hash(preferences) == hash(plugin.rules.preferences(said))
+
+    @pytest.mark.parametrize("sharing", [Sharing(), Sharing(slots=1, slices=1), Sharing(slots=100, slices=10)])
+    def test_what_it_publishes_is_within_the_limits_and_can_be_handed_out(self, plugin, sharing):
+        for found in reference_machines(plugin.name):
+            cards = [card for card in found.cards if card.vendor == plugin.name]
+            devices = plugin.publishing.devices(cards, sharing)
+            pool = pool_of(plugin.driver, "n", devices, shared_counters=plugin.publishing.counter_sets(cards))
+            bodies = slice_bodies([pool])
+            assert not [str(violation) for body in bodies for violation in check_slice(body)]
+            assert not check_pools(bodies)
+            assert set(plugin.containers.sites(cards)) == {device["name"] for device in devices}
+
+    @given(dice=st.data())
+    def test_legacy_names_are_read_or_refused_and_survive_the_annotation(self, plugin, dice):
+        legacy = plugin.legacy
+        given_amounts = {name: dice.draw(amounts) for name in legacy.resources if dice.draw(st.booleans())}
+        limits = {name: amount for name, amount in given_amounts.items() if amount is not None}
+        try:
+            request = legacy.read(ContainerResources(limits, {})).request
+        except InvalidLegacy:
+            return
+        if request is None:
+            return
+        assert msgspec.json.decode(msgspec.json.encode(request), type=LegacyRequest) == request
+        classes = {each["metadata"]["name"] for each in plugin.publishing.device_classes()}
+        assert legacy.device_class(request) in classes
+        assert request.joined(request) == request
+        assert all(isinstance(value, str) for value in legacy.env(request).values())
+
+    def test_it_refuses_filters_that_it_does_not_know(self, plugin):
+        with pytest.raises(InvalidLegacy):
+            plugin.legacy.selectors({"example.com/no-such": ("x",)})
+
+    def test_its_quotas_are_of_its_names(self, plugin):
+        for name in plugin.legacy.quotas.names:
+            assert any(name.key.endswith(resource) for resource in plugin.legacy.resources), name.key
