@@ -162,10 +162,10 @@ def test_the_driver_has_the_folders_of_the_node_that_it_makes_folders_in():
 
 
 @pytest.mark.parametrize(
-    "backend", [metax, kunlunxin, neuron, enflame], ids=lambda module: module.__name__.rpartition(".")[2]
+    "backend", [metax, kunlunxin, neuron, enflame], ids=lambda module: module.__name__.split(".")[-2]
 )
 def test_the_driver_has_the_tool_of_the_vendor(backend):
-    folders = mounted(backend.__name__.rpartition(".")[2])
+    folders = mounted(backend.__name__.split(".")[-2])
     assert any(where.is_relative_to(path) for where in backend.TOOL.folders for path in folders)
 
 
