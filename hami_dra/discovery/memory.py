@@ -226,8 +226,8 @@ class CardMemory:
         except (NotStored, msgspec.MsgspecError) as error:
             self._file.set_aside()
             log.error(  # noqa: TRY400 (the sentence is complete)
-                "%s, which says how the cards of this node are called, cannot be used: %s: it is set aside, and cards are called "
-                "what they are found as now",
+                "%s, which has the names of this node's cards, cannot be used: %s: it is set aside, and cards get "
+                "their names from this discovery",
                 self._file.path,
                 error,
             )

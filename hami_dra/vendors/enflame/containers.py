@@ -68,7 +68,7 @@ def _gigabytes(amount: int, held: Sequence[Grant]) -> str:
     if amount < GIB:
         card = held[0].card
         raise Unpreparable(
-            f"card {card.index} ({card.uuid}): a slice of {amount} bytes of memory cannot be told, since Enflame counts whole "
+            f"card {card.index} ({card.uuid}): a slice of {amount} bytes of memory cannot be expressed, as Enflame counts whole "
             "GB; publish the node's cards with fewer slices"
         )
     return str(amount // GIB)

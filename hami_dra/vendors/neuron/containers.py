@@ -94,7 +94,7 @@ def _cores(holding: Grant) -> list[int]:
         if not numbers or max(numbers) >= total:
             raise Unpreparable(
                 f"card {card.index} ({card.uuid}): nothing says which of its {total} NeuronCores request {tenancy.request!r} "
-                "has; the claim must be prepared anew: delete its pod"
+                "has; the claim must be prepared again: delete its pod"
             )
         own |= numbers
     return sorted(own)

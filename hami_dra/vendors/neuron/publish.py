@@ -66,7 +66,7 @@ def core_count(card: Card) -> int:
     known = device_of(card.product)
     cores = card.logical_cores if isinstance(card, NeuronRecord) else known.cores if known else 0
     if cores < 1:
-        raise Unpublishable(f"card {card.index}: nobody says how many NeuronCores a {card.product!r} has")
+        raise Unpublishable(f"card {card.index}: it is not known how many NeuronCores a {card.product!r} has")
     return cores
 
 

@@ -167,7 +167,7 @@ def _visible(holding: Grant) -> list[str]:
     }
     if not all(instances.values()):
         raise Unpreparable(
-            f"card {card.index} ({card.uuid}): a MIG instance has no compute instance yet; its claim must be prepared anew"
+            f"card {card.index} ({card.uuid}): a MIG instance has no compute instance yet; its claim must be prepared again"
         )
     return list(instances.values())
 
@@ -398,12 +398,12 @@ def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
     libraries = library_versions(device.mounts)
     if loaded and libraries and loaded not in libraries:
         return (
-            f"it brings libraries of driver {', '.join(sorted(libraries))}, and {loaded} is loaded; write the file anew (nvidia-ctk cdi "
+            f"it brings libraries of driver {', '.join(sorted(libraries))}, and {loaded} is loaded; write the file again (nvidia-ctk cdi "
             "generate)"
         )
     own = {node for node in device.device_nodes if _OWN_NODE.fullmatch(node)}
     if card is not None and own and f"/dev/nvidia{node_number(card)}" not in own:
-        return f"it brings {', '.join(sorted(own))}, which is another GPU now; write the file anew (nvidia-ctk cdi generate)"
+        return f"it brings {', '.join(sorted(own))}, which is another GPU now; write the file again (nvidia-ctk cdi generate)"
     return ""
 
 
@@ -439,7 +439,7 @@ def _lacking_capabilities(host: Host) -> list[str]:
     found = []
     if not host.exists(MIG_CONFIG):
         found.append(
-            f"MIG instances can neither be made nor looked at: this driver does not see {MIG_CONFIG}; NVIDIA's container runtime hides "
+            f"MIG instances can neither be created nor listed: this driver does not see {MIG_CONFIG}; NVIDIA's container runtime hides "
             "it unless the driver's container has NVIDIA_MIG_CONFIG_DEVICES=all and is privileged"
         )
     if not _CAPABILITY_MAJOR.search(host.read(DEVICES) or "") or not host.read(CAPABILITIES):

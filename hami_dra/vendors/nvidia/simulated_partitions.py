@@ -51,7 +51,7 @@ class SimulatedPartitioner:
             used = sum(slices[found.profile_id] for found in there.values())
             overlapping = [found.id for found in there.values() if _overlap(found.placement, placement)]
             if overlapping or used + profile.slices > compute_slices(card):
-                raise PartitionRefused(f"{what} was not made: there is no room for it beside {sorted(there)}")
+                raise PartitionRefused(f"{what} was not created: it does not fit next to {sorted(there)}")
             number = next(number for number in range(1, len(there) + 2) if number not in there)
             there[number] = MigInstance(
                 id=number,

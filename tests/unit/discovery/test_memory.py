@@ -351,7 +351,7 @@ def test_a_file_that_is_damaged_is_set_aside_and_told(machine, caplog):
     machine.file.write_text("{")
     machine.restart()
     assert machine.found(card(0)) == {"U0": (0, 0, True, [])}
-    assert "cards.json, which says how the cards of this node are called, cannot be used" in caplog.text
+    assert "cards.json, which has the names of this node's cards, cannot be used" in caplog.text
     assert machine.file.with_name("cards.json.damaged").read_text() == "{"
     assert json.loads(machine.file.read_text())["version"] == 1
 

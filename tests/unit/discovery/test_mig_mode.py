@@ -69,7 +69,7 @@ def test_a_mode_that_is_off_by_itself_is_not_ours(nvml):
         ("", {"reset": 19}, "the GPU is in use"),
         ("", {"reset": 16}, "the GPU is in use"),
         ("", {"reset": 3}, "set the mode on the host"),
-        ("", {"pending": 0}, "somebody changed its MIG mode, which waits for a reset"),
+        ("", {"pending": 0}, "another program changed its MIG mode, which waits for a reset"),
         ("fail nvmlDeviceSetMigMode * 4\n", {}, "it must run as root"),
         ("fail nvmlDeviceSetMigMode * 19\n", {}, "the GPU is in use"),
     ],
@@ -130,4 +130,4 @@ def test_a_note_that_cannot_be_read_stops_everything_that_depends_on_it(nvml):
     (nvml.config.parent / "uncut.json").write_text("{")
     for answer in described(nvml).ask("partition", DISCOVER, UNCUT, RECUT, EXISTING, CREATE):
         assert answer[0] == "ToolFailed"
-        assert "uncut.json, which says of which GPUs this driver switched MIG mode off, cannot be read" in answer[1]
+        assert "uncut.json, which lists the GPUs whose MIG mode this driver switched off, cannot be read" in answer[1]

@@ -392,7 +392,7 @@ def test_a_gpu_that_tells_no_events_is_named_and_still_looked_at(nvml):
     assert story["after"]["faults"] == {uuid(0): ["lost"]}
     nvml.describe(machine(1) + "fail nvmlDeviceRegisterEvents 0 3\n")
     nvml.events.write_text("")
-    assert "errors of the hardware will not be noticed" in nvml.ask("discover")["problems"][0]
+    assert "hardware errors will not be noticed" in nvml.ask("discover")["problems"][0]
 
 
 def test_waiting_that_fails_is_named(nvml):
@@ -406,7 +406,7 @@ def test_health_before_anything_was_discovered(nvml):
     nvml.describe(machine(1))
     assert nvml.ask("before_discovery") == {
         "faults": {},
-        "problems": ["NVML: nothing was discovered yet, so no events are told"],
+        "problems": ["NVML: nothing was discovered yet, so there are no events"],
     }
 
 

@@ -68,7 +68,11 @@ def test_removing_what_is_gone_is_no_error(nvml):
 @pytest.mark.parametrize(
     ("profile", "start", "reason"),
     [
-        ("3g.40gb", 0, " was not made (memory slices in use: 2, 4-7): there is no room for it beside what is there"),
+        (
+            "3g.40gb",
+            0,
+            " was not created (memory slices in use: 2, 4-7): it does not fit next to the existing instances",
+        ),
         ("3g.40gb", 2, ": this GPU can have that profile only at 0, 4"),
         ("2g.20gb", 0, ": this GPU has no such profile; it has 1g.10gb, 3g.40gb, 7g.80gb"),
     ],
@@ -91,7 +95,7 @@ def test_a_gpu_that_is_not_in_mig_mode(nvml, mig):
 def test_a_gpu_that_is_not_there(nvml):
     [refused] = described(nvml).ask("partition", ["existing", "GPU-x"])
     assert refused[0] == "PartitionRefused"
-    assert refused[1].startswith("GPU GPU-x: NVML knows no such GPU any more")
+    assert refused[1].startswith("GPU GPU-x: NVML does not know this GPU any more")
 
 
 def test_without_permission(nvml):
@@ -155,7 +159,7 @@ def test_instances_that_cannot_be_read_are_not_taken_for_gone(nvml, function):
     described(nvml, f"instance 0 id=5 profile=19 start=2 size=1 ci=0 uuid=MIG-5\nfail {function} * 999\n")
     for answer in nvml.ask("partition", EXISTING, create()):
         assert answer[0] == "ToolFailed"
-        assert "cannot be told for sure" in answer[1]
+        assert "are not known for certain" in answer[1]
 
 
 def test_a_hang_is_given_up_and_the_next_call_fails_at_once(nvml):

@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_refused():
     partitioner = SimulatedPartitioner([CARD])
     name = smallest().name
     partitioner.create(place(name, 0))
-    with pytest.raises(PartitionRefused, match=r"3g.* at memory slice 0 was not made: there is no room"):
+    with pytest.raises(PartitionRefused, match=r"3g.* at memory slice 0 was not created: it does not fit"):
         partitioner.create(place(next(each.name for each in profiles(CARD) if each.name.startswith("3g.")), 0))
     with pytest.raises(PartitionRefused, match="this GPU has no such profile; it has 1g"):
         partitioner.create(place("9g.1gb", 0))

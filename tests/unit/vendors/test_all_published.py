@@ -158,7 +158,7 @@ def test_cores_of_a_device_that_only_its_product_tells():
     card = Card(vendor="neuron", index=0, uuid="x", product="Inferentia", memory=8 << 30)
     (device,) = BY_NAME["neuron"].devices([card], Sharing())
     assert device["capacity"]["neuroncores"]["value"] == "4"
-    with pytest.raises(Unpublishable, match=r"card 0: nobody says how many NeuronCores a 'Mystery'"):
+    with pytest.raises(Unpublishable, match=r"card 0: it is not known how many NeuronCores a 'Mystery'"):
         BY_NAME["neuron"].devices([replace(card, product="Mystery")], Sharing())
 
 

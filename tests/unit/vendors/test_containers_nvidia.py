@@ -371,7 +371,7 @@ def test_a_cdi_specification_of_another_state_of_the_machine_is_told_and_not_use
     assert edits.cdi_devices == (() if why else ("nvidia.com/gpu=0",))
     assert bool(edits.device_nodes) is bool(why)
     told = [
-        f"CDI device nvidia.com/gpu=0 of /etc/cdi/nvidia.yaml is not used: {why}; write the file anew (nvidia-ctk cdi generate)"
+        f"CDI device nvidia.com/gpu=0 of /etc/cdi/nvidia.yaml is not used: {why}; write the file again (nvidia-ctk cdi generate)"
     ]
     assert [note for note in edits.notes if "CDI" in note] == (told if why else [])
 

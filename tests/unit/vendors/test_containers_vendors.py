@@ -127,9 +127,9 @@ def test_cores_are_numbered_over_all_devices():
 
 
 def test_cores_that_nobody_assigned_are_refused():
-    with pytest.raises(Unpreparable, match="request 'r' has; the claim must be prepared anew"):
+    with pytest.raises(Unpreparable, match="request 'r' has; the claim must be prepared again"):
         neuron(part(device(0), 2))
-    with pytest.raises(Unpreparable, match="prepared anew"):
+    with pytest.raises(Unpreparable, match="prepared again"):
         neuron(part(device(0), 2, "3,4"))
 
 

@@ -132,7 +132,7 @@ class NvmlBackend:
 
         def visit() -> T:
             if self._library is None:
-                raise ToolFailed("NVML: nothing was discovered yet, or the GPUs were let go of")
+                raise ToolFailed("NVML: nothing was discovered yet, or the GPUs were released")
             return read(self._library, self._handles)
 
         with self._lock:
@@ -261,7 +261,7 @@ class NvmlBackend:
             except NvmlFailed as failed:
                 if not failed.lost:
                     index = self._memory.cards[uuid].index
-                    problems.append(f"NVML, GPU {index}: errors of the hardware will not be noticed: {failed}")
+                    problems.append(f"NVML, GPU {index}: hardware errors will not be noticed: {failed}")
         if old is not None:
             self._drain(library, old, 0)
             library.free_event_set(old)
@@ -269,7 +269,7 @@ class NvmlBackend:
 
     def _hear(self, library: Library, patience: float) -> list[str]:
         if self._events is None:
-            return ["NVML: nothing was discovered yet, so no events are told"]
+            return ["NVML: nothing was discovered yet, so there are no events"]
         return self._drain(library, self._events, int(patience * 1000))
 
     def _drain(self, library: Library, events: Handle, milliseconds: int) -> list[str]:

@@ -1,8 +1,7 @@
 """NVML with types: the functions used by discovery and the node driver, as values or NvmlFailed.
 
 Called by the other modules of this package only. nvidia-ml-py has no types and answers with ctypes;
-only handles leave this module, which are passed back unchanged. NVML loads nothing but
-`libnvidia-ml.so.1`, once in a process.
+only opaque handles leave this module. NVML loads nothing but `libnvidia-ml.so.1`, once in a process.
 """
 
 import ctypes

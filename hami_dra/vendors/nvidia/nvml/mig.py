@@ -41,7 +41,7 @@ def permission_fault(library: Library, gpu: Handle, state: MigState | None) -> t
         if failed.lost:
             raise
         if failed.code == NO_PERMISSION:
-            return (Fault(code=NOT_PERMITTED, message=f"this driver may not look at its MIG instances: {failed}"),)
+            return (Fault(code=NOT_PERMITTED, message=f"this driver may not list its MIG instances: {failed}"),)
     return ()
 
 

@@ -33,7 +33,7 @@ def check_unused(card_uuid: str, state: MigState, *, ours: bool) -> None:
     what = f"GPU {card_uuid} cannot be used as one"
     if state.enabled != state.pending and not ours:
         raise PartitionRefused(
-            f"{what}: somebody changed its MIG mode, which waits for a reset of the GPU: stop what uses it and reset it "
+            f"{what}: another program changed its MIG mode, which waits for a reset of the GPU: stop what uses it and reset it "
             f"(nvidia-smi --gpu-reset -i {card_uuid}), or restart the machine"
         )
     if state.instances:

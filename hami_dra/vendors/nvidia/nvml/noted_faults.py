@@ -48,7 +48,7 @@ class NotedFaults:
             self._file.write(msgspec.json.encode(_FaultsFile(self._boot, self._known)))
             self.problem = ""
         except NotStored as error:
-            self.problem = f"errors of the hardware would be forgotten by a restart: {error}"
+            self.problem = f"hardware errors would be forgotten by a restart: {error}"
 
     @property
     def _known(self) -> dict[str, dict[str, str]]:
@@ -64,6 +64,6 @@ class NotedFaults:
             found = None if text is None else msgspec.json.decode(text, type=_FaultsFile)
         except (NotStored, msgspec.MsgspecError) as error:
             self._file.set_aside()
-            self.problem = f"errors of the hardware that were noted before are forgotten: {self._file.path}: {error}"
+            self.problem = f"hardware errors that were noted before are lost: {self._file.path}: {error}"
             return {}
         return {} if found is None or found.boot != self._boot else found.faults

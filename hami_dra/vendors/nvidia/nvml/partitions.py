@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _WHY: Final = {
     NO_PERMISSION: "the driver is not allowed to: it must run as root with the host's /proc/driver/nvidia/capabilities",
-    INSUFFICIENT_RESOURCES: "there is no room for it beside what is there",
+    INSUFFICIENT_RESOURCES: "it does not fit next to the existing instances",
     IN_USE: "programs still run on it",
 }
 
@@ -87,7 +87,7 @@ class NvmlPartitioner:
         check_unused(card_uuid, state, ours=ours)
         self._uncut.note(card_uuid, state)
         if not self._switched(card_uuid, enabled=False):
-            raise PartitionRefused(f"GPU {card_uuid}: NVML knows no such GPU any more")
+            raise PartitionRefused(f"GPU {card_uuid}: NVML does not know this GPU any more")
 
     def recut(self, card_uuid: str) -> None:
         if card_uuid in self._uncut.known() and self._switched(card_uuid, enabled=True):
@@ -132,7 +132,7 @@ def _gpu(library: Library, card_uuid: str) -> Handle:
         return library.gpu_of(card_uuid)
     except NvmlFailed as failed:
         if failed.absent:
-            raise _Gone(f"GPU {card_uuid}: NVML knows no such GPU any more ({failed})") from failed
+            raise _Gone(f"GPU {card_uuid}: NVML does not know this GPU any more ({failed})") from failed
         raise
 
 
@@ -148,17 +148,17 @@ def _create(library: Library, gpu: Handle, place: PartitionPlace) -> MigInstance
             library.gpu_instance_of(gpu, half[0].id) if half else library.create_gpu_instance(gpu, profile, placement)
         )
     except NvmlFailed as failed:
-        raise _refused(f"{what} was not made{_beside(there)}", failed) from failed
+        raise _refused(f"{what} was not created{_beside(there)}", failed) from failed
     instance_id, lies_at = library.gpu_instance(handle)
     try:
         library.create_compute_instance(handle)
     except NvmlFailed as failed:
         _take_back(library, gpu, place.card_uuid, instance_id)
-        raise _refused(f"{what} was not made: its compute instance failed", failed) from failed
+        raise _refused(f"{what} was not created: its compute instance failed", failed) from failed
     made = [found for found in _existing(library, gpu, place.card_uuid) if found.id == instance_id and found.uuid]
     if not made or lies_at != placement:
         _take_back(library, gpu, place.card_uuid, instance_id)
-        raise PartitionRefused(f"{what}: NVML said that it made it, and shows {made or 'nothing'} at {lies_at}")
+        raise PartitionRefused(f"{what}: NVML reported that it created it, and shows {made or 'nothing'} at {lies_at}")
     return made[0]
 
 
@@ -191,7 +191,7 @@ def _wholly_read(library: Library, gpu: Handle, card_uuid: str) -> MigState | No
     problems: list[str] = []
     state = mig_state(library, gpu, problems.append)
     if problems:  # not a refusal: unseen instances must not be taken for removed
-        raise ToolFailed(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
+        raise ToolFailed(f"GPU {card_uuid}: its MIG instances are not known for certain: {'; '.join(problems)}")
     return state
 
 

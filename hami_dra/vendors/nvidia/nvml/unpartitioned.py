@@ -41,8 +41,8 @@ class UnpartitionedCards:
             return {} if text is None else msgspec.json.decode(text, type=dict[str, MigState])
         except (NotStored, msgspec.MsgspecError) as error:
             raise ToolFailed(
-                f"{self._file.path}, which says of which GPUs this driver switched MIG mode off, cannot be read: {error}: look at `nvidia-smi "
-                "--query-gpu=uuid,mig.mode.current --format=csv`, switch it on where it is to be on (nvidia-smi -i UUID -mig 1), and remove the file"
+                f"{self._file.path}, which lists the GPUs whose MIG mode this driver switched off, cannot be read: {error}: check `nvidia-smi "
+                "--query-gpu=uuid,mig.mode.current --format=csv`, switch it on where it should be on (nvidia-smi -i UUID -mig 1), and remove the file"
             ) from error
 
     def note(self, card_uuid: str, before: MigState) -> None:
