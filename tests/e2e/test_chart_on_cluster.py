@@ -11,6 +11,7 @@ import subprocess
 import pytest
 import yaml
 
+from controller.cli.profile_options import driver_profiles
 from controller.webhook.installation import Installation as Choices
 from controller.webhook.installation import manifests
 from controller.webhook.server import Server, WebhookSettings
@@ -21,6 +22,7 @@ from hack.installation import QUICK
 from hami_dra.api import names
 from hami_dra.kube.manifests import shipped
 from hami_dra.kube.memory import MemoryCluster
+from hami_dra.vendors.driver_profile_file import parse_driver_profile
 from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
 from tests.unit.webhook.test_server import call
@@ -58,6 +60,7 @@ EVERYTHING = {
     "controller": {
         "replicas": 3,
         "manage": ["gpu.nvidia.com"],
+        "manageProfiles": ["gpu.amd.com"],
         "nodePolicy": "fair-share",
         "packingWeights": "theta=0.7,rare=0.1",
         "dashboard": {"readings": False},
@@ -268,6 +271,30 @@ def test_classes_are_those_that_ship(render):
     assert not any("extendedResourceName" in spec for spec in fewer.values())
 
 
+def test_profiles_are_mounted_and_read(render, tmp_path):
+    """Shipped ones by name, others as they stand; the controller's options name the files of the ConfigMap."""
+    own = {"apiVersion": "hami.io/v1alpha1", "kind": "DriverProfile", "driver": "gpu.example.com", "numberInName": 2}
+    objects = render({"controller": {"manageProfiles": ["gpu.amd.com", own]}})
+    (config,) = (raw for raw in objects if raw["kind"] == "ConfigMap" and "profiles" in raw["metadata"]["name"])
+    for file, text in config["data"].items():
+        (tmp_path / file).write_text(text)
+    found = driver_profiles([tmp_path / file for file in config["data"]])
+    assert dict(found.given) == {
+        "gpu.example.com": parse_driver_profile(own),
+        **driver_profiles([ROOT / "driverprofiles/gpu.amd.com.yaml"]).given,
+    }
+    (pod, container) = next(
+        (pod, each) for raw, pod, each in containers(objects) if raw["metadata"]["name"] == names.CONTROLLER
+    )
+    volume = next(each for each in pod["volumes"] if each["name"] == "profiles")
+    mount = next(each for each in container["volumeMounts"] if each["name"] == "profiles")
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    for file in config["data"]:
+        assert f"--manage-profile={mount['mountPath']}/{file}" in container["args"]
+        assert f"--manage={file.removesuffix('.yaml')}" in container["args"]
+    assert not [raw for raw in render({}) if raw["kind"] == "ConfigMap" and "profiles" in raw["metadata"]["name"]]
+
+
 def test_everything_is_known_to_be_ours(render):
     """By the label that `hami-dra uninstall` goes by; Helm writes its own name into managed-by."""
     for raw in render(EVERYTHING):
@@ -285,6 +312,8 @@ def test_in_another_namespace_nothing_names_the_usual_one(helm, tmp_path):
     ("values", "said"),
     [
         ({"mode": "both"}, "mode"),
+        ({"controller": {"manageProfiles": ["gpu.example.com"]}}, "no profile of gpu.example.com ships with the chart"),
+        ({"controller": {"manageProfiles": ["gpu.amd.com", "gpu.amd.com"]}}, "gpu.amd.com is there twice"),
         ({"vendors": {"nvidia": {"enable": True}}}, "enable"),
         ({"webhook": {"certificate": {"from": "secret"}}}, "webhook.certificate.secretName"),
         ({"image": {"digest": "abc"}}, "digest"),

@@ -4,7 +4,10 @@ NVIDIA's driver publishes cards that several claims may share (its gate Consumab
 its own on how many; AWS' Neuron driver publishes whole devices without capacities.
 """
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from hack.installation import QUICK
 from hami_dra.vendors.registry import VENDORS
@@ -12,7 +15,9 @@ from tests.e2e.lab import A10G, T4
 from tests.e2e.objects import claim, device_class, part, pod, policies, request, template
 from tests.e2e.observe import allocations, pattern
 
-NVIDIA, NEURON = "gpu.nvidia.com", "neuron.aws.com"
+NVIDIA, NEURON, AMD = "gpu.nvidia.com", "neuron.aws.com", "gpu.amd.com"
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = ROOT / "driverprofiles/gpu.amd.com.yaml"
 UNMANAGED = "hami-core-gpu.project-hami.io"
 TRN1, INF2 = "trn1.32xlarge", "inf2.48xlarge"
 CLASSES = {
@@ -39,7 +44,7 @@ WHOLES = {"binpack": {"1+1+1+1"}, "spread": {"1+1 | 1+1"}}
 @pytest.fixture(scope="module")
 def hami(make_installation):
     installation = make_installation()
-    installation.start_controller("--manage", NVIDIA, "--manage", NEURON, *QUICK)
+    installation.start_controller("--manage", NVIDIA, "--manage", NEURON, "--manage-profile", str(PROFILE), *QUICK)
     installation.wait_ready()
     return installation
 
@@ -57,7 +62,7 @@ def place_four(lab, of, node, device):
 
 def test_every_managed_driver_has_its_fence(lab):
     drivers = {rule["spec"]["deviceSelector"]["driver"] for rule in lab.hami.fence_rules()}
-    assert drivers == {NVIDIA, NEURON, *(vendor.profile.driver for vendor in VENDORS)}
+    assert drivers == {NVIDIA, NEURON, AMD, *(vendor.profile.driver for vendor in VENDORS)}
 
 
 @pytest.mark.parametrize(("node", "device"), PATTERNS)
@@ -97,6 +102,29 @@ def test_neuron_devices_of_one_group(lab):
         held.setdefault(item["metadata"]["name"], set()).add(groups[result["device"]])
     assert [len(each) for each in held.values()] == [1, 1, 1, 1]
     assert len(set.union(*held.values())) == 4
+    assert lab.overcommitted() == []
+
+
+def test_gpus_of_amd_by_their_profile(lab):
+    """Slices as ROCm's driver publishes them. The policy numa takes two GPUs of one NUMA node for a pod, of four on the
+    node, in the order of the numbers in their names: kube-scheduler's own order knows neither."""
+    node = "gpu-worker-1"
+    [published] = [
+        item
+        for item in yaml.safe_load_all((ROOT / "tests/fixtures/driverprofiles/gpu.amd.com.yaml").read_text())
+        if item["spec"]["nodeName"] == node
+    ]
+    lab.plane.nodes.create(node)
+    lab.create(published, device_class(AMD, f"device.driver == '{AMD}'"))
+    lab.create(template("two", request(device_class=AMD, count=2)))
+    names = ["web-0", "web-1"]
+    for name in names:
+        lab.create(pod(name, templates=["two"], annotations=policies("binpack", "numa")))
+    lab.wait_running(names=names)
+    held = {}
+    for item, result in allocations(lab.claims()):
+        held.setdefault(item["metadata"]["name"], set()).add(result["device"])
+    assert sorted(map(sorted, held.values())) == [["gpu-0-128", "gpu-8-136"], ["gpu-16-144", "gpu-24-152"]]
     assert lab.overcommitted() == []
 
 

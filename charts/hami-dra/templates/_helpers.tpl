@@ -127,3 +127,19 @@ spec:
 {{- end }}
 {{- toJson $webhook.authority }}
 {{- end }}
+
+{{- /* Driver → its profile, of controller.manageProfiles: a shipped one by the driver's name, or a profile as it stands. */}}
+{{- define "hami-dra.driverProfiles" -}}
+{{- $found := dict }}
+{{- range .Values.controller.manageProfiles }}
+{{- $profile := . }}
+{{- if kindIs "string" . }}
+{{- $text := $.Files.Get (printf "driverprofiles/%s.yaml" .) }}
+{{- if not $text }}{{ fail (printf "controller.manageProfiles: no profile of %s ships with the chart; write the profile itself (docs/driver-profiles.md)" .) }}{{ end }}
+{{- $profile = fromYaml $text }}
+{{- end }}
+{{- if hasKey $found $profile.driver }}{{ fail (printf "controller.manageProfiles: %s is there twice; remove one of them" $profile.driver) }}{{ end }}
+{{- $_ := set $found $profile.driver $profile }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}

@@ -35,7 +35,7 @@ def test_version_and_licence_are_those_of_the_project():
     assert chart["annotations"]["licenses"] == project["license"]
 
 
-@pytest.mark.parametrize("name", ["manifests", "deviceclasses", "monitoring", "LICENSE"])
+@pytest.mark.parametrize("name", ["manifests", "deviceclasses", "driverprofiles", "monitoring", "LICENSE"])
 def test_what_ships_elsewhere_is_linked_not_copied(name):
     """Helm packs what a link leads to; there is nothing that could drift."""
     assert (CHART / name).is_symlink()
