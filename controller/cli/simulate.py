@@ -33,7 +33,7 @@ Examples:
 
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
 
-    hami-dra simulate -f amd.yaml -f pods.yaml --manage-profile driverprofiles/gpu.amd.com.yaml
+    hami-dra simulate -f n1.yaml -f examples/claims --manage-profile driverprofiles/gpu.amd.com.yaml
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
