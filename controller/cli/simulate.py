@@ -33,8 +33,6 @@ Examples:
 
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
 
-    hami-dra simulate -f n1.yaml -f examples/claims --manage-profile driverprofiles/gpu.amd.com.yaml
-
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
 
