@@ -19,7 +19,8 @@ class Store(Generic[T]):
     def __init__(self, **indices: IndexFunction[T]) -> None:
         self._objects: dict[str, T] = {}
         self._functions = indices
-        self._indices: dict[str, dict[str, dict[str, None]]] = {name: {} for name in indices}
+        self._indices: dict[str, dict[str, str | dict[str, None]]] = {name: {} for name in indices}
+        """By index and value the keys; a single one, as of most claims, without a dict of its own."""
 
     def get(self, key: str) -> T | None:
         """Return the object by `Object.key`: `namespace/name`, or `name` if cluster-scoped."""
@@ -33,7 +34,8 @@ class Store(Generic[T]):
 
     def find(self, index: str, value: str) -> list[T]:
         """Return the objects that the index function filed under `value`."""
-        return [self._objects[key] for key in self._indices[index].get(value, ())]
+        keys = self._indices[index].get(value, ())
+        return [self._objects[key] for key in ((keys,) if isinstance(keys, str) else keys)]
 
     def has(self, index: str, value: str) -> bool:
         """Return whether `find` would find anything."""
@@ -54,7 +56,12 @@ class Store(Generic[T]):
         self._objects[key] = new
         for name, function in self._functions.items():
             for value in function(new):
-                self._indices[name].setdefault(value, {})[key] = None
+                index = self._indices[name]
+                keys = index.setdefault(value, key)
+                if not isinstance(keys, str):
+                    keys[key] = None
+                elif keys != key:
+                    index[value] = {keys: None, key: None}
 
     def remove(self, key: str) -> None:
         self._unindex(key)
@@ -66,7 +73,8 @@ class Store(Generic[T]):
             return
         for name, function in self._functions.items():
             for value in function(old):
-                keys = self._indices[name].get(value, {})
-                keys.pop(key, None)
-                if not keys:
+                keys = self._indices[name].get(value)
+                if isinstance(keys, dict):
+                    keys.pop(key, None)
+                if not keys or keys == key:
                     self._indices[name].pop(value, None)

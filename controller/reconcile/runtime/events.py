@@ -70,13 +70,6 @@ class _Series:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    series: _Series
-    body: Callable[[], dict[str, Any]] | None
-    """Makes the event when it is sent, because hundreds may wait; None: update the count of the series."""
-
-
-@dataclass(frozen=True, slots=True)
 class _News:
     """What to say about an object."""
 
@@ -84,6 +77,16 @@ class _News:
     about: Object
     message: Message
     action: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What waits to be sent: hundreds may, so the event is made from it when it is its turn."""
+
+    series: _Series
+    moment: datetime
+    news: _News | None = None
+    """None: update the count of the series."""
 
 
 class _Pace:
@@ -167,7 +170,7 @@ class Events:
                 self._put_off(series, key, _News(kind, about, message, action))
             if now - series.sent_at >= _SERIES_SECONDS and not outbox.lanes.waits(series.namespace, series.name):
                 series.sent_at = now
-                self._enqueue(outbox, _Job(series, None))
+                self._enqueue(outbox, _Job(series, self._clock.wall()))
             return
         self._serial += 1
         moment = self._clock.wall()
@@ -176,7 +179,7 @@ class Events:
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._enqueue(outbox, _Job(series, partial(self._body, _News(kind, about, message, action), series, moment)))
+        self._enqueue(outbox, _Job(series, moment, _News(kind, about, message, action)))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
         """Return whether the message continues the series."""
@@ -249,8 +252,9 @@ class Events:
     async def _send(self, job: _Job) -> None:
         series = job.series
         try:
-            if job.body is not None:
-                await self._cluster.create(kinds.EVENT, job.body(), namespace=series.namespace)
+            if job.news is not None:
+                body = self._body(job.news, series, job.moment)
+                await self._cluster.create(kinds.EVENT, body, namespace=series.namespace)
             else:
                 patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)

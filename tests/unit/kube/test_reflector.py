@@ -466,3 +466,28 @@ def test_back_off_grows_to_its_limit_and_is_jittered():
     assert backoff.next() == 0.5
     backoff.uniform = lambda: 0.999
     assert backoff.next() == pytest.approx(2 * 1.499)
+
+
+def test_an_index_finds_what_is_there_however_often_it_changes():
+    store = Store(label=lambda item: item.metadata.labels.values())
+
+    def put(name, *values):
+        labels = {str(number): value for number, value in enumerate(values)}
+        store.put(ConfigMap(metadata=ObjectMeta(name=name, labels=labels)))
+
+    def names_of(value):
+        return [item.metadata.name for item in store.find("label", value)]
+
+    put("one", "x", "x")
+    assert names_of("x") == ["one"]
+    put("two", "x", "y")
+    assert (names_of("x"), names_of("y")) == (["one", "two"], ["two"])
+    put("two", "y")
+    assert (names_of("x"), names_of("y")) == (["one"], ["two"])
+    put("one", "y")
+    assert (names_of("x"), names_of("y")) == ([], ["two", "one"])
+    assert not store.has("label", "x")
+    store.remove("two")
+    assert names_of("y") == ["one"]
+    store.remove("one")
+    assert not store.has("label", "y")
