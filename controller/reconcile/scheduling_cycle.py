@@ -35,7 +35,7 @@ from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_leaving, node_made_free
 from controller.scheduling.decide import Answer as Decided
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unfinished, Unschedulable
-from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.decide.answers import EqualRefusals, without_trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.core import Pod
@@ -117,6 +117,7 @@ class SchedulingCycle:
         self._group: asyncio.TaskGroup
         self._fence_changed = False
         self._refused: OrderedDict[bytes, Unschedulable] = OrderedDict()
+        self._equal = EqualRefusals()
         self._uneven: set[bytes] = set()
         """Signatures of pods that would violate their topology spread if kube-scheduler bound them
         before others.
@@ -299,7 +300,7 @@ class SchedulingCycle:
         answer = self._ask(pod, ready.demand)
         self._remember(ready.demand, answer)
         decision_logging.details(self._inventory, ready.demand, self._options, answer)
-        answer = without_trace(answer)
+        answer = self._equal.of(without_trace(answer))
         if isinstance(answer, Unschedulable):
             decision_logging.refused(pod, answer)
             self._metrics.refused(answer.reasons, error=bool(answer.error))

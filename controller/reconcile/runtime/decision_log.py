@@ -19,6 +19,7 @@ from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
 from controller.scheduling.allocation.errors import SelectorOverBudget
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
+from controller.scheduling.decide.answers import EqualRefusals
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.core import Pod
@@ -68,6 +69,7 @@ class DecisionLog:
         self._kept: OrderedDict[str, _LoggedDecision] = OrderedDict()
         """By key of the pod, oldest first."""
         self._pod_of_claim: dict[str, str] = {}
+        self._equal = EqualRefusals()
         self._latest: DecisionSnapshot | None = None
         """The latest one with nodes and cards: the next one has many equal parts."""
 
@@ -104,6 +106,7 @@ class DecisionLog:
         except Exception:  # a decision must not fail because it cannot be explained
             log.exception("pod %s: its decision cannot be kept in detail", key)
             picture = bare(inventory, demand, options, answer)
+        picture.answer = self._equal.of(picture.answer)
         self._keep(key, _LoggedDecision(at, demand.pod.metadata.uid, picture, claims=picture.claims))
 
     def waiting(

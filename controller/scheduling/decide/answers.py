@@ -2,6 +2,7 @@
 `Unfinished`.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
@@ -74,6 +75,23 @@ class Unschedulable:
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """See `Decision.trace`."""
+
+
+class EqualRefusals:
+    """Lets equal refusals be one object: thousands of pods are refused for the same few reasons."""
+
+    def __init__(self) -> None:
+        self._latest: deque[Unschedulable] = deque(maxlen=8)
+
+    def of(self, answer: "Decision | Unschedulable") -> "Decision | Unschedulable":
+        """Return an equal refusal of before, if it is among the latest. `answer`: without its trace."""
+        if not isinstance(answer, Unschedulable):
+            return answer
+        for each in self._latest:
+            if each == answer:
+                return each
+        self._latest.append(answer)
+        return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from controller.insight.explain.explain import explain
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.decide.answers import EqualRefusals, without_trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import kinds
@@ -188,3 +188,13 @@ def test_what_changed_between_two_refusals_is_not_in_common(inventory):
     now = explain(inventory, wanted("b", memory="1000Ti"), OPTIONS)
     assert log.of_pod("default/b").nodes == now.nodes
     assert log.of_pod("default/b").nodes != told.nodes
+
+
+def test_equal_refusals_are_one_object(inventory):
+    equal = EqualRefusals()
+    one, other = (without_trace(decide(inventory, wanted(name, memory="1000Ti"), OPTIONS)) for name in ("a", "b"))
+    assert one is not other
+    assert equal.of(one) is equal.of(other) is one
+    inventory.node_changed(None, node("n2", unschedulable=True))
+    changed = without_trace(decide(inventory, wanted("c", memory="1000Ti"), OPTIONS))
+    assert equal.of(changed) is changed
