@@ -30,6 +30,7 @@ from hack.dashboard import dashboard
 from hack.package_picture import package_picture
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
+from hack.vendor_lists import vendor_lists
 from hami_dra.driver.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
@@ -76,7 +77,7 @@ def generated() -> dict[str, str]:
             files[f"{case}/notes"] = notes
     files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
-    return files | pictures() | package_picture() | stubs()
+    return files | pictures() | package_picture() | vendor_lists() | stubs()
 
 
 def stubs() -> dict[str, str]:
