@@ -1,1 +1,3 @@
-"""The cluster as columns: devices, nodes, who holds what, which selectors match. Updated by difference."""
+"""The cluster as columns: devices, nodes, who holds what, which selectors match. Updated by
+difference.
+"""

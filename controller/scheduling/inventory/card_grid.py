@@ -1,8 +1,9 @@
-"""The cards of every node side by side: one row per node, one column per device, for arithmetic over all nodes at once.
+"""The cards of all nodes as tables: one row per node, one column per device, for arithmetic over
+all nodes at once.
 
-Made by the inventory, read by the node policy `fair-share` (`controller.scheduling.scoring`). Kept by difference: only nodes
-whose devices changed since the last question are looked at again. A part of a card (MIG) has a column of its own, but what is
-left is counted on the card that it is cut from.
+Created by the inventory, read by the node policy `fair-share` (`controller.scheduling.scoring`).
+Updated incrementally: only nodes whose devices changed since the last read are laid out again. A
+part of a card (MIG) has its own column, but its usage is counted on the card that it is cut from.
 """
 
 from collections import defaultdict
@@ -22,16 +23,27 @@ from hami_dra.vendors.protocol import Cards
 
 NO_DEVICE: Final = -1
 _NARROW: Final = 8
-"""Columns at first."""
+"""Initial number of columns."""
 
 
 class CardGrid:
-    """Tables of shape (nodes, width), int64; columns in order of NUMA node, index and name, as ties between cards are broken.
+    """Tables of shape (nodes, width), int64; columns in order of NUMA node, index and name, the
+    order that breaks ties.
 
-    `rows`: device row, or NO_DEVICE. `home`: column of the card that a part is cut from, of a card its own. `free`: what is
-    left of a card in millionths (`roles.free_shares`); 0 for parts and where there is no device. `island`: number of the
-    fast-interconnect island on the node, a card without one is an island of its own. `type`: number of the driver, product
-    and memory, -1 for parts and where there is no device. Per node, shape (nodes,): `cards`, how many there are.
+    `rows`: device row, or NO_DEVICE. `home`: column of the card that a part is cut from; for a card
+    its own. `free`: free part of a card in millionths (`roles.free_shares`); 0 for parts and empty
+    places. `island`: number of the fast-interconnect island on the node; a card without one is its
+    own island. `type`: number of the driver, product and memory, -1 for parts and empty places. Per
+    node, shape (nodes,): `cards`, the number of cards.
+
+    A node with card a (half used by its part a1) and the idle cards b and c, linked to each other,
+    in a grid of width 5:
+
+        columns  a        a1  b          c          -
+        home     0        0   2          3          4
+        free     500000   0   1000000    1000000    0
+        island   0        1   2          2          -1
+        cards    3
     """
 
     def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
@@ -40,7 +52,7 @@ class CardGrid:
         self._structure = LogReader(devices.structure)
         self._usage = LogReader(devices.changes)
         self.layouts = 0
-        """Grows whenever a node has other devices than before."""
+        """Increases whenever the devices of a node change."""
         self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
         self._node_of_row: dict[int, int] = {}
         self.types = Interned()
@@ -95,12 +107,14 @@ class CardGrid:
         return self
 
     def places(self, node: int, rows: Positions) -> Positions:
-        """The columns of some devices on a node; devices that no node owns are put behind the last column."""
+        """Return the columns of some devices on a node; devices that no node owns come after the
+        last column.
+        """
         order = {row: column for column, row in enumerate(self.rows[node].tolist()) if row >= 0}
         return np.array([order.get(row, self.width + place) for place, row in enumerate(rows.tolist())], dtype=np.intp)
 
     def _moved(self, rows: Positions) -> set[int]:
-        """Takes note of the devices in these rows; the nodes where something is different."""
+        """Record the devices in these rows. Returns the nodes where something changed."""
         devices = self._devices
         touched: set[int] = set()
         for row in rows.tolist():
@@ -144,7 +158,7 @@ class CardGrid:
         return number
 
     def _count(self, nodes: Positions) -> None:
-        """What is left of the cards of some nodes, as the device columns have it."""
+        """Compute the free parts of the cards of some nodes from the device columns."""
         if not nodes.size:
             return
         there = self.rows[nodes] >= 0
@@ -153,7 +167,10 @@ class CardGrid:
             self.changes.add(node)
 
     def _free(self, nodes: Positions, cards: Cards) -> Ints:
-        """`cards` by node and column, shape (len(nodes), width); the usage of parts is added to that of their cards."""
+        """Return the free parts. The usage of parts is added to that of their cards.
+
+        `cards`: by node and column, shape (len(nodes), width).
+        """
         there, home = self.rows[nodes] >= 0, self.home[nodes]
         parts = there & (home != np.arange(self.width))
         if parts.any():

@@ -1,4 +1,6 @@
-"""Change logs for incremental updates of derived columns, LRU caches, and tracking of uids that are gone."""
+"""Change logs for incremental updates of derived columns, LRU caches, and tracking of uids that are
+gone.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,7 +14,7 @@ from hami_dra.api.meta import Object
 V = TypeVar("V")
 KEPT: Final = 1 << 16
 _FEW: Final = 32
-"""Up to so many entries are sorted faster without numpy."""
+"""Up to this many entries, sorting without numpy is faster."""
 
 
 class ChangeLog:
@@ -20,7 +22,7 @@ class ChangeLog:
 
     def __init__(self) -> None:
         self.version = 0
-        """Grows by one with each entry. Not to be changed by who reads."""
+        """Increases by one with each entry. Readers must not change it."""
         self._rows: list[int] = []
         self._forgotten = 0
 
@@ -33,19 +35,31 @@ class ChangeLog:
         self.version += 1
 
     def since(self, version: int) -> Positions | None:
-        """The rows that changed after `version`, each once, or None where that is no longer known: then all did."""
+        """Return the rows that changed after `version`, each once; None if the log no longer has
+        them: then all did.
+
+        >>> log = ChangeLog()
+        >>> for row in (7, 3, 7):
+        ...     log.add(row)
+        >>> log.since(1).tolist(), log.entries(1), log.since(3).tolist()
+        ([3, 7], [3, 7], [])
+        """
         rows = self.entries(version)
         if rows is None:
             return None
         return np.array(sorted(set(rows)), dtype=np.intp) if len(rows) <= _FEW else np.unique(np.array(rows, np.intp))
 
     def entries(self, version: int) -> list[int] | None:
-        """The same as they came, so the same row may be there several times: where they are few, that is faster."""
+        """Return the rows in the order they changed, repeated ones included: faster if there are
+        few. None as for `since`.
+        """
         return self._rows[version - self._forgotten :] if version >= self._forgotten else None
 
 
 class LruCache(Generic[V]):
-    """Values by key, made at first use; the least recently used goes when there are more than `most`."""
+    """Values by key, made at first use; the least recently used goes when there are more than
+    `most`.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -66,10 +80,12 @@ class LruCache(Generic[V]):
 
 
 class Shared(Generic[V]):
-    """`LruCache` for values that several accounts make: one that makes many pushes out its own, not those of the others.
+    """`LruCache` for values that several accounts make: one that makes many pushes out its own, not
+    those of the others.
 
-    When they weigh more than `most` together, the account whose values weigh most loses its least recently used one.
-    `weigh`: of a value, by its key; a tenant who chooses how large a value is gets as many fewer of them.
+    When they weigh more than `most` together, the account whose values weigh most loses its least
+    recently used one. `weigh`: of a value, by its key; a tenant who chooses how large a value is
+    gets as many fewer of them.
     """
 
     def __init__(self, most: int, weigh: Callable[[Any], int] = lambda _key: 1) -> None:
@@ -84,12 +100,12 @@ class Shared(Generic[V]):
         return len(self._kept)
 
     def find(self, key: Hashable) -> V | None:
-        """Return what is kept, without using it."""
+        """Return the cached value, without marking it as used."""
         found = self._kept.get(key)
         return found[1] if found is not None else None
 
     def get(self, key: Hashable, account: str, make: Callable[[], V]) -> V:
-        """`account`: whose it becomes if it is made now."""
+        """Return the value, made now if there is none. `account`: owner of a new value."""
         found = self._kept.get(key)
         if found is not None:
             owner, value = found
@@ -117,15 +133,16 @@ class Shared(Generic[V]):
 
 
 class UidTracker:
-    """Which uid lives under the key of an object."""
+    """Tracks the uid of the object under each key."""
 
     def __init__(self) -> None:
         self._uids: dict[str, str] = {}
 
     def gone(self, old: Object | None, new: Object | None) -> list[str]:
-        """Note what is there now. Returns the uids that were there before and are not any more.
+        """Record the current object. Returns the uids that were there before and are gone.
 
-        News may come twice: a deletion that is heard again says nothing about an object made since under the same name.
+        Events may be repeated: a second deletion does not affect an object created since under the
+        same name.
         """
         if new is None:
             if old is None or self._uids.get(old.key) != old.metadata.uid:

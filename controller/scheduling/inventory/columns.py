@@ -1,7 +1,9 @@
-"""The cluster as numpy columns: one row per usable device, one row per node. Written by the inventory only.
+"""The cluster as numpy columns: one row per usable device, one row per node. Written by the
+inventory only.
 
-A row stays the same while its object lives; freed rows are used again. Devices that no single node owns (network-attached)
-have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything else is on the `Device` object of the row.
+A row stays the same while its object lives; freed rows are reused. Devices that no single node owns
+(network-attached) have node NOWHERE. Columns hold the data of whole-cluster arithmetic; everything
+else is on the `Device` object of the row.
 """
 
 from collections import defaultdict
@@ -21,7 +23,7 @@ from hami_dra.vendors.protocol import Cards
 NOWHERE: Final = -1
 """Node of a device that several nodes may reach."""
 UNSEEN: Final = -2
-"""Node of a device whose Node object is not there."""
+"""Node of a device whose Node object is missing."""
 _FIRST_SIZE: Final = 64
 
 
@@ -29,7 +31,11 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArray[_Scalar]:
-    """At least so long; what is new holds `fill`."""
+    """Return `column` grown to at least `length`; new elements are `fill`.
+
+    >>> grown(np.array([4, 5]), 4, -1).tolist()
+    [4, 5, -1, -1]
+    """
     if len(column) >= length:
         return column
     fresh = np.full(length, fill, dtype=column.dtype)
@@ -38,7 +44,12 @@ def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArr
 
 
 class Interned:
-    """Equal values get one small number; the first value of a number stands for all."""
+    """Numbers for values: equal values get one small number, in order of their first use.
+
+    >>> kinds = Interned()
+    >>> kinds.number("A100"), kinds.number("L4"), kinds.number("A100"), len(kinds)
+    (0, 1, 0, 2)
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -51,12 +62,17 @@ class Interned:
 
 
 class DeviceColumns:
-    """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows are in use or were.
+    """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows
+    are or were in use.
 
-    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several. `blocked`
-    bool: idle, but others have drawn the shared counters that it needs. `divided` bool: draws on shared counters, or is a part
-    of a card.
-    `kind`: number of the capacity kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
+    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be
+    held by several. `blocked` bool: idle, but others have drawn the shared counters that it needs.
+    `divided` bool: draws on shared counters, or is a part of a card. `kind`: number of the capacity
+    kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
+
+    The int64 columns are the lines of one table, `_block`, and attributes such as `memory_used` are
+    views of its lines (set by `_allocate`): reading several columns of some rows is then one
+    indexing operation.
     """
 
     def __init__(self) -> None:
@@ -70,9 +86,11 @@ class DeviceColumns:
         self.taint_kinds = Interned()
         self.taint_kinds.number(())
         self.kind_samples: list[Device] = []
-        """By number of the kind: a device of it."""
+        """By number of the kind: one device of it."""
         self.taint_samples: list[Device | None] = [None]
-        """By number of the taint kind: a device with these taints, none of the columns' own, for theirs change."""
+        """By number of the taint kind: a device with these taints, a copy, because those of devices
+        in the columns change.
+        """
         self._rows: dict[DeviceId, int] = {}
         self._free: list[int] = []
         self._block: Ints = np.zeros((len(_INTS), 0), dtype=np.int64)
@@ -111,7 +129,7 @@ class DeviceColumns:
     mark: Ints
 
     def row_of(self, device: DeviceId) -> int:
-        """-1 where the device is not in the columns."""
+        """Return the row, or -1 if the device is not in the columns."""
         return self._rows.get(device, -1)
 
     def device(self, row: int) -> Device:
@@ -121,7 +139,7 @@ class DeviceColumns:
         return found
 
     def add(self, device: Device, node: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> int:
-        """Gives the device a row. A device of the same id is replaced in its row."""
+        """Give the device a row, and return it. A device of the same id is replaced in its row."""
         row = self._rows.get(device.id, -1)
         if row < 0:
             row = self._free.pop() if self._free else self._next_row()
@@ -145,7 +163,7 @@ class DeviceColumns:
         return row
 
     def is_current(self, row: int, device: Device, node: int) -> bool:
-        """Whether adding the device would change nothing but its usage."""
+        """Return whether adding the device would change nothing but its usage."""
         return (
             self.devices[row] is device
             and int(self.node[row]) == node
@@ -168,13 +186,13 @@ class DeviceColumns:
         self.changes.add(row)
 
     def move(self, row: int, node: int) -> None:
-        """The node of the device came or went; its sums are the caller's."""
+        """Record that the node of the device came or went; the caller updates the sums."""
         self.node[row] = node
         self.structure.add(row)
         self.changes.add(row)
 
     def set_usage(self, row: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> None:
-        """`mark`: what its tenants were promised (`Vendor.mark`)."""
+        """Set the usage of a row. `mark`: sharing class of its tenants (`Vendor.mark`)."""
         self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
         self.exclusive[row] = exclusive
         self.mark[row] = mark
@@ -192,19 +210,23 @@ class DeviceColumns:
         return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
 
     def state(self, row: int) -> tuple[int, ...]:
-        """All that `cards` and the flags say of a row: rows of one state are alike to whoever reads nothing else."""
+        """Return the whole state of a row: rows of equal states are interchangeable for all who
+        read no more than this.
+        """
         return bool(self.exclusive[row]), bool(self.blocked[row]), *self._block[_STATES, row].tolist()
 
     def cards(self, rows: Positions) -> Cards:
-        """Copies of some rows, by role."""
+        """Return copies of some rows, by role."""
         return Cards(*self._block[_CARDS, rows])
 
     def states(self, rows: Positions) -> Ints:
-        """Kind and usage of some rows, all that `cards` says and a request's amounts hang on. Shape (columns, n)."""
+        """Return kind and usage of some rows: everything that `cards` and a request's amounts
+        depend on. Shape (columns, n).
+        """
         return self._block[_STATES, rows]
 
     def _taint_kind(self, device: Device) -> int:
-        """Taints of one kind keep the same requests away; since when a taint is there makes no difference."""
+        """Return the number of the set of taints. When a taint was added makes no difference."""
         number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
         if number == len(self.taint_samples):
             self.taint_samples.append(replace(device, row=-1))
@@ -219,17 +241,27 @@ class DeviceColumns:
 
 
 _INTS: Final = ("node", "taint_kind", "kind", *(each.name for each in fields(Cards)))
-"""The rows of the block that holds them: what belongs together is read at once."""
+"""The lines of the block: columns that are read together are adjacent."""
 _STATES: Final = slice(_INTS.index("kind"), None)
 _CARDS: Final = slice(_INTS.index("kind") + 1, None)
 
 
 class NodeScores:
-    """HAMi's default node score, kept by difference: per node the sums over its devices, and the score made of them.
+    """HAMi's default node score, updated incrementally: per node the sums over its devices, and the
+    score.
 
-    `10 x (used slots / slots + used cores / cores + used memory / memory)`, before the pod (S/policy/node_policy.go:106).
-    A node without any of the three has score 0; a role that none of its devices publishes counts like its slots.
-    (HAMi gives 0 for the whole node there, which switches the policies off, so Neuron nodes could not be packed.)
+    `10 x (used slots / slots + used cores / cores + used memory / memory)`, before the pod
+    (S/policy/node_policy.go:106). A node without any of the three has score 0; a role that none of
+    its devices publishes counts like its slots. (HAMi gives 0 for the whole node there, which
+    disables the policies, so Neuron nodes could not be packed.)
+
+    >>> scores = NodeScores()
+    >>> scores.add(0, total=(10, 100, 16_000), used=(2, 50, 4_000))
+    >>> float(scores.score[0])      # 10 x (0.2 + 0.5 + 0.25)
+    9.5
+    >>> scores.add(0, total=(0, 0, 0), used=(-2, -50, -4_000))
+    >>> float(scores.score[0])
+    0.0
     """
 
     def __init__(self) -> None:
@@ -244,7 +276,7 @@ class NodeScores:
             self.score = fresh
 
     def add(self, node: int, total: Amounts, used: Amounts) -> None:
-        """Add amounts (negative to take away) and score the node anew."""
+        """Add amounts (negative to subtract) and recompute the node's score."""
         totals, uses = self._totals[node], self._used[node]
         for role in range(3):
             totals[role] += total[role]
@@ -252,7 +284,7 @@ class NodeScores:
         self.score[node] = 10.0 * sum(_ratios(uses, totals))
 
     def loads(self, node: int) -> tuple[list[int], list[int]]:
-        """What the score is made of: (used, total), each of slots, cores and memory. Copies."""
+        """Return the data of the score, copied: (used, total), each of slots, cores and memory."""
         return [*self._used.get(node, (0, 0, 0))], [*self._totals.get(node, (0, 0, 0))]
 
     def clear(self, node: int) -> None:
@@ -262,7 +294,11 @@ class NodeScores:
 
 
 def node_terms(uses: list[int], totals: list[int]) -> list[float]:
-    """The three summands of the score."""
+    """Return the three summands of the score.
+
+    >>> node_terms([2, 50, 0], [10, 100, 0])    # no memory published: it counts like the slots
+    [2.0, 5.0, 2.0]
+    """
     return [10.0 * ratio for ratio in _ratios(uses, totals)]
 
 

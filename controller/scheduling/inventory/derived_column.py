@@ -1,7 +1,9 @@
-"""Columns that are computed from others, and recomputed only for the rows that changed since they were last read.
+"""Columns that are computed from others, and recomputed only for the rows that changed since they
+were last read.
 
-`LogReader` is the one place that knows how a reader keeps up with a `ChangeLog`; `DerivedColumns` is the base of everything that
-follows one log. Whatever is computed this way is a cache: made from scratch it says the same, which property tests hold.
+`LogReader` is the one place that knows how a reader keeps up with a `ChangeLog`; `DerivedColumns`
+is the base of everything that follows one log. Whatever is computed this way is a cache: made from
+scratch it says the same, which property tests hold.
 """
 
 from abc import ABC, abstractmethod
@@ -47,11 +49,15 @@ class LogReader:
         return self._log.version - self._version
 
     def unread(self) -> Positions | None:
-        """Return the changed rows, ascending, each once; None where the log does not know any more: every row, then."""
+        """Return the changed rows, ascending, each once; None where the log does not know any more:
+        every row, then.
+        """
         return self._log.since(self._version) if self._version >= 0 else None
 
     def entries(self) -> list[int] | None:
-        """Return the changed rows in the order they changed, repeated ones included: faster where they are few."""
+        """Return the changed rows in the order they changed, repeated ones included: faster where
+        they are few.
+        """
         return self._log.entries(self._version) if self._version >= 0 else None
 
     def done(self) -> None:
@@ -69,14 +75,16 @@ class LogReader:
 
 
 class DerivedColumns(ABC):
-    """Columns that follow the rows of one log. A subclass grows its arrays and recomputes rows; this class says which.
+    """Columns that follow the rows of one log. A subclass grows its arrays and recomputes rows;
+    this class says which.
 
     >>> class Doubled(DerivedColumns):
     ...     def __init__(self, log, source):
     ...         super().__init__(log)
     ...         self.source, self.values = source, np.zeros(0, dtype=np.int64)
     ...     def _grow(self):
-    ...         self.values = np.concatenate([self.values, np.zeros(len(self.source) - len(self.values), dtype=np.int64)])
+    ...         fresh = np.zeros(len(self.source) - len(self.values), dtype=np.int64)
+    ...         self.values = np.concatenate([self.values, fresh])
     ...         return len(self.source)
     ...     def _update(self, rows):
     ...         print("update", rows.tolist())

@@ -1,6 +1,6 @@
-"""Short names for long contents: equal contents have equal digests. Pure.
+"""Digests of long values: equal values have equal digests. Pure.
 
-Used for keys of caches and of groups, which would otherwise keep what users write, of whatever length.
+Used for keys of caches and groups, which would otherwise store user input of any length.
 """
 
 import hashlib
@@ -9,7 +9,9 @@ import msgspec
 
 
 def digest_of_text(text: str) -> bytes:
-    """Return 16 bytes. A text need not be Unicode: selectors are whatever somebody stored."""
+    """Return 16 bytes. The text need not be valid Unicode: stored selectors may contain
+    anything.
+    """
     return _digest(text.encode(errors="surrogatepass"))
 
 

@@ -1,8 +1,8 @@
-"""`Inventory`: what the cluster has and what of it is in use, kept by difference.
+"""The nodes, devices and usage of a cluster, updated incrementally.
 
-Fed by the reflectors of `reconcile` and by `simulate` with (old, new) pairs; read by `decide`. Every feed may be repeated
-and may come in any order; what is stored under an object's key decides, not `old`. Objects that make no sense are kept out
-and named in `problems`. Must not talk to a cluster.
+Fed by the reflectors of `reconcile` and by `simulate` with (old, new) pairs; read by `decide`.
+Events may be repeated and come in any order: the stored object decides, not `old`. Invalid objects
+are left out and named in `problems`. Must not talk to a cluster.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -39,10 +39,10 @@ _D = TypeVar("_D")
 
 
 class Inventory:
-    """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`).
+    """Devices and nodes as columns, usage (`usage`), verdicts of selectors (`verdicts`).
 
-    `node_pools`: drivers with one pool a node, named after it. Of these a slice in any other pool is left out: a node speaks
-    for itself only. Pools of other drivers may span nodes, as upstream's. `profiles`: how devices are read.
+    `node_pools`: drivers with one pool a node, named after it: a slice in another pool is left out,
+    as a node speaks for itself only. Others may span nodes. `profiles`: how devices are read.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Inventory:
         self.classes: dict[str, DeviceClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
-        """Object → what is wrong with it: pools that cannot be used as they are published, slices that are left out."""
+        """Object → its problem: unusable pools, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
@@ -70,7 +70,7 @@ class Inventory:
         self._delegated: set[str] = set()
         self._pods = PodBook(self.nodes, self._spread)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
-        """Claims that are gone and whose devices are held nevertheless."""
+        """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
         self._derived: dict[type, object] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
@@ -80,21 +80,21 @@ class Inventory:
         self._counters: dict[PoolKey, SharedCounters] = {}
 
     def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
-        """What others make of this inventory and keep beside it, one of each kind, as long as it lives: caches, nothing else."""
+        """Return the cache of this kind, which another module keeps here, made at first use."""
         found = self._derived.get(kind)
         if not isinstance(found, kind):
             found = self._derived[kind] = make(self)
         return found
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def pools_on(self, node_name: str) -> list[Pool]:
-        """In upstream's order; incomplete and invalid ones included, obsolete ones not."""
+        """Return the pools in upstream's order; incomplete and invalid ones included."""
         row = self.nodes.index_of(node_name)
         return self._pools.on(self.nodes.node(row)) if row >= 0 else []
 
     def rows_on(self, node_name: str) -> list[int]:
-        """Rows of the devices that this node alone has."""
+        """Return the rows of the devices that only this node has."""
         row = self.nodes.index_of(node_name)
         return [
             device.row
@@ -104,7 +104,7 @@ class Inventory:
         ]
 
     def rows_of(self, node: int) -> Positions:
-        """The same by row of the node, kept until a device is published or withdrawn. Not to be changed by the caller."""
+        """Return `rows_on` by row of the node, cached until devices are published. Read only."""
         version = self.devices.structure.version
         if self._rows_of_node_version != version:
             self._rows_of_node.clear()
@@ -115,33 +115,33 @@ class Inventory:
         return rows
 
     def troubled_nodes(self) -> set[str]:
-        """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""
+        """Return nodes with a local pool in trouble: only the search sees its devices."""
         return set(self._troubled.values())
 
     def troubled_pools(self) -> list[tuple[str, PoolKey, str]]:
-        """(node, pool, what is wrong) for the pools of `troubled_nodes`, in order of their names."""
+        """Return (node, pool, problem) for the pools of `troubled_nodes`, by name."""
         return [(self._troubled[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._troubled)]
 
     def overdrawn(self) -> dict[PoolKey, list[str]]:
-        """Pools with shared counters of which more is drawn than there is: a card, and parts of it (MIG), at once."""
+        """Return pools with overdrawn shared counters: a card, and parts of it (MIG), at once."""
         drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
         return {key: names for key, names in drawn.items() if names}
 
     def node_fit(self, pod: Pod) -> NodeFit:
-        """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
+        """Return the fit, devices apart. The pod's own usage does not count against it."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
 
     def plain_fit(self, pod: Pod) -> PlainFit | None:
-        """The same as kept for all pods of its shape. None: the pod is spread, or is counted somewhere already."""
+        """Return the cached fit of the pod's shape. None: it is spread, or counted already."""
         return None if self._pods.placed(pod.metadata.uid) is not None else self._fits.plain(pod)
 
     def left(self, pod: Pod, resource: str) -> Ints:
-        """Return per node what is left of a resource; without a total, `MOST` less the use. Shape (nodes.size,)."""
+        """Return what the nodes have left; without a total `MOST` less usage. Shape (size,)."""
         return self._fits.left(resource, self._pods.placed(pod.metadata.uid))
 
     def is_even(self, pod: Pod, node_name: str) -> bool:
-        """Whether the pod's hard topology spread holds on the node in whatever order kube-scheduler binds the pods that
-        were decided before it. It binds them in an order of its own, and refuses what is uneven at that moment.
+        """Return whether the pod's hard topology spread holds in any order of kube-scheduler's
+        binding.
         """
         row = self.nodes.index_of(node_name)
         return row < 0 or self._fits.is_even(pod, row, self._pods.placed(pod.metadata.uid), self._pods.unbound())
@@ -153,10 +153,10 @@ class Inventory:
         }
 
     def assumed_node(self, pod_uid: str) -> str:
-        """Where a pod that is not bound yet counts, or empty."""
+        """Return the node on which an unbound pod counts, or an empty text."""
         return self._pods.assumed_node(pod_uid)
 
-    # -- feeds -------------------------------------------------------------------------------------------------------
+    # -- feeds -------------------------------------------------------------------------------------
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)
@@ -212,7 +212,7 @@ class Inventory:
                 self._repool(key)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """A claim that is gone, or that another took the name of, uses nothing, unless pods still hold what it had."""
+        """Update a claim. One that is gone uses nothing, unless pods still hold its devices."""
         for uid in self._claims.gone(old, new):
             if not self.vanished.claim_gone(uid):
                 self._recount(self.usage.observe(uid, None))
@@ -231,15 +231,15 @@ class Inventory:
         self.vanished.pod_changed(self._pods.changed(old, new), new)
 
     def starts_over(self, pod: Pod) -> bool:
-        """A pod that waits for a node is decided: what it held of claims that vanished is free. Returns whether it was any."""
+        """Free what a pod to be decided held of vanished claims. Returns whether it held any."""
         return not pod.spec.node_name and self.vanished.starts_over(pod.metadata.uid)
 
-    # -- assumptions -------------------------------------------------------------------------------------------------
+    # -- assumptions -------------------------------------------------------------------------------
 
     def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
-        """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`.
+        """Count an allocation about to be written, until `forget`, in place of the observed one.
 
-        As `decide` made it, without shareIDs: a result of a shared device has the key `consumedCapacity`.
+        As `decide` returns it, without shareIDs: shared results have the key `consumedCapacity`.
         """
         is_shared: Callable[[DeviceId], bool] = self._is_shared
         if not isinstance(allocation, AllocationResult):
@@ -249,23 +249,23 @@ class Inventory:
         self.quotas.recount(claim_uid)
 
     def forget(self, claim_uid: str) -> None:
-        """The write is observed, or did not happen: what is observed counts again."""
+        """Forget an assumption: its write was observed, or failed."""
         self._recount(self.usage.forget(claim_uid))
         self.quotas.recount(claim_uid)
 
     confirm = forget
 
     def assume_pod(self, pod: Pod, node: str) -> None:
-        """Count a pod on the node that was chosen for it, until it is bound, gone, or forgotten."""
+        """Count a pod on its chosen node until it is bound, gone, or forgotten."""
         self._pods.assume(pod, node)
 
     def forget_pod(self, pod_uid: str) -> None:
         self._pods.forget(pod_uid)
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
-        """What the node driver tells of claims that are gone."""
+        """Read the node driver's report of claims that are gone."""
         name, text = slice_.metadata.name, slice_.metadata.annotations.get(HELD_CLAIMS, "")
         claims: tuple[HeldClaim, ...] = ()
         if believed and text:
@@ -284,7 +284,7 @@ class Inventory:
         return found is not None and found.shared
 
     def _repool(self, key: PoolKey) -> None:
-        """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
+        """Rebuild the rows of a pool where they differ. Only usable pools have rows."""
         node = self._pools.single_node(key)
         slices = self._pools.slices(key)
         fresh: tuple[Device, ...] = ()
@@ -298,7 +298,7 @@ class Inventory:
             elif pool is not None:
                 self._troubled[key] = node
         else:
-            # devices that several nodes reach: a superset, the search decides per node; the newest of each
+            # Devices of several nodes: the newest of each id; the search decides per node.
             slices.sort(key=lambda compiled: compiled.slice.spec.pool.generation)
             fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
         row = self._row_of_node(node)
@@ -310,7 +310,7 @@ class Inventory:
         for device in fresh:
             self._put_row(device, row)
         if row == NOWHERE:
-            # a node may still see the device as an older slice, or another node's slice, describes it
+            # A node may still see the device as an older or another slice describes it.
             for device in (device for compiled in slices for device in compiled.devices):
                 device.row = self.devices.row_of(device.id)
         if fresh:
@@ -318,7 +318,7 @@ class Inventory:
         self._recount_counters(key, pool if fresh else None)
 
     def _recount_counters(self, key: PoolKey, pool: Pool | None) -> None:
-        """Of a pool that was made anew. None: it has no devices."""
+        """Recompute the counters of a rebuilt pool. None: it has no devices."""
         counters = None
         if pool is not None:
             counters = shared_counters(pool, (device.id for device in pool.devices if self._held(device.id)))
@@ -329,7 +329,7 @@ class Inventory:
         self._mark_blocked(key)
 
     def _mark_blocked(self, key: PoolKey) -> None:
-        """Write the column `blocked` of a pool whose rows were made again, from its counters as they stand."""
+        """Write the column `blocked` of a pool with new rows, from its current counters."""
         counters = self._counters.get(key)
         for device in self._rows_of_pool.get(key, ()):
             blocked = counters is not None and counters.blocked(device.id)
@@ -368,7 +368,7 @@ class Inventory:
         self.quotas.device_published(device)
 
     def _renode(self, name: str, node: int) -> None:
-        """A node got its row, or lost it: so do its devices."""
+        """Update the devices of a node that got or lost its row."""
         for key in self._pools.local_to(name):
             for device in self._rows_of_pool.get(key, ()):
                 if self.devices.node[device.row] == NOWHERE:
@@ -395,7 +395,7 @@ class Inventory:
                 self.nodes.scores.add(node, _NONE, change)
 
     def _charge(self, device: DeviceId) -> None:
-        """The counters of its pool, where it has some, after somebody took or left the device."""
+        """Update the counters of the pool after a device was taken or released."""
         counters = self._counters.get((device.driver, device.pool))
         if counters is not None:
             for other in counters.hold(device, held=self._held(device)):
@@ -404,7 +404,7 @@ class Inventory:
                     self.devices.set_blocked(row, blocked=counters.blocked(other))
 
     def _used(self, device: Device) -> tuple[Amounts, bool, int]:
-        """Amounts, whether somebody holds all of it, and the mark of its tenants."""
+        """Return amounts, whether all of it is held, and the sharing class of its tenants."""
         use = self.usage.use_of(device.id)
         if use is None:
             return _NONE, False, 0
@@ -412,7 +412,7 @@ class Inventory:
         return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive, use.mark
 
     def _score(self, row: int, sign: int) -> None:
-        """Add a row to the sums of its node, or take it away, as the columns have it."""
+        """Add a row of the columns to the sums of its node, or subtract it."""
         node = int(self.devices.node[row])
         if node >= 0:
             total, used = self.devices.totals(row), self.devices.used(row)
@@ -450,7 +450,7 @@ def _store(where: dict[str, Any], old: Any, new: Any) -> None:
 
 
 def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:
-    """Names under which pods may ask for the class (KEP-5004)."""
+    """Return the names under which pods may request the class (KEP-5004)."""
     implicit = f"deviceclass.resource.kubernetes.io/{device_class.metadata.name}"
     named = device_class.spec.extended_resource_name
     return (implicit, named) if named else (implicit,)

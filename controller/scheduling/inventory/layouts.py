@@ -1,8 +1,9 @@
-"""How the cards of each node are wired, as vendors read it: one `Layout` per node and driver, equal ones shared.
+"""Interconnect layouts of the cards of each node for vendors: one `Layout` per node and driver,
+equal ones shared.
 
-Made by the inventory, asked by `decide.pre_score` (all nodes at once) and `scoring.chooser` (one node). Kept by difference: only
-nodes whose devices changed since the last question are looked at again. Drivers without vendor rules have no layouts, parts of
-a card (MIG) no position.
+Created by the inventory, read by `decide.pre_score` (all nodes at once) and `scoring.chooser` (one
+node). Updated incrementally: only nodes whose devices changed since the last read are laid out
+again. Drivers without vendor rules have no layouts, parts of a card (MIG) no position.
 """
 
 from collections import defaultdict
@@ -24,7 +25,9 @@ NO_POSITION: Final = -1
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MOST_CARDS: Final = 128
-"""Of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets is asked."""
+"""Cards of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets
+applies.
+"""
 
 _NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
 
@@ -33,7 +36,9 @@ Place = tuple[int, str]
 
 
 class Layouts:
-    """`position` int64 per device row: where the card stands in the layout of its node, NO_POSITION where it has none."""
+    """The layouts of all nodes. `position`: int64 per device row, its position in the layout of its
+    node, or NO_POSITION.
+    """
 
     def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
         self._devices = devices
@@ -50,17 +55,21 @@ class Layouts:
         self.position: Ints = _NOTHING
 
     def of(self, node: int, driver: str) -> tuple[Layout, Positions] | None:
-        """The layout, and the device row of each position. None: no vendor, no cards, or too many."""
+        """Return the layout, and the device row of each position. None: no vendor, no cards, or too
+        many.
+        """
         self._refresh()
         return self._layouts.get((node, driver))
 
     def drivers(self) -> KeysView[str]:
-        """Those of which any node has a layout, now or lately."""
+        """Return the drivers of which a node has, or recently had, a layout."""
         self._refresh()
         return self._numbers.keys()
 
     def numbers(self, driver: str) -> Ints:
-        """Per node row the number of its layout, for `numbered`; NO_POSITION where `of` gives None. Shape (nodes.size,)."""
+        """Return per node row the number of its layout, for `numbered`; NO_POSITION if `of` returns
+        None. Shape (nodes.size,).
+        """
         self._refresh()
         numbers = self._numbers.get(driver)
         if numbers is None:
@@ -73,7 +82,7 @@ class Layouts:
         return self._list[number]
 
     def refreshed(self) -> Ints:
-        """`position`, up to date."""
+        """Return `position`, up to date."""
         self._refresh()
         return self.position
 
@@ -92,7 +101,7 @@ class Layouts:
             self._lay_out(node)
 
     def _moved(self, rows: Positions) -> set[int]:
-        """Takes note of the cards in these rows; the nodes where something is different."""
+        """Record the cards in these rows. Returns the nodes where something changed."""
         devices = self._devices
         touched: set[int] = set()
         for row in rows.tolist():
@@ -147,7 +156,9 @@ _Card = tuple[int, int, int, str, str, str]
 
 
 def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
-    """`cards` in order of their index. What is published wrongly (a row of another length) counts as not known."""
+    """Return the layout. `cards`: in order of their index. Invalid values (a row of another length)
+    count as unknown.
+    """
     return _layout(
         tuple(
             [
@@ -168,13 +179,15 @@ def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
 
 @lru_cache(maxsize=1024)
 def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
-    """Machines of one model are wired alike."""
+    """Return the layout, cached: machines of one model are wired alike."""
     numbers, groups, numas, products, links, distances = zip(*cards, strict=True)
     known = [number for number in numbers if number != UNNUMBERED]
     unique = len(set(known)) == len(numbers)
 
     def table(text: str, self_index: int) -> str:
-        """The characters of a row for the cards that are there, by position; the row is by index."""
+        """Return the characters of a row for the cards that exist, by position; the row itself is
+        by index.
+        """
         if not unique:
             return "0" * len(cards)
         return "".join(
@@ -196,5 +209,5 @@ def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
 
 
 def is_part(device: Device) -> bool:
-    """It is cut from a card, which is published too."""
+    """Return whether the device is cut from a card, which is published too."""
     return device.is_part

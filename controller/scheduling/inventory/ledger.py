@@ -1,8 +1,9 @@
-"""Who holds what: usage of devices summed over the allocations of all claims, whoever wrote them.
+"""Usage of devices, summed over the allocations of all claims, regardless of who wrote them.
 
-Fed by the inventory with observed claims and with assumptions of our own. An assumption counts instead of what was observed
-of the same claim until it is forgotten. Usage is kept by device id, so it outlives slices: a device that vanishes and comes
-back is as used as before. Admin access uses nothing.
+Fed by the inventory with observed claims and with assumptions of our own. An assumption replaces
+the observed state of the same claim until it is forgotten. Usage is stored by device id, so it
+outlives slices: a device that vanishes and comes back is as used as before. Admin access uses
+nothing.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ class DeviceUsage:
     shares: int = 0
     consumed: dict[str, Amount] = field(default_factory=dict)
     marks: Counter[int] = field(default_factory=Counter)
-    """What its tenants were promised, by `Vendor.mark`; only those that are not 0."""
+    """Sharing classes of its tenants, by `Vendor.mark`; only those that are not 0."""
 
     @property
     def nothing(self) -> bool:
@@ -38,7 +39,9 @@ class DeviceUsage:
 
     @property
     def mark(self) -> int:
-        """0 where nobody was promised anything. Tenants that disagree were let in by somebody else: the lowest counts."""
+        """The sharing class, 0 if there is none. If tenants disagree (another allocator admitted
+        them), the lowest counts.
+        """
         return min(self.marks, default=0)
 
 
@@ -52,14 +55,16 @@ class Holding:
 
 
 class Ledger:
-    """Implements `controller.scheduling.inventory.model.Usage`. Every change returns the devices whose usage may have changed."""
+    """Implements `controller.scheduling.inventory.model.Usage`. Every change returns the devices
+    whose usage may have changed.
+    """
 
     def __init__(self) -> None:
         self._observed: dict[str, tuple[Holding, ...]] = {}
         self._assumed: dict[str, tuple[Holding, ...]] = {}
         self._uses: dict[DeviceId, DeviceUsage] = {}
 
-    # -- Usage -------------------------------------------------------------------------------------------------------
+    # -- Usage -------------------------------------------------------------------------------------
 
     def in_use(self, device: DeviceId) -> bool:
         use = self._uses.get(device)
@@ -77,40 +82,42 @@ class Ledger:
         return self._uses.get(device)
 
     def uses(self) -> Mapping[DeviceId, DeviceUsage]:
-        """Of every device that is in use. A live view: read it at once, change nothing."""
+        """The usage of every device in use. A live view: read it at once, change nothing."""
         return self._uses
 
     def holders(self, device: DeviceId) -> list[str]:
-        """Uids of the claims that hold a device. Looks at all claims: for reports."""
+        """Return the uids of the claims that hold a device. Reads all claims: for reports."""
         uids = self._observed.keys() | self._assumed.keys()
         return sorted(uid for uid in uids if any(holding.device == device for holding in self.counted(uid)))
 
     def counted(self, claim_uid: str) -> tuple[Holding, ...]:
-        """What counts of a claim: the assumption if there is one."""
+        """Return the holdings of a claim that count: the assumption if there is one."""
         assumed = self._assumed.get(claim_uid)
         return assumed if assumed is not None else self._observed.get(claim_uid, ())
 
-    # -- changes -----------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------
 
     def observe(self, claim_uid: str, allocation: AllocationResult | None) -> set[DeviceId]:
-        """What the cluster says of a claim; None = it has no allocation, or is gone."""
+        """Record the observed state of a claim; None = it has no allocation, or is gone."""
         fresh = holdings_of(allocation)
         if fresh == self._observed.get(claim_uid, ()):
             return set()
         return self._replace(self._observed, claim_uid, fresh)
 
     def hold(self, key: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
-        """Count what somebody holds without a claim that is there, under a key of its own; nothing ends it."""
+        """Count holdings without an existing claim, under a key of their own; nothing ends them."""
         return self._replace(self._observed, key, holdings)
 
     def assume(
         self, claim_uid: str, allocation: AllocationResult, is_shared: Callable[[DeviceId], bool] = lambda _: False
     ) -> set[DeviceId]:
-        """`is_shared` tells of a device whether it may be allocated more than once: `decide` gives no shareIDs."""
+        """Count an assumed allocation. `is_shared`: whether a device may be allocated more than
+        once (`decide` sets no shareIDs).
+        """
         return self._replace(self._assumed, claim_uid, holdings_of(allocation, is_shared))
 
     def forget(self, claim_uid: str) -> set[DeviceId]:
-        """End an assumption: what was observed counts again. Without one nothing happens."""
+        """End an assumption: the observed state counts again. Idempotent."""
         if claim_uid not in self._assumed:
             return set()
         return self._replace(self._assumed, claim_uid, ())
@@ -152,7 +159,9 @@ class Ledger:
 def holdings_of(
     allocation: AllocationResult | None, is_shared: Callable[[DeviceId], bool] = lambda _: False
 ) -> tuple[Holding, ...]:
-    """Shared results carry a shareID or what they consume; others hold the device alone."""
+    """Return the holdings. Shared results have a shareID or consumedCapacity; others hold the
+    device alone.
+    """
     if allocation is None:
         return ()
     found = []
@@ -167,7 +176,9 @@ def holdings_of(
 
 
 def _amount(text: QuantityText) -> Amount:
-    """Exact, never less than 0; 0 where it is no quantity: the API server lets no such thing in, files may hold it."""
+    """Return the exact amount, at least 0; 0 if it is no quantity: the API server admits none,
+    files may contain one.
+    """
     try:
         return max(amount_of(Quantity.parse(str(text))), 0)
     except InvalidQuantity:
@@ -175,7 +186,9 @@ def _amount(text: QuantityText) -> Amount:
 
 
 def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
-    """What the allocation promises this tenant, as the vendor of the device numbers it. What cannot be read promises nothing."""
+    """Return the tenant's sharing class, as numbered by the device's vendor; 0 if the parameters
+    are unreadable.
+    """
     vendor = vendor_of(result.driver)
     if vendor is None:
         return 0

@@ -1,8 +1,10 @@
-"""Value types of the inventory: devices and pools as compiled once per slice, and what claims use of them.
+"""Value types of the inventory: devices and pools, compiled once per slice, and their usage by
+claims.
 
-The allocator reads these objects for the few devices of one node; whole-cluster arithmetic goes over the columns.
-Totals are integers in the capacity's own unit (bytes, percent, slots). What is consumed of them is exact, as in Kubernetes:
-whole where it is whole, which is nearly always, else a fraction.
+The allocator reads these objects for the few devices of one node; whole-cluster arithmetic uses the
+columns. Totals are integers in the capacity's own unit (bytes, percent, slots). Consumed amounts
+are exact, as in Kubernetes: whole if they are whole, which is nearly always the case, else a
+fraction.
 """
 
 from collections.abc import Container, Hashable, Mapping
@@ -19,7 +21,7 @@ from hami_dra.vendors.protocol import DriverProfile
 
 Amount = int | Fraction
 UNNUMBERED: Final = 1 << 30
-"""Index of a device that has none: behind all that have."""
+"""Index of a device without one: after all others."""
 
 
 class DeviceId(NamedTuple):
@@ -52,11 +54,11 @@ class Device:
 
     @cached_property
     def selector_input(self) -> DeviceInput:
-        """What CEL selectors see; built at first use and kept."""
+        """The input of CEL selectors; built at first use and cached."""
         return DeviceInput.from_device(self.id.driver, self.spec)
 
     def selected_input(self, names: Container[str]) -> DeviceInput:
-        """What is left for a selector that reads only these attributes and capacities. Needs `readable`."""
+        """Return the input reduced to these attributes and capacities. Needs `readable`."""
         return DeviceInput.of(
             self.id.driver,
             {name: attribute for name, attribute in self.spec.attributes.items() if name in names},
@@ -66,25 +68,29 @@ class Device:
 
     @cached_property
     def readable(self) -> bool:
-        """No value in it makes every selector fail, whatever the selector reads."""
+        """Whether no value makes every selector fail, regardless of what the selector reads."""
         return all(map(_is_readable, self.spec.attributes.values())) and all(
             is_quantity(capacity.value) for capacity in self.spec.capacity.values()
         )
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
-        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no quantity."""
+        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no
+        quantity.
+        """
         return {name: value_of(capacity.value) for name, capacity in self.spec.capacity.items()}
 
     @cached_property
     def index(self) -> int:
-        """Its number on the node: the published one, else the one in its name (`neurondevice3`), else UNNUMBERED."""
+        """Its number on the node: the published one, else the one in its name (`neurondevice3`),
+        else UNNUMBERED.
+        """
         named = self.profile.number_of(self.id.device)
         return self.int_attribute(self.profile.index, UNNUMBERED if named is None else named)
 
     @cached_property
     def is_part(self) -> bool:
-        """It is cut from a card, which is published too."""
+        """Whether it is cut from a card, which is published too."""
         found = self.attribute(self.profile.partition)
         return found is not None and self.profile.means_part(found.string)
 
@@ -94,11 +100,13 @@ class Device:
 
     @cached_property
     def capacity_kind(self) -> Hashable:
-        """Devices of one kind answer every capacity request alike."""
+        """The kind: devices of one kind give equal results for every capacity request."""
         return self.id.driver, self.shared, tuple(sorted(self.spec.capacity.items(), key=lambda item: item[0]))
 
     def attribute(self, name: str | None) -> api.DeviceAttribute | None:
-        """As the allocator looks attributes up: the full name first, then the bare name if the domain is the driver's."""
+        """Look up an attribute as the allocator does: the full name first, then the bare name if
+        the domain is the driver's.
+        """
         if name is None:
             return None
         found = self.spec.attributes.get(name)
@@ -109,7 +117,9 @@ class Device:
         return found
 
     def int_attribute(self, name: str | None, default: int) -> int:
-        """An int64, as in the API; a file may hold more, which then is no number of anything."""
+        """Return an int64, as in the API; larger numbers, which files may contain, count as
+        missing.
+        """
         found = self.attribute(name)
         if found is None or found.int_ is None or not -(2**63) <= found.int_ < 2**63:
             return default
@@ -126,7 +136,9 @@ def amount_of(quantity: Quantity) -> Amount:
 
 
 def value_of(text: str | float) -> int:
-    """`Value()` of a quantity, 0 where it is none: the API server lets no such thing in, files may hold it."""
+    """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may
+    contain one.
+    """
     try:
         return Quantity.parse(str(text)).value()
     except InvalidQuantity:
@@ -142,7 +154,9 @@ def is_quantity(text: str | float) -> bool:
 
 
 def _is_readable(attribute: api.DeviceAttribute) -> bool:
-    """One of the values is set, and versions are versions; which one counts is for `DeviceInput` to say."""
+    """Return whether a value is set, and versions are valid; `DeviceInput` decides which value
+    counts.
+    """
     if attribute.versions is not None:
         return all(map(_is_version, attribute.versions))
     if attribute.version is not None:
@@ -160,34 +174,41 @@ def _is_version(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool as one node sees it, by the rules of the structured allocator (docs/architecture.md)."""
+    """A pool as one node sees it, by the rules of the structured allocator
+    (docs/architecture.md).
+    """
 
     driver: str
     name: str
     generation: int
     devices: tuple[Device, ...]
-    """Those that the node can use, in order."""
+    """The devices that the node can use, in order."""
     counter_sets: Mapping[str, api.CounterSet] = field(default_factory=dict)
     incomplete: bool = False
     invalid: str = ""
     """Why the pool cannot be used, or empty."""
     elsewhere: tuple[Device, ...] = ()
-    """Devices of the same pool and generation that other nodes see: what is allocated of them draws on the same counters."""
+    """Devices of the pool and generation that other nodes see: their allocations draw on the same
+    counters.
+    """
     binds: bool = False
     """Some device of its slices has binding conditions: such pools come last."""
     among: tuple[Device, ...] = ()
-    """Where slices select nodes device by device: `devices` and, between them, those of other nodes, which upstream holds
-    against selectors too. Else empty."""
+    """Where slices select nodes device by device: `devices` and, between them, those of other
+    nodes, which upstream holds against selectors too. Else empty.
+    """
 
 
 class Usage(Protocol):
-    """What is in use now, allocated or assumed. The ledger is one; a trial on top of the ledger is another."""
+    """Current usage, allocated or assumed. Implemented by the ledger, and by tentative usage on top
+    of it.
+    """
 
     def in_use(self, device: DeviceId) -> bool:
-        """An exclusive allocation holds the whole device."""
+        """Return whether an exclusive allocation holds the whole device."""
 
     def shares(self, device: DeviceId) -> int:
-        """How many allocations share the device (0 when exclusive or idle)."""
+        """Return the number of allocations that share the device (0 if exclusive or idle)."""
 
     def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
-        """Capacity name → amount used by the shares; empty when none."""
+        """Return the amounts used by the shares, by capacity name; empty if there are none."""

@@ -1,4 +1,5 @@
-"""One number per node row, made of the node object alone: a verdict on taints or labels, the domain of a label.
+"""One number per node row, made of the node object alone: a verdict on taints or labels, the domain
+of a label.
 
 Used by node fit, topology spread and the overview.
 """
@@ -15,7 +16,7 @@ from hami_dra.api.core import Node
 
 
 class NodeColumn(DerivedColumns):
-    """`judge` is asked once per node and change; rows without a node have `absent`."""
+    """`judge` is called once per node and change; rows without a node have `absent`."""
 
     def __init__(self, nodes: NodeColumns, judge: Callable[[Node], int], absent: int) -> None:
         super().__init__(nodes.changes)

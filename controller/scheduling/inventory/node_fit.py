@@ -1,8 +1,9 @@
-"""Which nodes may take a pod, devices apart: cordons, taints, affinity, resources, hard topology spread.
+"""Nodes that fit a pod, devices apart: cordons, taints, affinity, resources, hard topology spread.
 
-Asked by `decide` through the inventory. Verdicts are kept per shape of pod (tolerations, affinity, resources) and mended for
-nodes that changed, or whose pods did; spread is column arithmetic. What is not modelled here (volumes, host ports, inter-pod
-affinity, ...) is learnt when kube-scheduler refuses the node.
+Called by `decide` through the inventory. Verdicts are cached per shape of pod (tolerations,
+affinity, resources) and updated for nodes that changed, or whose pods did; spread is column
+arithmetic. Constraints not modelled here (volumes, host ports, inter-pod affinity, ...) become
+known when kube-scheduler refuses the node.
 """
 
 from collections.abc import Callable, Collection
@@ -65,16 +66,20 @@ _Wanted = list[tuple[str, int]]
 
 
 class PlainFit:
-    """One shape of pod, as it stood when its readers read the nodes and their loads. Itself the key of that shape."""
+    """One shape of pod, as it stood when its readers read the nodes and their loads. Itself the key
+    of that shape.
+    """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.readers = LogReader(nodes.changes), LogReader(nodes.loads)
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
-        """As in `NodeFit`. Not to be changed by who asks."""
+        """See `NodeFit`. Callers must not change it."""
 
 
 class NodeFits:
-    """`delegated`: extended resources that a DeviceClass serves. Nodes that do not offer them get them through claims."""
+    """`delegated`: extended resources that a DeviceClass serves. Nodes that do not offer them get
+    them through claims.
+    """
 
     def __init__(self, nodes: NodeColumns, spread: SpreadCounts, delegated: Callable[[str], bool]) -> None:
         self._nodes = nodes
@@ -84,7 +89,9 @@ class NodeFits:
         self._verdicts: LruCache[PlainFit] = LruCache(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
-        """`own`: what the inventory counts of this very pod; it does not stand in its own way."""
+        """Return the fit of the pod. `own`: the usage that the inventory counts for this pod; it
+        does not count against it.
+        """
         wanted = _wanted(pod)
         codes = self._kept(pod, wanted).codes.copy()
         if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
@@ -96,11 +103,13 @@ class NodeFits:
         return NodeFit(mask=codes == 0, codes=codes)
 
     def plain(self, pod: Pod) -> PlainFit | None:
-        """For a pod that counts nowhere yet. None: its topology spread needs all nodes and pods in view."""
+        """Return the cached fit of a pod that counts nowhere yet; None if its topology spread needs
+        all nodes and pods.
+        """
         return None if _is_spread(pod) else self._kept(pod, _wanted(pod))
 
     def _kept(self, pod: Pod, wanted: _Wanted) -> PlainFit:
-        """Without spread, for a pod that counts nowhere yet."""
+        """Return the cached fit without spread, for a pod that counts nowhere yet."""
         nodes, spec = self._nodes, pod.spec
         delegated = tuple([resource for resource, _ in wanted if self._delegated(resource)])
         selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
@@ -120,7 +129,7 @@ class NodeFits:
         return kept
 
     def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> Codes:
-        """The first failing reason of each row. `own`: taken away from what is used."""
+        """Return the first failing reason of each row. `own`: subtracted from the usage."""
         codes: Codes = self._taint_codes(pod)[rows].astype(np.uint8)
         if pod.spec.node_selector or pod.spec.affinity is not None:
             codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
@@ -136,14 +145,18 @@ class NodeFits:
         return codes
 
     def is_even(self, pod: Pod, row: int, own: Placed | None, unsure: Collection[Placed]) -> bool:
-        """Whether the pod's hard spread constraints hold on the node whichever of the `unsure` pods come before it."""
+        """Return whether the pod's hard spread constraints hold, regardless of which `unsure` pods
+        are bound before it.
+        """
         if not unsure or not _is_spread(pod):
             return True
         uneven = self._spread.violates(pod, own, self._admitted(pod), lambda: self._untainted(pod), unsure)
         return not uneven[row]
 
     def left(self, resource: str, own: Placed | None = None) -> Ints:
-        """What the nodes have left of a resource, with `own` taken away from them. Shape (nodes.size,)."""
+        """Return the amount of a resource left on the nodes, without the usage of `own`. Shape
+        (nodes.size,).
+        """
         nodes = self._nodes
         left = nodes.offers(resource) - nodes.used(resource)
         own_row = nodes.index_of(own.node) if own is not None else -1
@@ -160,7 +173,7 @@ class NodeFits:
         return column.current()
 
     def _untainted(self, pod: Pod) -> Bools:
-        """Nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
+        """Return the nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("own taints", tolerations),
@@ -169,7 +182,9 @@ class NodeFits:
         return column.current().astype(np.bool_)
 
     def _admitted(self, pod: Pod) -> Bools:
-        """Nodes that selector and required affinity of the pod admit. Not to be changed by the caller."""
+        """Return the nodes that selector and required affinity of the pod admit. Callers must not
+        change it.
+        """
         spec = pod.spec
         required = _required(pod)
         if required is not None and (pinned := pinned_names(required)) is not None:
@@ -181,7 +196,9 @@ class NodeFits:
         return column.current().astype(np.bool_)
 
     def _admitted_of(self, pod: Pod, pinned: frozenset[str]) -> Bools:
-        """Each pod of a DaemonSet has an affinity of its own: only the nodes that it names are looked at."""
+        """Return the admitted nodes by name: each pod of a DaemonSet has its own affinity, so only
+        named nodes are tested.
+        """
         mask = np.zeros(self._nodes.size, dtype=np.bool_)
         for name in pinned:
             row = self._nodes.index_of(name)
@@ -195,13 +212,13 @@ def _wanted(pod: Pod) -> _Wanted:
 
 
 def taint_code(tolerations: tuple[Toleration, ...], node: Node) -> str:
-    """The reason code of the first taint that is not tolerated, or empty."""
+    """Return the reason code of the first taint that is not tolerated, or an empty text."""
     taint = _first_untolerated(tolerations, effective_taints(node))
     return "" if taint is None else _CODE_OF_TAINT.get(taint.key, names.NODE_TAINTED)
 
 
 def admits(pod: Pod, node: Node) -> bool:
-    """Whether nodeSelector and required node affinity of the pod allow the node."""
+    """Return whether nodeSelector and required node affinity of the pod allow the node."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
         return False
@@ -210,7 +227,7 @@ def admits(pod: Pod, node: Node) -> bool:
 
 
 def pinned_names(selector: NodeSelector) -> frozenset[str] | None:
-    """The only names that the selector can match, or None where labels alone decide."""
+    """Return the only names that the selector can match, or None if labels alone decide."""
     found: set[str] = set()
     for term in selector.node_selector_terms:
         fixed = [each.values for each in term.match_fields if each.key == "metadata.name" and each.operator == "In"]

@@ -1,7 +1,8 @@
-"""Nodes as columns: what they offer, what their pods use, and what keeps pods away. Written by the inventory only.
+"""Nodes as columns: allocatable resources, usage by pods, and everything that repels pods. Written
+by the inventory only.
 
-A row stays the same while its node lives. Node names that pods or slices mention before the node itself is seen have no
-row yet; usage is kept by name until then.
+A row stays the same while its node lives. Nodes that pods or slices mention before the Node object
+is seen have no row yet; usage is stored by name until then.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +22,9 @@ from hami_dra.api.core import Node, Pod, Taint
 _FIRST_SIZE: Final = 64
 _FIRST_RESOURCES: Final = 8
 _UNKNOWN: Final = 0
-"""Number of all resources that no node offers: a tenant may name as many as they like, and they must take no memory."""
+"""Number of all resources that no node offers: tenants may name any number of them, and they must
+use no memory.
+"""
 _NOTHING: Final[Mapping[str, int]] = {}
 _UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -41,7 +44,8 @@ class Placed:
 class NodeColumns:
     """Columns of shape (capacity,); the first `size` rows are in use or were.
 
-    `present` bool. `rank` int64: position of the name among all names, ascending. `score`: see `NodeScores`.
+    `present` bool. `rank` int64: position of the name among all names, ascending. `score`: see
+    `NodeScores`.
     """
 
     def __init__(self) -> None:
@@ -51,14 +55,18 @@ class NodeColumns:
         self.nodes: list[Node | None] = []
         self.present: Bools = np.zeros(_FIRST_SIZE, dtype=np.bool_)
         self.changes = ChangeLog()
-        """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon, readiness."""
+        """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon,
+        readiness.
+        """
         self.loads = ChangeLog()
         """Rows where what a node offers, or what its pods use of it, changed."""
         self.arrivals = 0
-        """Grows whenever a node gets or loses its row."""
+        """Increases whenever a node gets or loses its row."""
         self.scores = NodeScores()
         self._resources: dict[str, int] = {"": _UNKNOWN}
-        """Resource that some node offers or did → its number. What pods ask for beyond that is no node's, and gets none."""
+        """Resource that some node offers or did → its number. What pods ask for beyond that is no
+        node's, and gets none.
+        """
         self._offers: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
         self._uses: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
         """By number of the resource and row; all 0 for `_UNKNOWN`."""
@@ -67,7 +75,7 @@ class NodeColumns:
         self._free: list[int] = []
         self._rank: Ints | None = None
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def score(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -76,7 +84,7 @@ class NodeColumns:
 
     @property
     def rank(self) -> Ints:
-        """Shape (size,). Made anew when nodes come or go."""
+        """Position of the name among all names. Shape (size,). Recomputed when nodes come or go."""
         if self._rank is None or len(self._rank) != self.size:
             self._rank = np.zeros(self.size, dtype=np.int64)
             order = sorted(range(self.size), key=lambda row: self.names[row])
@@ -84,7 +92,7 @@ class NodeColumns:
         return self._rank
 
     def index_of(self, name: str) -> int:
-        """-1 where there is no such node."""
+        """Return the row, or -1 if there is no such node."""
         return self._index.get(name, -1)
 
     def node(self, row: int) -> Node:
@@ -96,21 +104,21 @@ class NodeColumns:
     def offers(self, resource: str) -> Ints:
         """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,).
 
-        Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a file) is not thereby
-        full: these are `MOST` then.
+        Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a
+        file) is not thereby full: these are `MOST` then.
         """
         return self._offers[self._resources.get(resource, _UNKNOWN), : self.size]
 
     def used(self, resource: str) -> Ints:
-        """What pods use of a resource that some node offers, else 0. Shape (size,)."""
+        """Return the usage of a resource that some node offers, else 0. Shape (size,)."""
         return self._uses[self._resources.get(resource, _UNKNOWN), : self.size]
 
     def loads_of(self, resources: Iterable[str], rows: Positions) -> tuple[Ints, Ints]:
-        """What some nodes offer and what is used of it. Each of shape (resources, rows)."""
+        """Return what some nodes offer and what is used of it. Each of shape (resources, rows)."""
         numbers = np.array([self._resources.get(resource, _UNKNOWN) for resource in resources], dtype=np.intp)[:, None]
         return self._offers[numbers, rows], self._uses[numbers, rows]
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def put(self, node: Node) -> int:
         name = node.metadata.name
@@ -139,7 +147,7 @@ class NodeColumns:
         return row
 
     def remove(self, name: str) -> int:
-        """The row that was freed, or -1."""
+        """Return the freed row, or -1."""
         row = self._index.pop(name, -1)
         if row < 0:
             return -1
@@ -157,7 +165,7 @@ class NodeColumns:
         return row
 
     def use(self, name: str, requests: Mapping[str, int], sign: int) -> None:
-        """Add (+1) or take away (-1) what a pod asks of its node."""
+        """Add (+1) or subtract (-1) the requests of a pod on its node."""
         by_name = self._used_by_name[name]
         row = self._index.get(name, -1)
         for resource, wanted in requests.items():
@@ -172,7 +180,7 @@ class NodeColumns:
             del self._used_by_name[name]
 
     def _number(self, resource: str) -> int:
-        """Of a resource that a node offers. A new one gets a row of the tables, with what pods use of it already."""
+        """Return the number of an offered resource; a new one gets a row, with its usage so far."""
         number = self._resources.get(resource)
         if number is not None:
             return number
@@ -200,8 +208,9 @@ class NodeColumns:
 
 
 def effective_taints(node: Node) -> tuple[Taint, ...]:
-    """What keeps pods off a node: first what the node life-cycle controller makes of a cordon and of a node that is not
-    ready (kube-scheduler sees these taints a moment later), then the node's own taints.
+    """What keeps pods off a node: first what the node life-cycle controller makes of a cordon and
+    of a node that is not ready (kube-scheduler sees these taints a moment later), then the node's
+    own taints.
     """
     cordon = (UNSCHEDULABLE_TAINT,) if node.spec.unschedulable else ()
     return (*cordon, *_condition_taints(node), *own_taints(node))
@@ -212,7 +221,9 @@ def own_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _condition_taints(node: Node) -> tuple[Taint, ...]:
-    """Nodes in files may have no condition at all: then nothing speaks against them."""
+    """Return the taints of the node's conditions. Nodes in files may have no conditions: then there
+    are none.
+    """
     return tuple(
         UNREACHABLE_TAINT if condition.status == "Unknown" else NOT_READY_TAINT
         for condition in node.status.conditions
@@ -221,7 +232,9 @@ def _condition_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _alike(one: Node, other: Node) -> bool:
-    """A heartbeat or other resources change nothing about which pods may come."""
+    """Return whether the nodes are equal for the pods that fit: heartbeats and other resources do
+    not matter.
+    """
     return one.metadata.labels == other.metadata.labels and effective_taints(one) == effective_taints(other)
 
 

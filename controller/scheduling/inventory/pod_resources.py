@@ -1,6 +1,8 @@
-"""What a pod asks of its node, as kube-scheduler counts it (k8s.io/component-helpers/resource, PodRequests). Pure.
+"""Resource requests of a pod, as kube-scheduler computes them (k8s.io/component-helpers/resource,
+PodRequests). Pure.
 
-Amounts are integers (millicores for `cpu`, `Value()` for everything else; `pods` is always 1), saturated one by one and in total.
+Amounts are integers (millicores for `cpu`, `Value()` for everything else; `pods` is always 1),
+saturated individually and in total.
 """
 
 from collections import Counter
@@ -16,7 +18,11 @@ Amounts = Counter[str]
 
 @lru_cache(maxsize=4096)
 def amount(resource: str, text: QuantityText) -> int:
-    """0 for what is no quantity: the API server lets no such thing in, files may hold it."""
+    """Return the amount, 0 if it is no quantity: the API server admits none, files may contain one.
+
+    >>> amount("cpu", "1500m"), amount("memory", "1Ki"), amount("memory", "much")
+    (1500, 1024, 0)
+    """
     try:
         quantity = Quantity.parse(text)
     except InvalidQuantity:
@@ -32,10 +38,15 @@ def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """Containers and sidecars add up; each init container needs its own plus the sidecars started before it; the larger
-    of both counts. Pod-level requests replace the sum of the resources that may be set there. The overhead comes on top.
+    """Return the requests of a pod.
 
-    Resizes that kubelet has not carried out yet (status.containerStatuses) are not looked at.
+    Containers and sidecars add up; each init container needs its own requests plus those of the
+    sidecars started before it; the larger of both counts. Pod-level requests replace the sum of the
+    resources that may be set there. The overhead is added at the end.
+
+        containers 2 + 1 CPU, sidecar 1, a later init container 5: max(2 + 1 + 1, 1 + 5) = 6 CPU
+
+    Resizes that kubelet has not carried out yet (status.containerStatuses) are ignored.
     """
     total = _unbounded(pod)
     if sum(total.values()) > MOST:  # each amount is saturated, so none is negative
@@ -77,7 +88,9 @@ def _settable_on_pods(resource: str) -> bool:
 
 
 def _requests(container: Container) -> Amounts:
-    """Requests; a limit without a request is its request (the API server fills that in, files may lack it)."""
+    """Requests; a limit without a request is its request (the API server fills that in, files may
+    lack it).
+    """
     return amounts({**container.resources.limits, **container.resources.requests})
 
 

@@ -1,6 +1,7 @@
-"""Which pods count on which node: those that are bound, and those that a decision has put there.
+"""Pods that count on nodes: those that are bound, and those that a decision has placed there.
 
-Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and how they are spread (`SpreadCounts`).
+Fed by the inventory. Adds up their requests by node (`NodeColumns`) and their spread
+(`SpreadCounts`).
 """
 
 from collections.abc import Collection
@@ -21,16 +22,16 @@ class PodBook:
         self._assumed: dict[str, Placed] = {}
 
     def placed(self, uid: str) -> Placed | None:
-        """What is counted of the pod, or None."""
+        """Return the placement that counts for the pod, or None."""
         return self._bound.get(uid) or self._assumed.get(uid)
 
     def assumed_node(self, uid: str) -> str:
-        """Where a pod that is not bound yet counts, or empty."""
+        """Return the node on which an unbound pod counts, or an empty text."""
         placed = self._assumed.get(uid)
         return placed.node if placed is not None else ""
 
     def unbound(self) -> Collection[Placed]:
-        """Pods that count where a decision has put them. A live view."""
+        """Return the pods that count where a decision placed them. A live view."""
         return self._assumed.values()
 
     def bound(self, uid: str) -> Pod | None:
@@ -39,7 +40,8 @@ class PodBook:
         return placed.pod if placed is not None else None
 
     def changed(self, old: Pod | None, new: Pod | None) -> list[str]:
-        """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone.
+        """Bound pods count until they finish or go; an assumption about them ends when they are
+        bound or gone.
 
         Returns the uids of pods that are over: gone, or done with what they use.
         """
@@ -91,7 +93,9 @@ class PodBook:
 
 
 def _count_alike(one: Pod, other: Pod) -> bool:
-    """A pod's status, annotations and the like change nothing about what it takes of its node, nor how it is spread."""
+    """Return whether the pods have equal requests and spread: status, annotations and so on do not
+    matter.
+    """
     return (
         one.spec == other.spec
         and one.metadata.labels == other.metadata.labels

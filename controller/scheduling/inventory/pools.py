@@ -1,10 +1,12 @@
-"""Slices become pools, by the rules of the structured allocator (k8s.io/dynamic-resource-allocation, pools_incubating.go).
+"""Pools made of slices, by the rules of the structured allocator
+(k8s.io/dynamic-resource-allocation, pools_incubating.go).
 
-Fed by the inventory; asked by `decide` for the pools of a node. For one node: slices are grouped by driver and pool, the
-highest generation among those that reach the node counts; the pool is complete if there are as many as
-`resourceSliceCount`. If not, all slices of that generation in the cluster are looked at: a newer generation makes the pool
-obsolete (left out), a wrong count makes it incomplete. Duplicate names and unknown counters make it invalid. Order: pools
-without binding conditions first, by driver and name; slices by name; devices as listed.
+Fed by the inventory; `decide` reads the pools of a node. For one node: slices are grouped by driver
+and pool, the highest generation among those that reach the node counts; the pool is complete if
+there are as many as `resourceSliceCount`. If not, all slices of that generation in the cluster are
+read: a newer generation makes the pool obsolete (left out), a wrong count makes it incomplete.
+Duplicate names and unknown counters make it invalid. Order: pools without binding conditions first,
+by driver and name; slices by name; devices as listed.
 """
 
 from collections import Counter, defaultdict
@@ -26,13 +28,16 @@ class PoolGates:
     """The feature gates that decide what a pool consists of; defaults of Kubernetes 1.37."""
 
     partitionable_devices: bool = True
-    """Off: slices with shared counters or per-device node selection do not reach any node (DRAPartitionableDevices)."""
+    """Off: slices with shared counters or per-device node selection do not reach any node
+    (DRAPartitionableDevices).
+    """
     compatibility_groups: bool = False
-    """Off: slices with devices of compatibility groups are ignored, which leaves their pool incomplete
-    (DRADeviceCompatibilityGroups)."""
+    """Off: slices with devices of compatibility groups are ignored, which leaves their pool
+    incomplete (DRADeviceCompatibilityGroups).
+    """
 
     def has_devices(self, compiled: "Compiled") -> bool:
-        """A slice with shared counters has nothing else."""
+        """Return whether the slice has devices: one with shared counters has nothing else."""
         return not (self.partitionable_devices and compiled.slice.spec.shared_counters)
 
 
@@ -45,7 +50,9 @@ class Compiled:
 
 
 class PoolBook:
-    """All slices, by pool and by the nodes they reach. Pools of a node are built at first use and kept until a slice changes."""
+    """All slices, by pool and by the nodes they reach. Pools of a node are built at first use and
+    cached until a slice changes.
+    """
 
     def __init__(self, gates: PoolGates = PoolGates()) -> None:
         self.gates = gates
@@ -95,11 +102,11 @@ class PoolBook:
         return key
 
     def slices(self, key: PoolKey) -> list[Compiled]:
-        """By name, as the allocator orders them."""
+        """Return the slices of a pool by name, as the allocator orders them."""
         return [compiled for _, compiled in sorted(self._slices.get(key, {}).items())]
 
     def single_node(self, key: PoolKey) -> str:
-        """The one node that sees all slices of the pool, or empty."""
+        """Return the one node that sees all slices of the pool, or an empty text."""
         nodes = {compiled.slice.spec.node_name for compiled in self._slices.get(key, {}).values()}
         (node,) = nodes if len(nodes) == 1 else (None,)
         return node or ""
@@ -108,11 +115,13 @@ class PoolBook:
         return list(self._slices)
 
     def local_to(self, node_name: str) -> list[PoolKey]:
-        """Pools with a slice of this node."""
+        """Return the pools with a slice of this node."""
         return list(self._local.get(node_name, ()))
 
     def forget_node(self, node_name: str) -> None:
-        """The node's labels changed: which wide pools reach it may have, too."""
+        """Drop the cached pools of a node whose labels changed: other wide pools may reach
+        it now.
+        """
         self._built.pop(node_name, None)
 
     def on(self, node: Node) -> list[Pool]:
@@ -128,7 +137,9 @@ class PoolBook:
         return pools
 
     def _forget_pool(self, key: PoolKey) -> None:
-        """Nodes that see other slices of the pool judge completeness and counters by this one too."""
+        """Drop the cached pools of all nodes that see the pool, or other slices of it
+        (completeness, counters).
+        """
         if key in self._wide:
             self._built.clear()
         for compiled in self._slices.get(key, {}).values():
@@ -139,7 +150,9 @@ class PoolBook:
 def build(
     key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str], gates: PoolGates = PoolGates()
 ) -> Pool | None:
-    """The pool as the node sees it, or None where it does not reach the node or is obsolete. `slices` by name."""
+    """Return the pool as the node sees it, or None if it does not reach the node or is obsolete.
+    `slices`: by name.
+    """
     everything = list(slices)
     visible = [compiled for compiled in everything if gates.compatibility_groups or not _grouped(compiled)]
     reaching = [
@@ -189,7 +202,9 @@ def build(
 
 
 def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
-    """What is wrong with the newest generation of a pool, whichever node looks at it; empty when nothing is."""
+    """Return the problem of the newest generation of a pool, for any node; empty if there
+    is none.
+    """
     visible = [compiled for compiled in slices if gates.compatibility_groups or not _grouped(compiled)]
     generation = max((compiled.slice.spec.pool.generation for compiled in visible), default=0)
     newest = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
@@ -204,8 +219,9 @@ def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
 def misplaced(slice_: api.ResourceSlice) -> str:
     """Return why a slice is in a pool that is not its node's, or an empty text.
 
-    For drivers with one pool a node, named after the node, as hami-dra's own are. Such a pool is all that a node may speak
-    for; devices are known by driver, pool and name, so a slice elsewhere would stand for another node's cards.
+    For drivers with one pool a node, named after the node, as hami-dra's own are. Such a pool is
+    all that a node may speak for; devices are known by driver, pool and name, so a slice elsewhere
+    would stand for another node's cards.
     """
     spec = slice_.spec
     if spec.node_name == spec.pool.name:
@@ -239,7 +255,9 @@ def _partitionable(compiled: Compiled) -> bool:
 
 
 def _reach(compiled: Compiled, node: str, labels: Mapping[str, str]) -> tuple[Device, ...] | None:
-    """The devices of the slice that the node can use, or None where the slice does not reach it."""
+    """Return the devices of the slice that the node can use, or None if the slice does not reach
+    it.
+    """
     spec = compiled.slice.spec
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return compiled.devices if _reaches(spec.node_name, spec.node_selector, spec.all_nodes, node, labels) else None
@@ -262,7 +280,9 @@ def _reaches(
 
 
 def _check(mine: list[Compiled], others: list[Compiled], gates: PoolGates) -> tuple[dict[str, api.CounterSet], str]:
-    """Counter sets by name, and why the pool is invalid. `others` are slices that the node does not see."""
+    """Return the counter sets by name, and why the pool is invalid. `others`: slices that the node
+    does not see.
+    """
     counters: dict[str, api.CounterSet] = {}
     names = Counter(device.id.device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices)
     for name, times in names.items():

@@ -1,9 +1,11 @@
-"""What the ResourceQuotas of each namespace limit of our vendors' cards, and how much of it is used, kept by difference.
+"""Limits of the ResourceQuotas of each namespace for our vendors' cards, and their usage, updated
+incrementally.
 
-Fed by the inventory: quotas, claims that came or went, claims whose holdings changed, cards that were published anew. Read by
-`controller.scheduling.quota`. Usage is counted only for namespaces that have such a quota; of all others nothing but the uids of
-their claims is kept. What is counted is what the ledger counts, assumed allocations included: a claim once, whoever shares
-it, and admin access not at all. How a card is counted is the vendors' business (`hami_dra.vendors.quotas`).
+Fed by the inventory: quotas, claims that came or went, claims whose holdings changed, republished
+cards. Read by `controller.scheduling.quota`. Usage is counted only for namespaces that have such a
+quota; for all others only the uids of their claims are stored. The ledger's holdings count, assumed
+allocations included: a claim once, regardless of the pods that share it, and admin access not at
+all. The vendors define how a card is counted (`hami_dra.vendors.quotas`).
 """
 
 from collections import Counter, defaultdict
@@ -36,7 +38,11 @@ class Limit:
 
 
 class QuotaBook:
-    """`holdings_of`: what the ledger counts for a claim. `device_of`: a published device, None where it is not published."""
+    """The quotas and their usage.
+
+    `holdings_of`: the ledger's holdings of a claim. `device_of`: a published device, None if it is
+    not published.
+    """
 
     def __init__(
         self,
@@ -53,35 +59,39 @@ class QuotaBook:
         self._namespace_of: dict[str, str] = {}
         self._gone: set[str] = set()
         self._charges: dict[str, dict[DeviceId, Counter[str]]] = {}
-        """By claim, device by device, what is in `_used`."""
+        """By claim and device, the part of `_used`."""
         self._used: dict[str, Counter[str]] = {}
         self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
         self._totals: dict[DeviceId, Mapping[str, int]] = {}
         self.version = 0
-        """Grows whenever a limit or the usage of a limited namespace changes."""
+        """Increases whenever a limit or the usage of a limited namespace changes."""
         self.problems: dict[str, str] = {}
-        """`ResourceQuota ns/name` → what of it is not enforced, and what to do."""
+        """`ResourceQuota ns/name` → the part that is not enforced, and the fix."""
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def namespaces(self) -> list[str]:
-        """Those with a quota for cards, sorted."""
+        """The namespaces with a quota for cards, sorted."""
         return sorted(self._limits)
 
     def limits(self, namespace: str) -> tuple[Limit, ...]:
-        """By name of the quota, then as the quota lists them; several quotas hold side by side."""
+        """Return the limits by name of the quota, then in its own order; several quotas apply side
+        by side.
+        """
         return self._limits.get(namespace, ())
 
     def used(self, namespace: str) -> Charge:
-        """Only of namespaces with limits."""
+        """Return the usage; only for namespaces with limits."""
         return self._used.get(namespace, _NOTHING)
 
     def problem(self, quota: ResourceQuota) -> str:
-        """What of a quota is not enforced, and the fix; empty where all is well."""
+        """Return the part of a quota that is not enforced, and the fix; empty if all is
+        enforced.
+        """
         return self.problems.get(_title(quota), "")
 
-    # -- feeds -------------------------------------------------------------------------------------------------------
+    # -- feeds -------------------------------------------------------------------------------------
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         gone = self._incarnations.gone(old, new)
@@ -100,7 +110,9 @@ class QuotaBook:
                 del self._quotas[namespace]
 
     def seen(self, uid: str, namespace: str) -> None:
-        """A claim of this namespace is there, or what somebody holds without one. To be called before `recount`."""
+        """Record that a claim, or a holding without one, of this namespace exists. To be called
+        before `recount`.
+        """
         self._gone.discard(uid)
         if self._namespace_of.get(uid) != namespace:
             self._namespace_of[uid] = namespace
@@ -108,13 +120,13 @@ class QuotaBook:
             self.recount(uid)
 
     def claim_gone(self, uid: str) -> None:
-        """It is not there any more; what is assumed of it counts until it is forgotten."""
+        """Record that the claim is gone; its assumed allocation counts until it is forgotten."""
         if uid in self._namespace_of:
             self._gone.add(uid)
             self.recount(uid)
 
     def leave(self, uid: str) -> None:
-        """What somebody holds without a claim is charged to no namespace any more, whatever the ledger counts."""
+        """Charge a holding without a claim to no namespace any more, regardless of the ledger."""
         namespace = self._namespace_of.pop(uid, None)
         if namespace is None:
             return
@@ -124,7 +136,7 @@ class QuotaBook:
         self._leave_namespace(uid, namespace)
 
     def recount(self, uid: str) -> None:
-        """What the ledger counts for the claim may have changed."""
+        """Recompute the charge of a claim whose holdings may have changed."""
         namespace = self._namespace_of.get(uid)
         if namespace is None:
             return
@@ -136,11 +148,11 @@ class QuotaBook:
             self._leave_namespace(uid, namespace)
 
     def device_published(self, device: Device) -> None:
-        """Anew, so all of it may be another amount."""
+        """Recompute the charges of a republished device: its totals may have changed."""
         for uid in sorted(self._holders.get(device.id, ())):
             self._charge(uid, self._namespace_of[uid])
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _leave_namespace(self, uid: str, namespace: str) -> None:
         self._claims[namespace].discard(uid)
@@ -175,7 +187,7 @@ class QuotaBook:
         return found
 
     def _charge(self, uid: str, namespace: str) -> None:
-        """Count the claim as the ledger has it now."""
+        """Charge the claim for its current holdings."""
         fresh: dict[DeviceId, Counter[str]] = {}
         for holding in self._holdings_of(uid):
             if quotas_of(holding.device.driver) is not None:
@@ -184,7 +196,7 @@ class QuotaBook:
         self._recharge(uid, namespace, fresh)
 
     def _recharge(self, uid: str, namespace: str, fresh: dict[DeviceId, Counter[str]]) -> None:
-        """Charge this, device by device, in place of what was charged before."""
+        """Replace the charge of the claim, device by device."""
         before = self._charges.get(uid, {})
         if fresh == before:
             return
@@ -212,7 +224,9 @@ class QuotaBook:
             self._totals.pop(device, None)
 
     def _totals_of(self, device: DeviceId) -> Mapping[str, int] | None:
-        """As it is published, or was when it was last counted: a pool that is being made anew is not empty."""
+        """Return the totals as published now or when last counted: a pool being rebuilt is not
+        empty.
+        """
         found = self._device_of(device)
         if found is None:
             return self._totals.get(device)
@@ -221,7 +235,9 @@ class QuotaBook:
 
 
 def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
-    """What a quota limits of our vendors' cards, and what of it is not enforced, with the fix."""
+    """Return the limits of a quota for our vendors' cards, and the part that is not enforced, with
+    the fix.
+    """
     ours = [resource for resource in quota.spec.hard if resource in QUOTA_NAMES]
     if ours and (quota.spec.scopes or quota.spec.scope_selector):
         return (), (
@@ -241,8 +257,10 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
 
 
 def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:
-    """What one holding counts. `totals`: those of the device, or None where nobody knows it: it counts as a card then,
-    with the amounts that the allocation names.
+    """Return the charge of one holding.
+
+    `totals`: those of the device, or None if unknown: it counts as a card then, with the amounts
+    that the allocation names.
     """
     quotas = quotas_of(holding.device.driver)
     if quotas is None:
@@ -254,7 +272,7 @@ def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:
 
 
 def _whole(amount: Amount) -> int:
-    """Rounded up to whole units of the capacity."""
+    """Return the amount rounded up to whole units of the capacity."""
     return saturated(amount if isinstance(amount, int) else -(-amount.numerator // amount.denominator))
 
 

@@ -1,7 +1,7 @@
-"""From published capacities to the three roles that HAMi scores: slots, cores, memory.
+"""The three roles that HAMi scores (slots, cores, memory), computed from published capacities.
 
-The one place that knows how totals, usage and requests are read through a driver profile. Called by the columns (usage),
-the chooser and the prefilter (requests). Pure.
+The only module that reads totals, usage and requests through a driver profile. Called by the
+columns (usage), the chooser and the prefilter (requests). Pure.
 """
 
 import math
@@ -18,11 +18,13 @@ from hami_dra.vendors.protocol import CardRequest, Cards
 Amounts = tuple[int, int, int]
 """(slots, cores, memory), each from 0 to `CARD_MOST`"""
 WHOLE_CARD: Final = 1_000_000
-"""Shares of a card are counted in millionths: sums of them are exact, whatever order they are added in."""
+"""Shares of a card are counted in millionths: their sums are exact, in any order."""
 
 
 def totals_of(device: Device) -> Amounts:
-    """An exclusive device has one slot. A role the driver does not publish has total 0, except slots."""
+    """Return the totals. An exclusive device has one slot. A role the driver does not publish has
+    total 0, except slots.
+    """
     profile, totals = device.profile, device.totals
     slots = 1
     if device.shared:
@@ -31,9 +33,11 @@ def totals_of(device: Device) -> Amounts:
 
 
 def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, exclusive: bool) -> Amounts:
-    """What allocations hold of a device. An exclusive allocation holds all of it.
+    """Return the amounts that allocations hold of a device. An exclusive allocation holds all of
+    it.
 
-    Fractions are rounded down, and a request's up: so nothing that fits is taken for too large, and the search decides.
+    Fractions are rounded down, a request's up: so no fitting request is judged too large, and the
+    search decides.
     """
     if exclusive:
         return totals_of(device)
@@ -43,12 +47,14 @@ def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, excl
 
 
 def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
-    """What one request takes of a device, from `ResolvedRequest.demand`."""
+    """Return the amounts that one request takes of a device, from `ResolvedRequest.demand`."""
     return used_of(device, 1, demand, exclusive=not device.shared)
 
 
 def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> CardRequest:
-    """`demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the request ask for nothing."""
+    """Return `demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the
+    request have 0.
+    """
     amounts = np.zeros((3, len(devices)), dtype=np.int64)
     for position, device in enumerate(devices):
         wanted = demand(device)
@@ -58,10 +64,12 @@ def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequen
 
 
 def free_shares(cards: Cards) -> Ints:
-    """What is left of each card, in millionths: of memory and cores the one that is less. Shape of the columns, any.
+    """Return the free part of each card in millionths: the smaller one of memory and cores. Shape
+    of the columns, any.
 
-    Idle cards and no others have WHOLE_CARD; a card that nobody can join any more has 0. A card that publishes neither
-    memory nor cores is as full as its slots are.
+    Only idle cards have WHOLE_CARD; a card without a free slot has 0. A card that publishes neither
+    memory nor cores is as full as its slots. A card with a quarter of its memory and 60 of 100
+    cores used has 400,000 left; a full set of slots leaves nothing.
     """
     held = np.maximum(
         _millionths(cards.memory_used, cards.memory_total), _millionths(cards.cores_used, cards.cores_total)
@@ -73,7 +81,9 @@ def free_shares(cards: Cards) -> Ints:
 
 
 def asked_shares(cards: Cards, ask: CardRequest) -> Ints:
-    """What a request takes of each card, in millionths, by the same rule as `free_shares`. At least 1."""
+    """Return the part of each card that a request takes, in millionths, by the rule of
+    `free_shares`. At least 1.
+    """
     held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
     bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
     held = np.where(bare, _millionths(ask.slots, cards.slots_total), held)
@@ -92,5 +102,5 @@ def _role(amounts: Mapping[str, Amount], name: str | None) -> int:
 
 
 def _capped(amount: Amount) -> int:
-    """No device holds as much, but a slice may say so."""
+    """Return the amount, limited to CARD_MOST: a slice may publish any number."""
     return saturated(amount if isinstance(amount, int) else math.floor(amount), CARD_MOST)

@@ -1,9 +1,10 @@
-"""What may be spent on evaluating selectors: the contract between those who evaluate and those who keep the accounts.
+"""The budget for evaluating selectors: the contract between `verdicts`, which evaluates, and the
+accounting.
 
-`verdicts` asks before it evaluates a selector on devices that are new to it, and reports the time afterwards. Who keeps
-accounts (`queueing.selector_budgets`), or merely wants to hear that work goes on (`Heartbeat`), puts a `Budget` in force with
-`Verdicts.within`. Without one nothing is limited but the single evaluation, as in Kubernetes. No clock is read here: it comes
-with the budget.
+`verdicts` calls the budget before it evaluates a selector on devices that are new to it, and
+reports the time afterwards. The accounting (`queueing.selector_budgets`), or a watchdog
+(`Heartbeat`), puts a `Budget` in force with `Verdicts.within`. Without one only the single
+evaluation is limited, as in Kubernetes. No clock is read here: it comes with the budget.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from hami_dra.cel import KUBERNETES, Limits
 
 
 class Payer(StrEnum):
-    """On whose account a selector is evaluated."""
+    """The account that pays for evaluating a selector."""
 
     CLAIM = "claim"
     """It stands in a claim: its namespace pays."""
@@ -24,19 +25,23 @@ class Payer(StrEnum):
 
 
 class SliceSpent(Exception):
-    """Enough time was spent in one go: let others have their turn, then ask again. What was evaluated is kept."""
+    """The time slice is over: let other pods have theirs, then call again. All evaluations so far
+    are cached.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """Why an expression is not evaluated any further."""
+    """The reason why an expression is not evaluated any further."""
 
     expression: str
     payer: Payer
     what: str
-    """The figure and the limit, such as `took 1.2 s of CPU and 40 devices are left; a selector may take 1 s`."""
+    """The figure and the limit, such as `took 1.2 s of CPU and 40 devices are left; a selector may
+    take 1 s`.
+    """
     until: float = 0.0
-    """When it may be evaluated again, by the clock of those who keep the accounts."""
+    """The time from which it may be evaluated again, by the clock of the accounting."""
 
 
 class OverBudget(Exception):
@@ -52,25 +57,29 @@ class Budget(Protocol):
 
     @property
     def account(self) -> str:
-        """Whose columns are made: each account has its share of what is kept."""
+        """The owner of new columns: each account has its share of the cache."""
 
     @property
     def limits(self) -> Limits:
-        """Of a single evaluation."""
+        """The limits of a single evaluation."""
 
     def clock(self) -> float: ...
 
     def admit(self, expression: str, payer: Payer) -> None:
-        """Called before the expression is compiled or evaluated on new devices. Raises OverBudget, SliceSpent."""
+        """Called before the expression is compiled or evaluated on new devices. Raises OverBudget,
+        SliceSpent.
+        """
 
     def charge(self, expression: str, payer: Payer, seconds: float, *, done: int, left: int) -> None:
-        """`done` devices took `seconds`, `left` are still to come. Raises OverBudget, SliceSpent."""
+        """`done` devices took `seconds`, `left` are still to come. Raises OverBudget,
+        SliceSpent.
+        """
 
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         """A single evaluation exceeded `limits`."""
 
     def spend(self, seconds: float) -> None:
-        """Other work took so long, and its result is kept. Raises SliceSpent."""
+        """Charge time of other work, whose result is cached. Raises SliceSpent."""
 
 
 class TimeMeter:
@@ -87,7 +96,9 @@ class TimeMeter:
 
 
 class Heartbeat:
-    """Limits nothing beyond what Kubernetes does; `beat` is called often while selectors are evaluated, and may raise."""
+    """A budget without limits beyond those of Kubernetes; `beat` is called often during evaluation,
+    and may raise.
+    """
 
     account: Final = ""
     limits: Final = KUBERNETES

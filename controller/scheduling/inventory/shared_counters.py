@@ -1,8 +1,10 @@
-"""Shared counters of one pool: which of its devices cannot be had now, because others have drawn what they need.
+"""Shared counters of one pool: its devices that are unavailable because others have drawn the
+counters they need.
 
-Kept by `Inventory` for pools of a single node that have counters, so that the prefilter does not send every decision to
-nodes whose cards are cut up already. In: the pool, and who holds devices. Out: yes or no per device. Must never call a device
-blocked that the search (`allocation.counters`) would take.
+Updated by `Inventory` for pools of a single node that have counters, so that the prefilter does not
+send every decision to nodes whose cards are partitioned already. In: the pool, and the held
+devices. Out: yes or no per device. Must never call a device blocked that the search
+(`allocation.counters`) would take.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,7 +17,12 @@ _Counter = tuple[str, str]
 
 
 class SharedCounters:
-    """Made by `shared_counters`."""
+    """The counters of one pool; created by `shared_counters`.
+
+    A card of 8 slices, published whole (8) and as two parts (4 each): once a part is held, 4 are
+    left. Then the other part is available and the whole card is blocked; the held part itself is
+    not, it has paid.
+    """
 
     def __init__(self, pool: Pool) -> None:
         """Raises InvalidQuantity."""
@@ -32,7 +39,9 @@ class SharedCounters:
         self._holding: set[DeviceId] = set()
 
     def hold(self, device: DeviceId, *, held: bool) -> Collection[DeviceId]:
-        """Somebody holds the device, or nobody does any more. Returns those for which that may make a difference."""
+        """Record whether the device is held. Returns the devices for which that may make a
+        difference.
+        """
         draws = self._draws.get(device)
         if draws is None or held is (device in self._holding):
             return ()
@@ -43,11 +52,15 @@ class SharedCounters:
         return set[DeviceId]().union(*(self._members[name] for name, _ in draws))
 
     def overdrawn(self) -> list[str]:
-        """`set/counter` of which more is drawn than there is: what is held was not allocated by these rules."""
+        """Return each overdrawn `set/counter`: other rules than these allocated the devices that
+        are held.
+        """
         return [f"{counter_set}/{name}" for (counter_set, name), left in sorted(self._left.items()) if left < 0]
 
     def blocked(self, device: DeviceId) -> bool:
-        """It is not held, and its counters have less left than it needs. A device that is held has paid already."""
+        """Return whether the device is not held and needs more than its counters have left. A held
+        device has paid already.
+        """
         draws = self._draws.get(device)
         if draws is None or device in self._holding:
             return False
@@ -55,7 +68,9 @@ class SharedCounters:
 
 
 def shared_counters(pool: Pool, held: Iterable[DeviceId]) -> SharedCounters | None:
-    """None where there is nothing to know: no counters, devices on other nodes, or amounts that the search will complain of."""
+    """Return the counters; None if there are none, devices are on other nodes, or the search will
+    report invalid amounts.
+    """
     if not pool.counter_sets or pool.elsewhere:
         return None
     try:

@@ -1,6 +1,7 @@
-"""DeviceTaintRules: taints that operators put on devices from outside (resourceslice/tracker, applyPatches).
+"""DeviceTaintRules: taints that operators add to devices from outside (resourceslice/tracker,
+applyPatches).
 
-Fed by the inventory, which asks which taints a device has and which pools a change concerns.
+Fed by the inventory, which reads the taints of a device and the pools that a change concerns.
 """
 
 from collections.abc import Iterable
@@ -29,13 +30,15 @@ class TaintRules:
 
 
 def concerns(rule: DeviceTaintRule | None, driver: str, pool: str) -> bool:
-    """Whether the rule may select a device of the pool."""
+    """Return whether the rule may select a device of the pool."""
     selector = rule.spec.device_selector if rule is not None else None
     return selector is not None and selector.driver in {None, driver} and selector.pool in {None, pool}
 
 
 def _selects(selector: DeviceTaintSelector | None, device: DeviceId) -> bool:
-    """Without a selector no device is meant; a field of it that is not set says nothing."""
+    """Return whether the selector matches. Without a selector no device does; an unset field
+    matches any.
+    """
     if selector is None:
         return False
     wanted = (selector.driver, selector.pool, selector.device)

@@ -1,7 +1,12 @@
-"""Hard topologySpreadConstraints, counted as kube-scheduler's PodTopologySpread plugin counts them (filtering.go, common.go).
+"""Hard topologySpreadConstraints, computed like kube-scheduler's PodTopologySpread plugin
+(filtering.go, common.go).
 
-Fed with every pod that counts on a node. For each selector that pods spread by, the matching pods per node are kept as a
-column and changed with each pod that comes or goes; a decision only adds them up per domain.
+Fed with every pod that counts on a node. For each selector in use, the matching pods per node are a
+column that is updated with each pod that comes or goes; a decision only adds them up per domain.
+Zones of the nodes, and matching pods on them:
+
+    zones  a a b    pods  2 1 1    per domain  a 3, b 1; fewest 1; maxSkew 1
+    a pod in a: 3 + 1 - 1 = 3 > 1, refused; in b: 1 + 1 - 1 = 1, allowed
 """
 
 from collections import defaultdict
@@ -29,7 +34,7 @@ def is_hard(constraint: TopologySpreadConstraint) -> bool:
 
 
 class SpreadCounts:
-    """The pods that count on nodes, and per selector in use how many of them it matches on each node."""
+    """The pods that count on nodes, and per selector in use how many of them match on each node."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
@@ -44,7 +49,7 @@ class SpreadCounts:
             self._count(placed, +1)
 
     def remove(self, uid: str, placed: Placed) -> None:
-        """`placed` as it was added."""
+        """Remove a pod. `placed`: equal to the one added."""
         namespace = placed.pod.metadata.namespace
         there = self._placed.get(namespace)
         if there is None or there.pop(uid, None) is None:
@@ -61,11 +66,13 @@ class SpreadCounts:
         untainted: Callable[[], Bools],
         unsure: Collection[Placed] = (),
     ) -> Bools:
-        """Per node row, whether placing `pod` there breaks one of its hard constraints. Shape (size,).
+        """Return per node row whether placing `pod` there breaks one of its hard constraints. Shape
+        (size,).
 
-        `own`: what is counted of the pod itself, left out. `admitted`: nodes that its selector and affinity admit;
-        `untainted`: those whose own taints it tolerates. `unsure`: pods that count, but may come after this one: they
-        count in its own domain and are not yet there in others, whichever of the two is worse.
+        `own`: the pod's own placement, which is left out. `admitted`: nodes that its selector and
+        affinity admit; `untainted`: those whose own taints it tolerates. `unsure`: pods that count,
+        but may come after this one: they are counted in its own domain and left out in others,
+        which is the worst case.
         """
         hard = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
         keys = [each.topology_key for each in hard]
@@ -93,7 +100,9 @@ class SpreadCounts:
         *,
         unsure: Collection[Placed],
     ) -> Bools:
-        """Matching pods of the domain + the pod itself - the fewest of any domain > maxSkew."""
+        """Return whether matching pods of the domain + the pod itself - the fewest of any domain >
+        maxSkew.
+        """
         counts = self._counts_of(pod, constraint)
         per_node = counts.column(self._nodes)
         if own is not None and counts.counted(own) and (row := self._nodes.index_of(own.node)) >= 0:
@@ -114,7 +123,7 @@ class SpreadCounts:
     def _per_domain(
         self, pods: Iterable[Placed], counts: "_Counts", domain: Ints, eligible: Bools, length: int
     ) -> Ints:
-        """How many of these pods count, per number of a domain. Shape (length,)."""
+        """Return the number of these pods per number of a domain. Shape (length,)."""
         rows = np.array([self._nodes.index_of(each.node) for each in pods if counts.counted(each)], dtype=np.int64)
         rows = rows[rows >= 0]
         return np.bincount(domain[rows[eligible[rows]]], minlength=length)
@@ -135,7 +144,9 @@ class SpreadCounts:
 
 
 class _Counts:
-    """Pods of one namespace that one selector matches. Kept by node name, for names outlive rows, and as a column."""
+    """Pods of one namespace that one selector matches. Stored by node name, because names outlive
+    rows, and as a column.
+    """
 
     def __init__(self, namespace: str, selector: LabelSelector | None, placed: Iterable[Placed]) -> None:
         self._namespace = namespace
@@ -184,7 +195,7 @@ class _Counts:
 
 
 class _Domains:
-    """Per node row the number of its value of one label, -1 where it has none."""
+    """Per node row the number of its value of one label, -1 if it has none."""
 
     def __init__(self, nodes: NodeColumns, key: str) -> None:
         self._nodes = nodes
@@ -205,7 +216,9 @@ class _Domains:
 
 
 def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:
-    """matchLabelKeys: the pod's own values of these labels are required too."""
+    """Return the selector with matchLabelKeys: the pod's own values of these labels are required
+    too.
+    """
     selector = constraint.label_selector
     labels = pod.metadata.labels
     added = tuple(

@@ -1,17 +1,20 @@
-"""Claims that are gone from the cluster while somebody still holds their devices.
+"""Claims that are gone from the cluster while their devices are still held.
 
-A claim that holds devices can vanish under a running pod: its finalizer is taken off and it is deleted. What it held is in use
-nevertheless, so it goes on counting, for devices and for quotas, until it is over. Two sources say so:
+A claim that holds devices can vanish under a running pod: its finalizer is removed and it is
+deleted. Its devices are in use nevertheless, so it counts, for devices and for quotas, until the
+use is over. There are two sources:
 
-- **seen**: the inventory saw the claim vanish while a pod that uses it was there. The pods are held by uid at that moment, and
-  the claim counts until the last of them has finished or is gone. A claim made again under the same name is another claim.
-- **told**: after a restart nobody remembers. The node driver tells what it has prepared for claims that are gone, in an
-  annotation on its slice (`hami_dra.api.heldclaims`). That counts while no claim with that uid is known, and was not seen to
-  vanish. It is believed about the slice's own driver and pool, and about a namespace's quota only where a pod of that
-  namespace with that uid runs on that node: a node that lies harms nobody but itself and whom it runs anyway.
+- **seen**: the inventory saw the claim vanish while a pod that uses it was there. The pods are
+  recorded by uid at that moment, and the claim counts until the last of them has finished or is
+  gone. A claim created again under the same name is another claim.
+- **told**: after a restart that memory is lost. The node driver reports the claims that it has
+  prepared and that are gone, in an annotation on its slice (`hami_dra.api.heldclaims`). An entry
+  counts while no claim with that uid is known, and was not seen to vanish. It is believed about the
+  slice's own driver and pool, and about a namespace's quota only if a pod of that namespace with
+  that uid runs on that node: a node that lies harms only itself and its own pods.
 
-Fed by the inventory; writes the ledger and the quotas. Everything is told by what is there now, whatever order it came in,
-but for "seen", which is about the moment.
+Fed by the inventory; writes the ledger and the quotas. Everything depends on the current state, in
+any order of events, except "seen", which is about the moment.
 """
 
 from collections import defaultdict
@@ -41,7 +44,7 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VanishedClaim:
-    """A claim that is gone and counts, for people."""
+    """A claim that is gone and still counts, for display."""
 
     uid: str
     """Empty: several claims of which only the devices are known."""
@@ -49,9 +52,9 @@ class VanishedClaim:
     name: str
     holdings: tuple[Holding, ...]
     holders: tuple[Holder, ...]
-    """As far as they are known, by name."""
+    """The known holders, by name."""
     node: str = ""
-    """Of the driver that tells of it; empty: it was seen to vanish."""
+    """Node of the driver that reports it; empty: it was seen to vanish."""
 
     @property
     def key(self) -> str:
@@ -105,12 +108,14 @@ class VanishedClaims:
         self._told_of: defaultdict[str, set[_Told]] = defaultdict(set)
         """By claim uid, and by pod uid."""
         self.version = 0
-        """Grows whenever a claim begins or ends to count."""
+        """Increases whenever a claim starts or stops counting."""
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def all(self) -> list[VanishedClaim]:
-        """Return those that count now, by name; what several drivers tell of one claim as one for each."""
+        """Return the claims that count now, by name; a claim reported by several drivers is one
+        entry for each.
+        """
         found = [_view_of_seen(seen) for seen in self._seen.values()]
         found += [self._view_of_told(told) for entries in self._told.values() for told in entries if self._counts(told)]
         return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
@@ -118,10 +123,10 @@ class VanishedClaims:
     def __len__(self) -> int:
         return len(self._seen) + sum(self._counts(told) for entries in self._told.values() for told in entries)
 
-    # -- feeds -------------------------------------------------------------------------------------------------------
+    # -- feeds -------------------------------------------------------------------------------------
 
     def claim_seen(self, claim: ResourceClaim) -> None:
-        """Note a claim that is there. To be called before the ledger hears of it."""
+        """Record an existing claim. To be called before the ledger is updated."""
         uid = claim.metadata.uid
         if claim.status.allocation is not None:
             self._allocated[uid] = claim
@@ -134,7 +139,7 @@ class VanishedClaims:
             self._weigh(self._told_of.get(uid, ()))
 
     def claim_gone(self, uid: str) -> bool:
-        """Note that a claim is gone. Returns whether what was observed of it goes on counting."""
+        """Record that a claim is gone. Returns whether its observed usage goes on counting."""
         self._present.discard(uid)
         claim = self._allocated.pop(uid, None)
         if claim is not None and holdings_of(claim.status.allocation):
@@ -148,7 +153,9 @@ class VanishedClaims:
         return uid in self._seen
 
     def pod_changed(self, over: Iterable[str], new: Pod | None) -> None:
-        """`over`: uids of pods that are gone or have finished. To be called after the pods are counted."""
+        """`over`: uids of pods that are gone or have finished. To be called after the pods are
+        counted.
+        """
         for uid in over:
             self._uses(uid, ())
             self._users.pop(uid, None)
@@ -159,14 +166,17 @@ class VanishedClaims:
             self._weigh(self._told_of.get(new.metadata.uid, ()))
 
     def starts_over(self, pod_uid: str) -> bool:
-        """A pod that is not bound is decided: it never came to use claims that vanished, so it holds them no more.
+        """Release the vanished claims of a pod that is decided without being bound: it never came
+        to use them.
 
         Returns whether anything was freed.
         """
         return self._pods.bound(pod_uid) is None and self._release(pod_uid)
 
     def slice_changed(self, name: str, slice_: ResourceSlice | None, claims: Sequence[HeldClaim] = ()) -> None:
-        """`claims`: what the slice tells of; `slice_` None: it is gone, or not believed."""
+        """Record the held claims that a slice reports; `slice_` None: it is gone, or not
+        believed.
+        """
         before = self._told.pop(name, ())
         for told in before:
             for uid in (told.claim.uid, *told.claim.pods):
@@ -185,10 +195,12 @@ class VanishedClaims:
                 self._count(told, counts=False)
         self._weigh(fresh)
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _holders(self, claim: ResourceClaim) -> dict[str, str]:
-        """Uid → key of the pods that are there and use the claim: reserved for, or bound and referring to it."""
+        """Return uid → key of the existing pods that use the claim: reserved for, or bound and
+        referring to it.
+        """
         namespace = claim.metadata.namespace
         found = {
             each.uid: f"{namespace}/{each.name}"
@@ -201,7 +213,7 @@ class VanishedClaims:
         return found
 
     def _uses(self, pod_uid: str, keys: Iterable[str]) -> None:
-        """Note which claims the pod uses."""
+        """Record which claims the pod uses."""
         before, now = self._users.get(pod_uid, ()), tuple(keys)
         if before == now and pod_uid in self._users:
             return
@@ -237,7 +249,7 @@ class VanishedClaims:
         return told.claim.uid not in self._present and told.claim.uid not in self._seen
 
     def _weigh(self, entries: Iterable[_Told]) -> None:
-        """Count what drivers tell, or do so no more, as things are now."""
+        """Start or stop counting the reports of drivers, by the current state."""
         for told in tuple(entries):
             self._count(told, counts=self._counts(told))
 
@@ -288,7 +300,9 @@ def _by_name(holders: Iterable[Holder]) -> tuple[Holder, ...]:
 
 
 def _told(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _Told:
-    """Devices are of the slice's driver and pool, whatever the entry says."""
+    """Return the report. Its devices are of the slice's driver and pool, regardless of what the
+    entry says.
+    """
     spec = slice_.spec
     held: list[Holding] = []
     for each in claim.devices:

@@ -1,12 +1,14 @@
-"""Which devices a CEL selector selects, as columns that are filled where somebody asks.
+"""Results of CEL selectors on devices, as columns that are filled on demand.
 
-Asked by the prefilter (rows of devices), by the search (one device) and for the drivers of the devices that a claim may get. A
-verdict is evaluated once per expression and published device: a device that a slice republishes is evaluated again, the others
-are not; devices that agree in all that the expression reads share one verdict. An expression that fails on a device counts as
-"may match": the search visits the device and reports the error as Kubernetes would.
+Read by the prefilter (rows of devices), by the search (one device) and for the drivers of the
+devices that a claim may get. A verdict is evaluated once per expression and published device: a
+device that a slice republishes is evaluated again, the others are not; devices that agree in
+everything that the expression reads share one verdict. An expression that fails on a device counts
+as "may match": the search visits the device and reports the error as Kubernetes would.
 
-Evaluating may take long, and what is evaluated is written by users. So it happens under a `Budget` (`within`), which hears of
-all time spent and may end it with an exception. What was evaluated by then is kept: whoever asks again goes on from there.
+Evaluation may take long, and users write the expressions. So it happens under a `Budget`
+(`within`), to which all time is reported and which may end it with an exception. Everything
+evaluated by then is cached: the next call continues from there.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -34,27 +36,33 @@ from hami_dra.cel import (
 )
 
 KEPT: Final = 256
-"""Expressions whose columns are kept, long ones counted several times. Full, the namespace with the most columns loses its least
-recently used one."""
+"""Expressions whose columns are cached, long ones counted several times. When it is full, the
+namespace with the most columns loses its least recently used one.
+"""
 _LENGTH: Final = 256
-"""Characters. For each so many more an expression counts once more: compiled it takes 100 bytes for a character."""
+"""Characters. An expression counts once more for each further multiple of this: compiled it takes
+100 bytes per character.
+"""
 _READ_KEPT: Final = 1 << 13
-"""Attributes and capacities that are remembered for one expression, so that devices that agree in them share a verdict."""
+"""Combinations of attributes and capacities cached for one expression, so that devices that agree
+in them share a verdict.
+"""
 _MESSAGE_LENGTH: Final = 1_024
 _LONG_KEY: Final = 1 << 10
-"""Characters; of longer combinations of expressions a digest is kept."""
+"""Characters; longer combinations of expressions are stored as a digest."""
 
 _UNKNOWN: Final = 0
 _NO: Final = 1
 _YES: Final = 2
 _FIRST_ERROR: Final = 3
 _OTHER_ERROR: Final = 255
-"""One of so many that its message was not kept."""
+"""An error beyond those whose messages are stored."""
 
 _QUICK: Final = 0.001
 _SLOW: Final = 0.004
-"""Seconds between two readings of the clock: the number of devices that are evaluated in between grows below the first and
-shrinks above the second."""
+"""Seconds between two readings of the clock: the number of devices that are evaluated in between
+grows below the first and shrinks above the second.
+"""
 
 
 class Verdicts:
@@ -64,11 +72,11 @@ class Verdicts:
         self._drivers: LruCache[_Drivers] = LruCache(KEPT)
         self._budget: Budget | None = None
 
-    # -- who pays ----------------------------------------------------------------------------------------------------
+    # -- who pays ----------------------------------------------------------------------------------
 
     @contextmanager
     def within(self, budget: Budget | None) -> Iterator[None]:
-        """Put a budget in force. None: no limit but that of Kubernetes for a single evaluation."""
+        """Put a budget in force. None: only Kubernetes' limit of a single evaluation."""
         before, self._budget = self._budget, budget
         try:
             yield
@@ -77,18 +85,19 @@ class Verdicts:
 
     @property
     def budget(self) -> Budget | None:
-        """The one in force."""
+        """The budget in force."""
         return self._budget
 
     @property
     def account(self) -> str:
-        """Who asks now; empty where nobody in particular does."""
+        """The account of the current budget; empty if there is none."""
         return self._budget.account if self._budget is not None else ""
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def matching(self, expression: str, rows: Positions | None = None, *, payer: Payer = Payer.CLAIM) -> Bools:
-        """Return what the expression says of the devices in some rows, shape (len(rows),); free rows are False.
+        """Return the expression's verdict on the devices in some rows, shape (len(rows),); free
+        rows are False.
 
         None: all rows. Raises OverBudget, SliceSpent.
         """
@@ -107,7 +116,8 @@ class Verdicts:
         return found
 
     def selected(self, rows: Positions, expressions: Sequence[str], *, payer: Payer = Payer.CLAIM) -> Positions:
-        """Return those of the rows that all expressions select. One that is not selected is not held against the next.
+        """Return the rows that all expressions select. A row that one expression rejects is not
+        tested by the next.
 
         Raises OverBudget, SliceSpent.
         """
@@ -116,7 +126,8 @@ class Verdicts:
         return rows
 
     def drivers(self, expressions: tuple[str, ...], of_class: tuple[str, ...] = ()) -> frozenset[str]:
-        """Return the drivers of the devices that all expressions select, in use or not. `of_class` are evaluated first.
+        """Return the drivers of the devices that all expressions select, in use or not. `of_class`
+        are evaluated first.
 
         Raises OverBudget, SliceSpent.
         """
@@ -132,14 +143,14 @@ class Verdicts:
             kept.version = columns.structure.version
         return kept.names
 
-    # -- `allocation.selectors.Judge` --------------------------------------------------------------------------------
+    # -- `allocation.selectors.Judge` --------------------------------------------------------------
 
     def compiled(self, expression: str, payer: Payer) -> Selector | CompileError:
         """Raises OverBudget, SliceSpent."""
         return self._compiled(self._column(expression, payer), payer)
 
     def test(self, expression: str, payer: Payer) -> Callable[[Device], bool]:
-        """Return what tells whether a device matches. Good until a device is published.
+        """Return a function that tests whether a device matches. Valid until a device is published.
 
         Both may raise CompileError, EvaluationError, OverBudget, SliceSpent.
         """
@@ -157,7 +168,9 @@ class Verdicts:
         return matches
 
     def _matches(self, column: "_Column", device: Device, payer: Payer) -> bool:
-        """Where the column says neither yes nor no. Raises EvaluationError, OverBudget, SliceSpent."""
+        """Evaluate where the column has no verdict. Raises EvaluationError, OverBudget,
+        SliceSpent.
+        """
         row = device.row
         if row < 0 or self._columns.devices[row] is not device:
             code = self._alone(column, device, payer)
@@ -170,10 +183,10 @@ class Verdicts:
             raise EvaluationError(column.message(code, None if in_haste else device))
         return code == _YES
 
-    # -- evaluating --------------------------------------------------------------------------------------------------
+    # -- evaluating --------------------------------------------------------------------------------
 
     def _column(self, expression: str, payer: Payer) -> "_Column":
-        """Up to date: rows of devices that are new to it are unknown."""
+        """Return the column, up to date: rows of new devices are unknown."""
         budget = self._budget
         mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
@@ -194,7 +207,7 @@ class Verdicts:
         return column.selector
 
     def _learn(self, column: "_Column", rows: Positions, payer: Payer) -> None:
-        """Evaluate rows that are unknown. Raises OverBudget, SliceSpent; at least one row is known better then."""
+        """Evaluate unknown rows. Raises OverBudget, SliceSpent, after at least one row."""
         budget = self._budget
         device, codes = self._columns.device, column.codes
         pending = rows.tolist()
@@ -248,7 +261,9 @@ def _key(expressions: tuple[str, ...]) -> Hashable:
 
 
 class _Column(DerivedColumns):
-    """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error message."""
+    """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error
+    message.
+    """
 
     __slots__ = ("_columns", "_errors", "_known", "_names_read", "codes", "expression", "selector")
 
@@ -257,11 +272,11 @@ class _Column(DerivedColumns):
         self._columns = columns
         self.expression = expression
         self.selector: Selector | CompileError | None = None
-        """None until somebody needs it."""
+        """None until it is needed."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self._errors: list[str] = []
         self._known: dict[Hashable, int] = {}
-        """What the expression reads of a device → code."""
+        """Values of the device that the expression reads → code."""
         self._names_read: dict[str, frozenset[str]] = {}
 
     def compile(self) -> Selector | CompileError:
@@ -277,11 +292,13 @@ class _Column(DerivedColumns):
         return self._columns.size
 
     def _update(self, rows: Positions, /) -> None:
-        """Forget what was said of rows whose device changed."""
+        """Forget the verdicts on rows whose device changed."""
         self.codes[rows] = _UNKNOWN
 
     def code(self, device: Device, limits: Limits) -> int:
-        """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of Kubernetes."""
+        """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of
+        Kubernetes.
+        """
         selector = self.selector
         assert isinstance(selector, Selector)
         if not (selector.references.complete and device.readable):
@@ -300,7 +317,9 @@ class _Column(DerivedColumns):
         return code
 
     def message(self, code: int, device: Device | None) -> str:
-        """What the expression fails with. `device`: to evaluate it again where that was not kept; None: there is no time."""
+        """Return the error message. `device`: to evaluate it again if the message was not stored;
+        None: there is no time.
+        """
         if code != _OTHER_ERROR:
             return self._errors[code - _FIRST_ERROR]
         if device is None:
@@ -333,7 +352,9 @@ class _Column(DerivedColumns):
 
 
 def _names_read(selector: Selector, driver: str) -> frozenset[str]:
-    """Attributes and capacities as a device of that driver may publish them: without a domain they are the driver's."""
+    """Return the names under which a device of that driver may publish what is read: names without
+    a domain are the driver's.
+    """
     named = selector.references.names
     return frozenset(
         [f"{domain}/{name}" for domain, name in named] + [name for domain, name in named if domain == driver]

@@ -1,1 +1,3 @@
-"""ResourceQuota for cards: headroom (`headroom`), impossible pods (`admission`), usage (`model`)."""
+"""ResourceQuota for cards: headroom (`headroom`), impossible pods (`admission`), usage
+(`model`).
+"""

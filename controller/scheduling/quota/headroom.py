@@ -1,9 +1,9 @@
 """Quota headroom of a namespace for our vendors' cards, and the cost of one card.
 
-Created by `controller.scheduling.decide` once for each decision in a namespace that has a quota for cards; for
-all others `headroom_of` returns None and no further check is made. Read by the search (card by card)
-and by `decide` (columns of cards). In: the inventory. Out: vectors of whole numbers, one for each
-limited resource. Pure.
+Created by `controller.scheduling.decide` once for each decision in a namespace that has a quota for
+cards; for all others `headroom_of` returns None and no further check is made. Read by the search
+(card by card) and by `decide` (columns of cards). In: the inventory. Out: vectors of whole numbers,
+one for each limited resource. Pure.
 
 A resource that a card does not consume is no reason to refuse the card, even if its quota is
 already exceeded.
