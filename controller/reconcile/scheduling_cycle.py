@@ -119,9 +119,7 @@ class SchedulingCycle:
         self._refused: OrderedDict[bytes, Unschedulable] = OrderedDict()
         self._equal = EqualRefusals()
         self._uneven: set[bytes] = set()
-        """Signatures of pods that would violate their topology spread if kube-scheduler bound them
-        before others.
-        """
+        """Signatures of pods whose topology spread fails if they are bound before others."""
         self._room_not_before = float("-inf")
 
     async def run(self) -> None:

@@ -1,11 +1,15 @@
-"""Native mode: the order of devices in the slices that makes kube-scheduler's first fit follow a device policy.
+"""Native mode: the order of devices in the slices that makes kube-scheduler's first fit follow a
+device policy.
 
-Handed to the node driver by the command that starts it, and called whenever claims come and go. In: the pool, the node, the claims that hold devices of it. Out: a rank per card.
-Pure; scores and orders are those of `controller.scheduling.scoring`, sets of cards those of the vendor.
+Handed to the node driver by the command that starts it, and called whenever claims come and go. In:
+the pool, the node, the claims that hold devices of it. Out: a rank per card. Pure; scores and
+orders are those of `controller.scheduling.scoring`, sets of cards those of the vendor.
 
 kube-scheduler takes devices in the order in which they are listed, for every request alike. So:
-- cards come by their score before the request, fullest first (binpack) or emptiest first (spread, topology-aware);
-- where the vendor arranges cards in sets (islands under topology-aware, Neuron's blocks always), the idle ones among them come so that
+- cards come by their score before the request, fullest first (binpack) or emptiest first (spread,
+  topology-aware);
+- where the vendor arranges cards in sets (islands under topology-aware, Neuron's blocks always),
+  the idle ones among them come so that
   the first is the vendor's best single card, the first two are its best pair with that card, and so on. Where the best pair and
   the best single card differ, an order cannot begin with both: the smaller request is the more frequent one.
 """
@@ -43,7 +47,9 @@ def native_ranking(policy: DevicePolicy) -> DeviceRanking:
 
 
 def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: DevicePolicy) -> dict[str, int]:
-    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: then its own order stands."""
+    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: then its own
+    order stands.
+    """
     inventory = _inventory(pool, node, claims)
     devices = [each for found in inventory.pools_on(pool.node) for each in found.devices if each.row >= 0]
     devices = [each for each in devices if each.id.driver == pool.driver]
@@ -63,7 +69,7 @@ def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: 
 
 
 def _inventory(pool: Pool, node: Node, claims: Iterable[ResourceClaim]) -> Inventory:
-    """Of this node alone."""
+    """The facts of this node alone."""
     inventory = Inventory()
     inventory.node_changed(None, node)
     for index in range(len(pool.slices)):
@@ -98,7 +104,9 @@ def _by_policy(cards: Cards, policy: DevicePolicy) -> list[int]:
 
 
 def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], policy: DevicePolicy) -> Sequence[int]:
-    """The free cards, set by set. Positions are the same in `layout` and `cards`: both are in order of the index."""
+    """The free cards, set by set. Positions are the same in `layout` and `cards`: both are in order
+    of the index.
+    """
     preferences = vendor.preferences({})
     if not free or not vendor.arranges(preferences, policy.keys):
         return free
@@ -126,9 +134,10 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
 def _best_around(
     chosen: Sequence[int], tiers: Iterable[CandidateTier], count: int, order: Sequence[int]
 ) -> Sequence[int]:
-    """The first set of the best tier that contains `chosen`; of several in a tier the one that `order` likes most.
+    """The first set of the best tier that contains `chosen`; of several in a tier the one that
+    `order` likes most.
 
-    Empty where no legal set of this size does: the next larger size is asked then.
+    Empty where no legal set of this size does: the next larger size is tried then.
     """
     core = sum(1 << position for position in chosen)
     for tier in tiers:

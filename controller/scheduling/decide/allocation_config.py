@@ -23,7 +23,7 @@ def with_allocation_config(allocation: Json, preferences_of: Callable[[str], Req
     `preferences_of`: by name of the request, as the results spell it. Requests with equal
     parameters share one entry; `requests` is only set where there are several:
 
-        r0 and r1 guaranteed, r2 not    -> {"requests": ["r0", "r1"], ...}, {"requests": ["r2"], ...}
+        r0 and r1 guaranteed, r2 not    -> {"requests": ["r0", "r1"], ...}, {"requests": ["r2"]}
         r0 and r1 guaranteed, no others -> {...}
     """
     devices = allocation["devices"]

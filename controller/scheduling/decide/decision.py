@@ -254,7 +254,7 @@ class _Decision:
                 mask[row] = True
         return mask
 
-    # -- searching -----------------------------------------------------------------------------------
+    # -- searching ---------------------------------------------------------------------------------
 
     def _search(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
         """Return the best node for every claim. Raises AllocatorError, as upstream ends there.
@@ -332,7 +332,7 @@ class _Decision:
         return found
 
     def _solve_in_portions(self, row: int, meter: TimeMeter) -> Solution | None:
-        """Search in portions. Raises as `_solve`; after SliceSpent the search continues next turn."""
+        """Search in portions. Raises as `_solve`; after SliceSpent it continues next turn."""
         search = self._searches.pop(row, None) or self._solve(row, PORTION)
         while True:
             try:
@@ -347,7 +347,7 @@ class _Decision:
                 raise
 
     def _without_searched(self, candidates: Ints) -> Ints:
-        """Return the candidates that neither an earlier turn nor an equal decision searched in vain."""
+        """Return the candidates that no earlier turn or equal decision searched in vain."""
         known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
         if known is None:
             return candidates
@@ -397,7 +397,7 @@ class _Decision:
     # -- answers -----------------------------------------------------------------------------------
 
     def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
-        """Build the answer. `ranked`: rows of the best nodes; `fitting`: number of fitting nodes."""
+        """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
         trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
