@@ -28,10 +28,10 @@ WAY: Final = (
 )
 """Package, module in it, what happens there."""
 
-_BOX: Final = (232, 30)
+_BOX: Final = (264, 30)
 _ROW: Final = 40
 _LEFT, _TOP = 24, 56
-_LEGEND: Final = 24 + 3 * 256
+_LEGEND: Final = 24 + 3 * 288
 _INK, _FAINT, _GROUND, _LINE = "#1f2933", "#52606d", "#ffffff", "#9aa5b1"
 _FILL: Final = {"controller": "#e3eefa", "hami_dra": "#e9f5e6"}
 _MARK: Final = "#b3424f"

@@ -192,28 +192,28 @@ class _Conversion:
         except InvalidLegacy as error:
             self._problems.append(str(error))
             return
-        request_preferences = self._wishes(vendor, mentioned, plain_stays=not filters)
-        sharing = share([(preferences.container.role, preferences.cards) for preferences in request_preferences])
+        container_cards = self._container_cards(vendor, mentioned, plain_stays=not filters)
+        sharing = share([(entry.container.role, entry.cards) for entry in container_cards])
         first = sum(named.vendor == vendor.name for named in requests)
         requests.extend(
             NamedRequest(f"{vendor.name}-{first + index}", vendor.name, cards, filters)
             for index, cards in enumerate(sharing.requests)
         )
         pointers.extend(
-            (preferences, vendor, f"{vendor.name}-{first + index}")
-            for preferences, index in zip(request_preferences, sharing.request_of, strict=True)
+            (entry, vendor, f"{vendor.name}-{first + index}")
+            for entry, index in zip(container_cards, sharing.request_of, strict=True)
         )
         self._warnings.extend(
-            f"{request_preferences[index].container.where} gets devices of its own for the whole life of the pod: what it asks for "
-            f"cannot be compared with what the other containers ask for. {_to_share(request_preferences)}"
+            f"{container_cards[index].container.where} gets devices of its own for the whole life of the pod: what it asks for "
+            f"cannot be compared with what the other containers ask for. {_to_share(container_cards)}"
             for index in sharing.alone
         )
 
-    def _wishes(
+    def _container_cards(
         self, vendor: LegacyVendor, containers: list[RawContainer], *, plain_stays: bool
     ) -> list[_ContainerCards]:
         native = self._options.mode == "native"
-        request_preferences = []
+        container_cards = []
         for container in containers:
             resources = container.resources
             try:
@@ -235,8 +235,8 @@ class _Conversion:
             else:
                 self._handled.append((container, vendor))
                 if cards is not None:
-                    request_preferences.append(_ContainerCards(container, cards))
-        return request_preferences
+                    container_cards.append(_ContainerCards(container, cards))
+        return container_cards
 
     def _runtime_class(self, vendors: Iterable[str]) -> str:
         """Return the RuntimeClass to set, or nothing.
@@ -274,9 +274,9 @@ class _Conversion:
             entry = {"name": self._free_claim_name()}
             self._spec["resourceClaims"] = [*self._claims, entry]
         entry["resourceClaimTemplateName"] = made["metadata"]["name"]
-        for preferences, vendor, name in pointers:
-            container = preferences.container.raw
-            if env := vendor.env(preferences.cards):
+        for asking, vendor, name in pointers:
+            container = asking.container.raw
+            if env := vendor.env(asking.cards):
                 added = [{"name": key, "value": value} for key, value in env.items()]
                 container["env"] = [*(container.get("env") or []), *added]
             resources = container["resources"]
@@ -293,10 +293,10 @@ class _Conversion:
         return name
 
 
-def _to_share(request_preferences: Sequence[_ContainerCards]) -> str:
+def _to_share(container_cards: Sequence[_ContainerCards]) -> str:
     """Return how to phrase the requests so that an init container can use the devices of the
     others.
     """
-    if len({preferences.cards.memory_percent is None for preferences in request_preferences}) > 1:
+    if len({entry.cards.memory_percent is None for entry in container_cards}) > 1:
         return "Give the memory of both in MiB"
     return "Ask for the same amounts in both"

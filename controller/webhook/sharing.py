@@ -36,39 +36,37 @@ class Sharing:
     """
 
 
-def share(request_preferences: Sequence[tuple[Role, LegacyRequest]]) -> Sharing:
+def share(container_requests: Sequence[tuple[Role, LegacyRequest]]) -> Sharing:
     """Assign containers to requests. Requests of app containers come first.
 
-    `wishes`: the containers that request cards of this vendor, in pod order.
+    `container_requests`: the containers that request cards of this vendor, in pod order.
     """
     requests: list[LegacyRequest] = []
-    request_of = [0] * len(request_preferences)
+    request_of = [0] * len(container_requests)
     for role in (Role.APP, Role.SIDECAR):
-        for container, (its_role, preferences) in enumerate(request_preferences):
+        for container, (its_role, request) in enumerate(container_requests):
             if its_role is role:
                 request_of[container] = len(requests)
-                requests.append(preferences)
-    sidecars = {
-        request_of[container] for container, (role, _) in enumerate(request_preferences) if role is Role.SIDECAR
-    }
+                requests.append(request)
+    sidecars = {request_of[container] for container, (role, _) in enumerate(container_requests) if role is Role.SIDECAR}
     alone = []
-    for container, (role, preferences) in enumerate(request_preferences):
+    for container, (role, request) in enumerate(container_requests):
         if role is not Role.INIT:
             continue
         candidates = [index for index in range(len(requests)) if index not in sidecars]
-        found = _least_growth(requests, candidates, preferences)
+        found = _least_growth(requests, candidates, request)
         if found is not None:
             request_of[container], requests[found[0]] = found[0], found[1]
         else:
             request_of[container] = len(requests)
-            requests.append(preferences)
+            requests.append(request)
             if candidates:
                 alone.append(container)
     return Sharing(tuple(requests), tuple(request_of), tuple(alone))
 
 
 def _least_growth(
-    requests: Sequence[LegacyRequest], candidates: Sequence[int], preferences: LegacyRequest
+    requests: Sequence[LegacyRequest], candidates: Sequence[int], request: LegacyRequest
 ) -> tuple[int, LegacyRequest] | None:
     """Return the candidate that covers the container, else the one that needs the fewest more
     cards.
@@ -77,7 +75,7 @@ def _least_growth(
     """
     best: tuple[tuple[bool, int], int, LegacyRequest] | None = None
     for index in candidates:
-        joined = requests[index].joined(preferences)
+        joined = requests[index].joined(request)
         if joined is not None:
             growth = (joined != requests[index], joined.count - requests[index].count)
             if best is None or growth < best[0]:

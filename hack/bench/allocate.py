@@ -110,10 +110,10 @@ def allocations(devices: int, times: int) -> Iterator[tuple[str, list[float]]]:
     node, pools = inventory.nodes.node(0), inventory.pools_on(NODE)
     policies = Policies(device=DevicePolicy((names.BINPACK,)))
     choosers: list[Callable[[], Chooser]] = [FirstFit, lambda: PolicyChooser(inventory, policies)]
-    for name, (preferences, constraints) in REQUESTS.items():
+    for name, (exactly, constraints) in REQUESTS.items():
         request = {
             "name": "gpu",
-            "exactly": {"deviceClassName": "bench", "allocationMode": "ExactCount", **preferences},
+            "exactly": {"deviceClassName": "bench", "allocationMode": "ExactCount", **exactly},
         }
         spec = {"devices": {"requests": [request], "constraints": constraints}}
         body = {"metadata": {"name": "claim", "namespace": "bench", "uid": "claim"}, "spec": spec}

@@ -20,7 +20,7 @@ from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
 from hack.bench.packing_shapes import PodShapes, Shape
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints
-from hami_dra.vendors.preference_keys import NO_WISHES
+from hami_dra.vendors.preference_keys import NO_PREFERENCES
 
 Narrow = npt.NDArray[np.int32]
 _Request = tuple[ResolvedRequest, float, int]
@@ -141,7 +141,7 @@ class Typical:
         for number, (shape, view) in enumerate(groups):
             table = tables.get(shape)
             if table is None:
-                column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_WISHES)
+                column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_PREFERENCES)
                 column.refresh()
                 table = np.where(column.could(rows), asked_shares(cards, column.ask(rows)), NEVER)
                 tables[shape] = table

@@ -212,7 +212,7 @@ class LegacyVendor(Protocol):
 
 
 class WithoutFilters:
-    """A vendor whose annotations are all read when the pod is placed (`Vendor.wish`), and whose
+    """A vendor whose annotations are all read when the pod is placed (`Vendor.preferences`), and whose
     driver sets the environment.
     """
 

@@ -42,7 +42,7 @@ class RequestPreferences:
         return default_preferences(vendor)
 
 
-NO_WISHES: Final = RequestPreferences()
+NO_PREFERENCES: Final = RequestPreferences()
 
 
 @lru_cache

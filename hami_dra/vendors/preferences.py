@@ -1,6 +1,6 @@
 """User preferences for a vendor beyond amounts, from annotations: the common part, and the errors.
 
-Called by the vendors' `wish`. In: annotations by name. Out: frozen, hashable objects, so that
+Called by the vendors' `preferences`. In: annotations by name. Out: frozen, hashable objects, so that
 columns can be cached for each.
 """
 
@@ -77,7 +77,7 @@ def card_lists(
     nouse_types: Iterable[str] = (),
 ) -> CardLists:
     """Read comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID,
-    CheckType). Raises InvalidWish.
+    CheckType). Raises InvalidPreference.
 
     All but `annotations`: names of the annotations that hold such a list. A use list without an
     item would exclude every card.
@@ -92,7 +92,7 @@ def card_lists(
 
 
 def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], default: str) -> str:
-    """Return one of some words. Raises InvalidWish."""
+    """Return one of some words. Raises InvalidPreference."""
     value = annotations.get(name, default).strip()
     known = tuple(choices)
     if value not in known:
@@ -101,7 +101,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
 
 
 def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return the value of `true` or `false`. Raises InvalidWish."""
+    """Return the value of `true` or `false`. Raises InvalidPreference."""
     return choice(annotations, name, ("true", "false"), "true" if default else "false") == "true"
 
 

@@ -251,7 +251,7 @@ class Vendor:
     """One accelerator vendor: its refusals, and the sets of cards it allows and prefers. Vendors
     override methods as needed.
 
-    `wish` objects are created by this vendor's own `wish` and come back to it unchanged.
+    `preferences` are created by this vendor's own `preferences` and come back to it unchanged.
     """
 
     name: str
@@ -267,7 +267,7 @@ class Vendor:
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:  # noqa: ARG002 (for vendors that read some)
         """Return the user's preferences beyond amounts. `annotations`: those of `annotations` that
-        are set. Raises InvalidWish.
+        are set. Raises InvalidPreference.
         """
         return Preferences()
 

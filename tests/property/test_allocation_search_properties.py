@@ -52,11 +52,11 @@ def devices(draw):
 
 
 @st.composite
-def request_preferences(draw, name=""):
+def drawn_request(draw, name=""):
     where = draw(st.sampled_from(["", "", f'device.attributes["{DRIVER}"].?model.orValue(9) != 1']))
-    preferences = {"memory": str(draw(st.integers(0, 3)))} if draw(st.booleans()) else None
+    capacity = {"memory": str(draw(st.integers(0, 3)))} if draw(st.booleans()) else None
     rest = {"tolerations": [{"operator": "Exists"}]} if draw(st.integers(0, 3)) == 0 else {}
-    return alternative(name, draw(st.sampled_from([1, 1, 2])), where=where, capacity=preferences, **rest)
+    return alternative(name, draw(st.sampled_from([1, 1, 2])), where=where, capacity=capacity, **rest)
 
 
 @st.composite
@@ -64,9 +64,9 @@ def claims(draw, name):
     requests = []
     for index in range(draw(st.integers(1, 2))):
         if draw(st.integers(0, 3)) == 0:
-            requests.append(first_of(f"r{index}", draw(request_preferences("x")), draw(request_preferences("y"))))
+            requests.append(first_of(f"r{index}", draw(drawn_request("x")), draw(drawn_request("y"))))
         else:
-            requests.append({"name": f"r{index}", "exactly": draw(request_preferences())})
+            requests.append({"name": f"r{index}", "exactly": draw(drawn_request())})
     constraints = []
     for _ in range(draw(st.integers(0, 2))):
         kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))

@@ -156,9 +156,9 @@ def test_every_container_gets_at_least_what_it_asked_for(pod):
             own = convert_pod({"metadata": pod["metadata"], "spec": {"containers": [before]}}, "team")
             for claim in after.get("resources", {}).get("claims", []):
                 pointed.add(claim["request"])
-                preferences = decode(own.pod["metadata"]["annotations"][names.CONVERTED_REQUEST]).requests[0].cards
+                own_request = decode(own.pod["metadata"]["annotations"][names.CONVERTED_REQUEST]).requests[0].cards
                 shared = cards[claim["request"]]
-                assert shared.joined(preferences) == shared
+                assert shared.joined(own_request) == shared
     assert pointed == set(requests)
     assert sum(request["count"] for request in requests.values()) <= 32
 

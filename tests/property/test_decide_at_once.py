@@ -87,7 +87,7 @@ class Cluster(ChangingCluster):
         for _ in range(replicas):
             demand = self.demand(*pod)
             at_once = decide(self.inventory, demand, Options())
-            with patch.object(decision, "shortcut_of", return_value=None):
+            with patch.object(decision, "fast_path_of", return_value=None):
                 considered = decide(self.inventory, demand, Options())
             assert at_once == considered
             assert type(at_once) is type(considered)
@@ -117,7 +117,7 @@ def test_at_once_as_considered(steps):
 def test_replicas_are_placed_without_a_look_at_all_nodes():
     cluster = Cluster()
     whole = decision._Decision._decide_full
-    with patch.object(decision._Decision, "_considered", autospec=True, side_effect=whole) as looked:
+    with patch.object(decision._Decision, "_decide_full", autospec=True, side_effect=whole) as looked:
         cluster.place((WANTED[1], POLICIES[0], "1"), ranked_nodes._OFTEN + 6)
     # `place` looks itself, once for each; the first of a shape only says that it is there
     assert looked.call_count == 2 * ranked_nodes._OFTEN + 6

@@ -239,8 +239,8 @@ def test_a_merge_patch_makes_any_object_out_of_any_other(old, new):
 
 
 def pod(name, template):
-    preferences = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]} if template else {}
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}], **preferences}}
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]} if template else {}
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}], **claims}}
 
 
 NODE = {
@@ -331,8 +331,8 @@ def test_claims_follow_their_pods(steps):
 def check(pods, claims):
     alive = {pod.metadata.uid: pod for pod in pods if pod.status.phase != "Succeeded"}
     # every wish of a living pod has exactly one claim, and no claim is left of a finished or deleted pod
-    wishing = [pod for pod in alive.values() if pod.spec.resource_claims]
-    named = [pod.status.resource_claim_statuses[0].resource_claim_name for pod in wishing]
+    claiming = [pod for pod in alive.values() if pod.spec.resource_claims]
+    named = [pod.status.resource_claim_statuses[0].resource_claim_name for pod in claiming]
     assert sorted(named) == sorted(claim.metadata.name for claim in claims)
     for claim in claims:
         (owner,) = claim.metadata.owner_references

@@ -72,10 +72,8 @@ class Life:
     def pod(self, number, *, node="", phase="Pending"):
         entries = [msgspec.structs.replace(self._pod.spec.resource_claims[0], resource_claim_name=f"{number}")]
         [main] = self._pod.spec.containers
-        request_preferences = msgspec.structs.replace(
-            main.resources, requests={"cpu": "1", f"example.com/r{number}": "1"}
-        )
-        containers = (msgspec.structs.replace(main, resources=request_preferences),)
+        resources = msgspec.structs.replace(main.resources, requests={"cpu": "1", f"example.com/r{number}": "1"})
+        containers = (msgspec.structs.replace(main, resources=resources),)
         spec = msgspec.structs.replace(
             self._pod.spec, resource_claims=tuple(entries), containers=containers, node_name=node
         )

@@ -298,7 +298,7 @@ def fresh_values(cluster, job, policy):
     options = cluster._options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rankings, "free_capacity_of", lambda _: forgotten)
-        patch.setattr(packing_fgd, "kept_of", lambda _: forgotten)
+        patch.setattr(packing_fgd, "free_capacity_of", lambda _: forgotten)
         if cluster.fgd is not None:
             again = FgdRanker(cluster.inventory)
             again.shapes, again.ground.typical = cluster.fgd.shapes, cluster.fgd.ground.typical

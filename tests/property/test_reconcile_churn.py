@@ -257,10 +257,10 @@ class Life:
         # a user's claim may have gone with its pod's partner: those that cannot run for lack of it go too
         claims = {held.metadata.name for held in await scene.claims()}
         for name in list(kept):
-            request_preferences = (await scene.pod(name)).spec.resource_claims
+            references = (await scene.pod(name)).spec.resource_claims
             if any(
-                preferences.resource_claim_name and preferences.resource_claim_name not in claims
-                for preferences in request_preferences
+                reference.resource_claim_name and reference.resource_claim_name not in claims
+                for reference in references
             ):
                 await self.delete(name)
                 kept.remove(name)

@@ -125,9 +125,9 @@ class Oracle:
         return [by_key[key] for key in sorted(by_key)]
 
 
-def check(wiring, free, count, **request_preferences):
-    found = as_sets(Nvidia().arrange(scene(wiring, free, count, **request_preferences)), count)
-    assert [sets for _, sets in found] == Oracle(wiring).tiers(free, count, **request_preferences)
+def check(wiring, free, count, **wanted):
+    found = as_sets(Nvidia().arrange(scene(wiring, free, count, **wanted)), count)
+    assert [sets for _, sets in found] == Oracle(wiring).tiers(free, count, **wanted)
     scores = [score for score, _ in found]
     assert scores == sorted(scores, reverse=True)
 

@@ -108,15 +108,13 @@ def pod(
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    request_preferences = [
-        {"name": f"t{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)
-    ]
-    request_preferences += [{"name": f"c{i}", "resourceClaimName": claim} for i, claim in enumerate(claims)]
+    resource_claims = [{"name": f"t{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)]
+    resource_claims += [{"name": f"c{i}", "resourceClaimName": claim} for i, claim in enumerate(claims)]
     body: dict[str, Any] = {
         "metadata": {"name": name, "namespace": SPACE, "annotations": annotations or {}},
         "spec": {
             "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}],
-            "resourceClaims": request_preferences,
+            "resourceClaims": resource_claims,
             **spec,
         },
     }

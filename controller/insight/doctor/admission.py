@@ -100,7 +100,7 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
 
 
 def _is_proven(rule: DeviceTaintRule) -> bool:
-    """Return whether the rule was proven, like `fence_rules.is_proven` but without comparing the
+    """Return whether the rule was proven, like `rules.is_proven` but without comparing the
     UID.
 
     The generation is not compared either if a file leaves it out.

@@ -82,8 +82,8 @@ class Workloads:
     def _daemons(self, item: Item, template: Item, there: Sequence[Pod]) -> Iterable[tuple[Raw, str]]:
         """Return one pod, with its node, for each node that the DaemonSet's pods may run on."""
         meta = item.object.metadata
-        preferences = _tolerating(template.raw)
-        probe: Pod = read(item.source, kinds.POD, preferences).object
+        tolerating = _tolerating(template.raw)
+        probe: Pod = read(item.source, kinds.POD, tolerating).object
         covered = {node for pod in there for node in _nodes_of(pod)}
         nodes = [
             node.metadata.name
@@ -94,7 +94,7 @@ class Workloads:
         ]
         free = self._free_names(meta.namespace, meta.name, len(nodes))
         for name, node in zip(free, nodes, strict=True):
-            yield self._pod(item, Item(template.source, template.kind, preferences, probe), name), node
+            yield self._pod(item, Item(template.source, template.kind, tolerating, probe), name), node
 
     def _pod(self, item: Item, template: Item, name: str) -> Raw:
         meta = item.object.metadata

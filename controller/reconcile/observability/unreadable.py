@@ -1,7 +1,7 @@
 """Events on tenants' objects that cannot be read completely, so that their owners learn of it.
 
 Created by the term; subscribed to every feed while this process leads. Log line and metric are
-elsewhere: every replica has those (`world`, `collectors.running`).
+elsewhere: every replica has those (`informers`, `collectors.running`).
 """
 
 from collections.abc import Iterator

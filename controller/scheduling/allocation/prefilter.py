@@ -27,7 +27,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import OverBudget
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
-from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.protocol import CardRequest
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
@@ -80,7 +80,7 @@ class Prefilter:
         view: ResolvedRequest,
         scope: Scope,
         ignored_taints: frozenset[str],
-        request_preferences: RequestPreferences = NO_WISHES,
+        request_preferences: RequestPreferences = NO_PREFERENCES,
     ) -> "RequestColumns":
         """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent."""
         key = (view.shape, scope, ignored_taints, request_preferences)
@@ -124,7 +124,7 @@ class RequestColumns:
         self._view = view
         self._scope = scope
         self._ignored = ignored_taints
-        self._wishes = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
+        self._preferences = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceEquivalence(view, scope)
         self._taints: list[int] = []
         self._usage = LogReader(inventory.devices.changes)
@@ -312,7 +312,7 @@ class RequestColumns:
         """Judge cards by use and nouse lists: by name, so one by one, and only if there are such
         lists.
         """
-        for number, (vendor, preferences) in enumerate(self._wishes):
+        for number, (vendor, preferences) in enumerate(self._preferences):
             if preferences.lists:
                 for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
                     codes[position] = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
@@ -322,7 +322,7 @@ class RequestColumns:
         numbers.
         """
         kinds = self._kinds
-        for number, (vendor, preferences) in enumerate(self._wishes):
+        for number, (vendor, preferences) in enumerate(self._preferences):
             mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
             if mine.size:
                 found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), preferences)

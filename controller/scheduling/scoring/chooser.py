@@ -32,7 +32,7 @@ from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 from hami_dra.api.resource import DeviceRequest
-from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, PartitionUse
 from hami_dra.vendors.registry import VENDORS, vendor_of
 
@@ -349,7 +349,10 @@ def arranging_drivers(policies: Policies) -> frozenset[str]:
     claims = tuple(policies.devices) or ("",)
     return _arranging(
         tuple(
-            [(policies.request_preferences.get(claim, NO_WISHES), policies.for_claim(claim).keys) for claim in claims]
+            [
+                (policies.request_preferences.get(claim, NO_PREFERENCES), policies.for_claim(claim).keys)
+                for claim in claims
+            ]
         )
     )
 

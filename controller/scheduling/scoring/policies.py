@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
-from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
 """Node policies that have a choice of cards of their own."""
 UNSAID: Final = "default"
@@ -120,7 +120,7 @@ class Policies:
         """Return the preferences of one request of a claim; `request` as allocation results spell
         it.
         """
-        return self.request_preferences.get(claim_key, NO_WISHES).for_request(request)
+        return self.request_preferences.get(claim_key, NO_PREFERENCES).for_request(request)
 
 
 @lru_cache(maxsize=64)

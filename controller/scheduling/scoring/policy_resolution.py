@@ -27,7 +27,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
-from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
 
@@ -58,7 +58,7 @@ def resolve(
     stated: dict[str, tuple[Stated, ...]] = {}
     for claim, sources in per_claim:
         wanted, said = _claim_wishes(claim, sources, classes, defaults)
-        if wanted is not NO_WISHES:
+        if wanted is not NO_PREFERENCES:
             request_preferences[claim.key], stated[claim.key] = wanted, said
     return Policies(
         node=node,
@@ -95,14 +95,14 @@ def _claim_wishes(
     Raises InvalidPolicy.
     """
     found = _found(sources, defaults.annotations)
-    request_preferences = _wishes(found)
+    request_preferences = _preferences(found)
     stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
     apart = []
     for request, parameters, final in _parameters(claim, classes):
         where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
         there = {name: (value, where) for name, value in parameters.items()}
         _check_final(sources, final)
-        own = _wishes(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
+        own = _preferences(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
         if own != request_preferences:
             apart.append((request, own))
             stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
@@ -160,7 +160,7 @@ def check_preferences(annotations: Mapping[str, str], where: str) -> None:
     """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that
     has them.
     """
-    _wishes({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
+    _preferences({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
 
 
 _Found = dict[str, tuple[str, str]]
@@ -183,13 +183,13 @@ def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _
     return found
 
 
-def _wishes(found: _Found, where: str = "the controller's defaults") -> RequestPreferences:
+def _preferences(found: _Found, where: str = "the controller's defaults") -> RequestPreferences:
     """Return the preferences that the vendors parse from the annotations. Raises InvalidPolicy.
 
     `where`: the place of values that come from no object.
     """
     if not found:
-        return NO_WISHES
+        return NO_PREFERENCES
     for name, (value, origin) in found.items():
         if value == TOO_LONG:
             raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")

@@ -74,18 +74,18 @@ def requested(pod: Pod) -> Amounts:
     peak: Amounts = Counter()
     for container in spec.init_containers:
         if container.restart_policy == "Always":
-            sidecars += _wishes(container)
+            sidecars += _preferences(container)
             peak |= sidecars
         else:
-            peak |= sidecars + _wishes(container)
-    total = sum((_wishes(container) for container in spec.containers), Counter(sidecars)) | peak
+            peak |= sidecars + _preferences(container)
+    total = sum((_preferences(container) for container in spec.containers), Counter(sidecars)) | peak
     if spec.resources is not None:
         # Pod-level requests replace the sum, for the resources they name.
         total = Counter({**total, **amounts({**spec.resources.limits, **spec.resources.requests})})
     return total + amounts(spec.overhead) + Counter({"pods": NANO})
 
 
-def _wishes(container: Container) -> Amounts:
+def _preferences(container: Container) -> Amounts:
     return amounts({**container.resources.limits, **container.resources.requests})
 
 

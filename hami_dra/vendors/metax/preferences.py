@@ -1,8 +1,8 @@
 """Annotations about MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission,
 CheckUUID, topologyAwareEnable).
 
-Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out:
-a frozen `MetaxPreferences`, or InvalidWish.
+Called by `Metax.preferences` and by the conversion of legacy pods. In: the annotations that are set. Out:
+a frozen `MetaxPreferences`, or InvalidPreference.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class MetaxPreferences(Preferences):
 
 
 def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
-    """Read the preferences. Raises InvalidWish."""
+    """Read the preferences. Raises InvalidPreference."""
     return MetaxPreferences(
         lists=card_lists(annotations, [USE_UUID], [NOUSE_UUID]),
         qos=qos_policy(annotations),
@@ -55,7 +55,7 @@ def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
 
 
 def qos_policy(annotations: Mapping[str, str]) -> str:
-    """Return the requested QoS, best-effort by default. Raises InvalidWish with HAMi's words."""
+    """Return the requested QoS, best-effort by default. Raises InvalidPreference with HAMi's words."""
     value = annotations.get(QOS, BEST_EFFORT)
     if value not in QOS_POLICIES:
         raise InvalidPreference(QOS, f"{value!r}: {QOS} must be set one of [{', '.join(QOS_POLICIES)}]")

@@ -1,8 +1,8 @@
 """Annotations about NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID,
 assertNuma, mode).
 
-Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`, or
-InvalidWish.
+Called by `Nvidia.preferences`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`, or
+InvalidPreference.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class NvidiaPreferences(Preferences):
 
 
 def nvidia_preferences(annotations: Mapping[str, str]) -> NvidiaPreferences:
-    """Read the preferences. Raises InvalidWish."""
+    """Read the preferences. Raises InvalidPreference."""
     lists = card_lists(annotations, [USE_UUID], [NOUSE_UUID], use_types=[USE_TYPE], nouse_types=[NOUSE_TYPE])
     return NvidiaPreferences(
         lists=replace(lists, parts=wanted_parts(annotations)),
@@ -49,7 +49,7 @@ def nvidia_preferences(annotations: Mapping[str, str]) -> NvidiaPreferences:
 
 def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
     """Return whether only MIG partitions (True), only cards shared by HAMi-core (False), or either
-    fit. Raises InvalidWish.
+    fit. Raises InvalidPreference.
 
     As in HAMi a card fits if the text contains its mode: `mig,hami-core` takes both. Of two
     annotations both apply.

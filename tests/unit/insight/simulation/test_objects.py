@@ -230,8 +230,8 @@ def test_a_list_inside_a_list_and_a_typed_list(tmp_path):
 
 def test_uids_of_the_input_do_not_matter():
     """Two claims that were copied together with their uid are two."""
-    preferences = [claim("a", uid="same"), claim("b", uid="same")]
-    report = simulated(cluster("n1"), preferences, pod("a", "a", uid="same"), pod("b", "b"))
+    claims = [claim("a", uid="same"), claim("b", uid="same")]
+    report = simulated(cluster("n1"), claims, pod("a", "a", uid="same"), pod("b", "b"))
     devices = [entry["claims"][0]["allocation"]["devices"]["results"][0]["device"] for entry in report.placements]
     assert devices == ["gpu-0", "gpu-1"]
 

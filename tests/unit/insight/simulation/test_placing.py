@@ -199,9 +199,9 @@ def test_a_card_that_is_shared_without_any_capacity_is_shared_by_the_next_pod_to
             "devices": [{"name": "one", "allowMultipleAllocations": True}],
         },
     }
-    preferences = template("t", {"name": "r", "exactly": {"deviceClassName": "c"}})
+    requested = template("t", {"name": "r", "exactly": {"deviceClassName": "c"}})
     pods = [pod("a", "template:t"), pod("b", "template:t")]
-    report = simulated(shared, device_class("c", driver="d"), preferences, pods)
+    report = simulated(shared, device_class("c", driver="d"), requested, pods)
     assert places(report) == {"a": ("n", ["one"]), "b": ("n", ["one"])}
     results = [entry["claims"][0]["allocation"]["devices"]["results"][0] for entry in report.placements]
     assert all(result["consumedCapacity"] == {} for result in results)
@@ -384,9 +384,9 @@ def test_the_nominated_node_is_preferred():
 
 
 def test_admin_access_needs_its_label_only_where_the_namespace_is_in_the_input():
-    preferences = part()
-    preferences["exactly"]["adminAccess"] = True
-    given = [cluster("n1"), claim("look", preferences), pod("p", "look")]
+    requested = part()
+    requested["exactly"]["adminAccess"] = True
+    given = [cluster("n1"), claim("look", requested), pod("p", "look")]
     report = simulated(*given)
     assert places(report) == {"p": ("n1", ["gpu-0"])}
     assert "no Namespace default in the input: assumed to allow adminAccess" in report.notes
@@ -427,9 +427,9 @@ def test_a_pool_that_is_incomplete_is_named():
 
 
 def selecting(expression):
-    preferences = part()
-    preferences["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
-    return preferences
+    requested = part()
+    requested["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+    return requested
 
 
 @pytest.mark.parametrize(

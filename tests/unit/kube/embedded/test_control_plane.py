@@ -36,14 +36,14 @@ def node(name, *, ready="True", cpu="4", labels=None, **spec):
 
 
 def pod_spec(*, cpu="1", template="", claim="", **spec):
-    request_preferences = []
+    resource_claims = []
     if template:
-        request_preferences.append({"name": "gpu", "resourceClaimTemplateName": template})
+        resource_claims.append({"name": "gpu", "resourceClaimTemplateName": template})
     if claim:
-        request_preferences.append({"name": "shared", "resourceClaimName": claim})
+        resource_claims.append({"name": "shared", "resourceClaimName": claim})
     return {
         "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
-        **({"resourceClaims": request_preferences} if request_preferences else {}),
+        **({"resourceClaims": resource_claims} if resource_claims else {}),
         **spec,
     }
 

@@ -122,9 +122,9 @@ def test_a_cordoned_node_can_be_tolerated():
 
 
 def test_what_is_used_counts_and_unknown_resources_are_missing():
-    preferences = pod(containers=[container("2")])
-    assert why(preferences, node(), amounts({"cpu": "2"})) == ""
-    assert why(preferences, node(), amounts({"cpu": "2001m"})) == "Insufficient cpu"
+    asking = pod(containers=[container("2")])
+    assert why(asking, node(), amounts({"cpu": "2"})) == ""
+    assert why(asking, node(), amounts({"cpu": "2001m"})) == "Insufficient cpu"
     card = pod(containers=[{"resources": {"limits": {"nvidia.com/gpu": 1}}}])
     assert why(card, node()) == "Insufficient nvidia.com/gpu"
     assert why(pod(containers=[{"resources": {"requests": {"nvidia.com/gpu": "0"}}}]), node()) == ""

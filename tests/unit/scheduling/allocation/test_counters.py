@@ -51,17 +51,17 @@ def test_counters_are_given_back_when_the_search_turns_round():
 
 def test_a_shared_partition_pays_once():
     slices = pool(partition("part", "50Gi", shared=True, capacity={"slots": "4"}))
-    preferences = {"slots": "1"}
-    raw = claim(exactly("a", capacity=preferences), exactly("b", capacity=preferences))
+    amounts = {"slots": "1"}
+    raw = claim(exactly("a", capacity=amounts), exactly("b", capacity=amounts))
     assert names_of(allocate(slices, raw)) == [["part", "part"]]
     other = pool(
         partition("part", "50Gi", shared=True, capacity={"slots": "4"}), partition("rest", "50Gi"), cards=[card()]
     )
     held = InUse(shared={"part": 1}, amounts={"part": {"slots": 1}})
-    assert names_of(allocate(other, claim(exactly(capacity=preferences)), usage=held)) == [["part"]]
+    assert names_of(allocate(other, claim(exactly(capacity=amounts)), usage=held)) == [["part"]]
     assert (
         allocate(other, claim(exactly()), usage=held) is None
-    )  # without a wish all slots of the one, or the other's 50Gi
+    )  # without a request all slots of the one, or the other's 50Gi
 
 
 def test_an_overdrawn_counter_blocks_the_pool_s_partitions_and_no_other_device():

@@ -109,11 +109,11 @@ def test_a_chooser_sees_what_earlier_requests_and_claims_took():
 
     shared = device("s", shared=True, capacity={"memory": "10"})
     whole = device("w", capacity={"memory": "8"})
-    preferences = {"memory": "4"}
+    amounts = {"memory": "4"}
     allocate(
         [slice_of(shared, whole)],
-        claim(exactly("a", capacity=preferences), exactly("b", capacity=preferences), name="one"),
-        claim(exactly("c", capacity=preferences), name="two"),
+        claim(exactly("a", capacity=amounts), exactly("b", capacity=amounts), name="one"),
+        claim(exactly("c", capacity=amounts), name="two"),
         chooser=Watching(),
     )
     prefix = f"{DRIVER}/node-1"
@@ -483,9 +483,9 @@ def test_hostile_claims_end_within_the_budget(chooser):
 def test_deep_prioritized_lists_end_within_the_budget(chooser):
     """32 requests of 8 alternatives: 8 to the power of 32 ways to choose among them, and 128 devices for each."""
 
-    def lists(count, preferences):
+    def lists(count, amounts):
         return [
-            first_of(f"r{index}", *(alternative(f"s{rank}", **preferences(rank)) for rank in range(8)))
+            first_of(f"r{index}", *(alternative(f"s{rank}", **amounts(rank)) for rank in range(8)))
             for index in range(count)
         ]
 
@@ -569,10 +569,10 @@ def test_shares_for_more_than_there_is_room_end_soon():
 def test_a_claim_that_cannot_be_met_alone_ends_the_search_of_the_pod():
     slots = [device(f"gpu-{index}", shared=True, serial=index, capacity={"shares": "9"}) for index in range(8)]
     free = claim(*(exactly(f"r{index}", capacity={"shares": "1"}) for index in range(8)), name="free")
-    preferences = {"shares": "1"}
+    amounts = {"shares": "1"}
     stuck = claim(
-        exactly("a", capacity=preferences, where=f'device.attributes["{DRIVER}"].serial == 1'),
-        exactly("b", capacity=preferences, where=f'device.attributes["{DRIVER}"].serial == 2'),
+        exactly("a", capacity=amounts, where=f'device.attributes["{DRIVER}"].serial == 1'),
+        exactly("b", capacity=amounts, where=f'device.attributes["{DRIVER}"].serial == 2'),
         constraints=[{"matchAttribute": f"{DRIVER}/serial"}],
         name="stuck",
     )

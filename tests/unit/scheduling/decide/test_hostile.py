@@ -49,8 +49,8 @@ def test_a_search_without_end_on_every_node_ends_with_a_word_about_it():
 def test_a_pod_of_very_many_requests_is_refused_before_anything_is_prepared():
     """One full claim is decided on; what a turn of a decision costs before its search grows with their number."""
     inventory = furnished(1)
-    preferences = [first_of(f"r{number}", *[alternative(f"a{rank}") for rank in range(8)]) for number in range(32)]
-    full = claim(*preferences, name="full")
+    requested = [first_of(f"r{number}", *[alternative(f"a{rank}") for rank in range(8)]) for number in range(32)]
+    full = claim(*requested, name="full")
     assert isinstance(asked(inventory, full), Decision)
     answer = asked(inventory, full, claim(exactly(), name="one-more"))
     assert isinstance(answer, Unschedulable)
