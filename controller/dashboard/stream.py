@@ -18,6 +18,7 @@ from aiohttp import web
 from controller.dashboard import render
 from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.pages import Page
+from controller.reconcile.runtime.clock import wait_at_most
 
 MOST_STREAMS: Final = 64
 """Limit of open pages; those beyond get Retry-After and stay readable."""
@@ -131,10 +132,7 @@ class EventBroker:
 
     async def _next_change(self, longest: float) -> None:
         self._turn.clear()
-        try:
-            await asyncio.wait_for(self._turn.wait(), longest)
-        except TimeoutError:
-            return
+        await wait_at_most(self._turn, longest)
 
 
 headers_key: Final = web.AppKey("headers", dict[str, str])

@@ -30,6 +30,7 @@ from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.queueing.triggers import Triggers
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_leaving, node_made_free
@@ -165,14 +166,7 @@ class SchedulingCycle:
         until = self._queue.next_timer()
         if self._triggers.news:
             until = min(until, self._room_not_before)
-        if until < FOREVER:
-            try:
-                async with asyncio.timeout(max(until - now, 0.0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                return
-        else:
-            await self._wake.wait()
+        await wait_at_most(self._wake, until - now)
         self._wake.clear()
 
     # --- one pod ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from controller.reconcile.runtime.clock import Clock
+from controller.reconcile.runtime.clock import Clock, wait_at_most
 from hami_dra.api import names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import LEASE
@@ -67,8 +67,4 @@ class UninstallWatch:
         while left := self.seconds_left():
             log.warning("hami-dra is being uninstalled: this controller does nothing for the next %.0f s", left)
             self._changed.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await wait_at_most(self._changed, left)
