@@ -1,7 +1,7 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Final
 
@@ -104,9 +104,11 @@ class _Decision:
         """By row of the node: the search that the previous turn could not finish."""
         self._fast_path: FastPath | None = None
         self._company = Company(inventory, demand)
-        how = options.managed, options.first_fit, options.gates, self._room
-        self._in_vain = FruitlessSearchCache(inventory, demand, (self._ours, self._foreign), how)
-        self._suspended = Suspended(inventory, demand)
+
+    @cached_property
+    def _in_vain(self) -> FruitlessSearchCache:  # the fast path needs none
+        how = self._options.managed, self._options.first_fit, self._options.gates, self._room
+        return FruitlessSearchCache(self._inventory, self._demand, (self._ours, self._foreign), how)
 
     def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, SliceSpent; the last saves all progress."""
@@ -116,14 +118,15 @@ class _Decision:
         except SliceSpent:
             if self._searches or self._found or self._effort.spent:
                 left = Interrupted(self._in_vain.problem, self._chooser, self._searches, self._found, self._effort)
-                self._suspended.save(left)
+                Suspended(self._inventory, self._demand).save(left)
             raise
 
     def _resume(self) -> None:
         """Resume the searches that the previous turn could not finish."""
         if self._inventory.verdicts.budget is None:
             return
-        if (left := self._suspended.take(lambda: self._in_vain.problem)) is not None:
+        left = Suspended(self._inventory, self._demand).take(lambda: self._in_vain.problem)
+        if left is not None:
             self._chooser, self._effort = left.chooser, left.effort
             self._searches, self._found = left.searches, left.found
 
