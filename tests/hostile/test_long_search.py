@@ -3,6 +3,7 @@
 from controller.scheduling.allocation.search import Search
 from controller.scheduling.decide import decide_slice
 from hami_dra.api import kinds
+from tests.hostile.counted_work import CountedWork
 from tests.support.scene import DRIVER, claim, play, pod
 
 STEP = 5e-6
@@ -11,11 +12,11 @@ YIELD = 0.05
 CLAIMS = 17
 
 
-class Work:
+class Work(CountedWork):
     """CPU time that passes only while searches go on."""
 
     def __init__(self, monkeypatch):
-        self.seconds = self.longest = 0.0
+        super().__init__()
         step = Search.step
 
         def counted(search, cost=1):
@@ -23,19 +24,6 @@ class Work:
             step(search, cost)
 
         monkeypatch.setattr(Search, "step", counted)
-
-    def watch(self, scene):
-        """Let the controller go by this clock, and note the longest work without a yield to the loop."""
-        sleep, began = scene.clock.sleep, 0.0
-
-        async def noted(seconds):
-            nonlocal began
-            self.longest = max(self.longest, self.seconds - began)
-            began = self.seconds
-            await sleep(seconds)
-
-        scene.clock.cpu = lambda: self.seconds
-        scene.clock.sleep = noted
 
 
 def of_one_rack(number):

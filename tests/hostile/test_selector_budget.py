@@ -11,6 +11,7 @@ from hami_dra.api import kinds
 from hami_dra.cel import SHORT, CostLimitExceeded, DeviceInput, EvaluationError, Selector, compile_selector
 from tests.cards import claim as card_claim
 from tests.cards import request
+from tests.hostile.counted_work import CountedWork
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
 from tests.unit.cel.test_limits import HOSTILE, grown
 
@@ -156,12 +157,11 @@ def test_a_claim_is_known_by_its_selectors_and_not_by_its_name():
 # --- in the controller ---------------------------------------------------------------------------------------------------
 
 
-class Work:
+class Work(CountedWork):
     """CPU time that passes only while selectors are evaluated: `each` seconds a device."""
 
     def __init__(self, monkeypatch, each):
-        self.seconds = 0.0
-        self.longest = 0.0
+        super().__init__()
         evaluate = Selector.evaluate
 
         def counted(selector, *args):
@@ -170,19 +170,6 @@ class Work:
             return evaluate(selector, *args)
 
         monkeypatch.setattr(Selector, "evaluate", counted)
-
-    def watch(self, scene):
-        """Let the controller go by this clock, and note the longest work without a yield to the loop."""
-        sleep, began = scene.clock.sleep, 0.0
-
-        async def noted(seconds):
-            nonlocal began
-            self.longest = max(self.longest, self.seconds - began)
-            began = self.seconds
-            await sleep(seconds)
-
-        scene.clock.cpu = lambda: self.seconds
-        scene.clock.sleep = noted
 
 
 def selecting(name, count):
