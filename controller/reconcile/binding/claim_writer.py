@@ -219,7 +219,7 @@ class ClaimWriter:
         return True, written
 
     async def _void(self, claim: ResourceClaim, wanted: frozenset[ShareReference]) -> None:
-        """Ensure that an unanswered status write of ours cannot take effect later.
+        """Ensure that our unanswered status write cannot take effect later.
 
         Any other change of the claim voids it. If the API server accepts none, waiting until the
         write's time is over does. If the allocation is there and cannot be removed, the informers

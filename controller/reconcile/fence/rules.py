@@ -2,7 +2,7 @@
 
 A driver has one rule, under one of two names. Every rule carries a finalizer: a rule that is being
 deleted stays in force, because kube-scheduler respects such rules, until another one under the
-other name is known to hold. So there is never a moment without a rule, whoever deletes one. What
+other name is known to hold. So there is never a moment without a rule, even if one is deleted. What
 the finalizer does not prevent (removal of the finalizer by hand, a changed spec) ends the fence at
 once.
 

@@ -269,8 +269,8 @@ def _claim(claim: ResourceClaim, pod: Pod) -> object:
 def _own_driver_of(
     claims: list[PodClaim], drivers: Mapping[str, Collection[str]], ours: frozenset[str]
 ) -> dict[str, str]:
-    """Return by its name in the pod the driver of ours that each claim is for; claims that may get
-    others' devices are left out.
+    """Return each claim's own driver, by the claim's name in the pod. Claims that may get devices of
+    other drivers are left out.
 
     `drivers`: key of a claim without an allocation -> the drivers whose devices it may get.
     """
