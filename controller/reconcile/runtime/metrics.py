@@ -5,8 +5,9 @@ computed at scrape time (cards, pods, packing, the queue, watches) are in
 `controller.reconcile.observability.collectors`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import version
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -17,127 +18,140 @@ from hami_dra.kube.guard import LoopGuard
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
 
+_M = TypeVar("_M")
+
+
+class _Declared(Generic[_M]):
+    """A metric as a line of `Metrics`: name and help, its label, the values it has from the start.
+
+    `Metrics` creates it once in its registry, as an attribute of the same name.
+    """
+
+    def __init__(
+        self, kind: Callable[..., _M], name: str, text: str, label: str = "", values: Iterable[str] = (), **more: Any
+    ) -> None:
+        self.values = tuple(values)
+        self._kind = kind
+        self._arguments = (f"hami_dra_{name}", text, [label] if label else [])
+        self._more = more
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+
+    def __get__(self, metrics: "Metrics | None", owner: type) -> _M:
+        """Exists for its type: in an instance the metric itself stands in front of it."""
+        raise AttributeError(self.attribute)
+
+    def create(self, registry: CollectorRegistry) -> _M:
+        return self._kind(*self._arguments, registry=registry, **self._more)
+
 
 class Metrics:
+    build_info = _Declared(Gauge, "build_info", "Always 1.", "version")
+    decisions = _Declared(
+        Counter,
+        "decisions",
+        "Decisions on pods, by result: placed, refused, error.",
+        "result",
+        ("placed", "refused", "error"),
+    )
+    decision_seconds = _Declared(
+        Histogram,
+        "decision_seconds",
+        "Duration of one decision in seconds, by result; unfinished: interrupted so that other pods get their turn.",
+        "result",
+        ("placed", "refused", "error", "unfinished"),
+        buckets=_DECISION_BUCKETS,
+    )
+    selector_seconds = _Declared(
+        Counter,
+        "selector_cpu_seconds",
+        "CPU seconds spent on evaluating selectors, by their place: claim, class.",
+        "payer",
+        Payer,
+    )
+    selector_overruns = _Declared(
+        Counter,
+        "selector_overruns",
+        "Selectors whose evaluation was stopped, by limit: evaluation, expression, claim, namespace.",
+        "limit",
+        ("evaluation", "expression", "claim", "namespace"),
+    )
+    commits = _Declared(
+        Counter,
+        "commits",
+        "Decisions written, by result: done, stale, refused.",
+        "result",
+        ("done", "stale", "refused"),
+    )
+    commit_seconds = _Declared(
+        Histogram, "commit_seconds", "Seconds from a decision until it is written.", buckets=_COMMIT_BUCKETS
+    )
+    undos = _Declared(
+        Counter,
+        "undos",
+        "Allocations undone, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.",
+        "cause",
+        ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap"),
+    )
+    gates_lifted = _Declared(Counter, "gates_lifted", "Scheduling gates removed.")
+    gates_not_lifted = _Declared(
+        Gauge,
+        "gates_not_lifted",
+        "Pods whose scheduling gate cannot be removed because the API server refuses the change.",
+    )
+    orphans_freed = _Declared(Counter, "orphans_freed", "Allocations freed because no pod referred to them.")
+    foreign = _Declared(Counter, "foreign_allocations", "Allocations of managed devices by other allocators.", "driver")
+    overlaps = _Declared(Counter, "overlaps", "Allocations by other allocators that overlap with our own.", "driver")
+    fence_restored = _Declared(
+        Counter,
+        "fence_restored",
+        "Fence rules that were deleted or changed by others and replaced or restored.",
+        "driver",
+    )
+    fence_ready = _Declared(Gauge, "fence_ready", "1 while the fences of all drivers are known to hold.")
+    fence_untested = _Declared(
+        Gauge,
+        "fence_untested",
+        "1 while the fence of a driver seems to hold, but no free device was available for a probe.",
+        "driver",
+    )
+    exclusive = _Declared(Gauge, "exclusive", "1 if the controller allocates, 0 in native mode.")
+    leader = _Declared(Gauge, "leader", "1 while this process leads.")
+    refusals = _Declared(
+        Counter,
+        "refusals",
+        "Refused decisions by reason code; each counts once for every code with which it refused cards or nodes.",
+        "reason",
+    )
+    conflicts = _Declared(Counter, "write_conflicts", "Writes to claims that conflicted with another client's write.")
+    unclear_writes = _Declared(Counter, "unclear_writes", "Writes without a clear answer, resolved by a read.")
+    events_dropped = _Declared(Counter, "events_dropped", "Events dropped because too many were waiting.")
+    internal_errors = _Declared(
+        Counter,
+        "internal_errors",
+        "Unexpected errors on single objects, by loop: the object was logged and skipped, the loop continued.",
+        "loop",
+    )
+    loop_stalled = _Declared(
+        Counter,
+        "loop_stalled_seconds",
+        "Seconds for which the main loop was stalled, counting stalls of more than a second.",
+    )
+    held_back_pods = _Declared(
+        Gauge,
+        "held_back_pods",
+        "Pods that are postponed because the decision on them stalled a leader until it gave up.",
+    )
+
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._managed: frozenset[str] = frozenset()
         self.queue: QueueStats | None = None
         """The queue of the present term."""
-        Gauge("hami_dra_build_info", "Always 1.", ["version"], registry=self.registry).labels(version("hami-dra")).set(
-            1
-        )
-        self.decisions = Counter(
-            "hami_dra_decisions",
-            "Decisions on pods, by result: placed, refused, error.",
-            ["result"],
-            registry=self.registry,
-        )
-        self.decision_seconds = Histogram(
-            "hami_dra_decision_seconds",
-            "Duration of one decision in seconds, by result; unfinished: interrupted so that other pods get their turn.",
-            ["result"],
-            buckets=_DECISION_BUCKETS,
-            registry=self.registry,
-        )
-        self.selector_seconds = Counter(
-            "hami_dra_selector_cpu_seconds",
-            "CPU seconds spent on evaluating selectors, by their place: claim, class.",
-            ["payer"],
-            registry=self.registry,
-        )
-        self.selector_overruns = Counter(
-            "hami_dra_selector_overruns",
-            "Selectors whose evaluation was stopped, by limit: evaluation, expression, claim, namespace.",
-            ["limit"],
-            registry=self.registry,
-        )
-        self.commits = Counter(
-            "hami_dra_commits",
-            "Decisions written, by result: done, stale, refused.",
-            ["result"],
-            registry=self.registry,
-        )
-        self.commit_seconds = Histogram(
-            "hami_dra_commit_seconds",
-            "Seconds from a decision until it is written.",
-            buckets=_COMMIT_BUCKETS,
-            registry=self.registry,
-        )
-        self.undos = Counter(
-            "hami_dra_undos", "Allocations undone, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.", ["cause"],
-            registry=self.registry,
-        )  # fmt: skip
-        self.gates_lifted = Counter("hami_dra_gates_lifted", "Scheduling gates removed.", registry=self.registry)
-        self.gates_not_lifted = Gauge(
-            "hami_dra_gates_not_lifted",
-            "Pods whose scheduling gate cannot be removed because the API server refuses the change.",
-            registry=self.registry,
-        )
-        self.orphans_freed = Counter(
-            "hami_dra_orphans_freed", "Allocations freed because no pod referred to them.", registry=self.registry
-        )
-        self.foreign = Counter(
-            "hami_dra_foreign_allocations", "Allocations of managed devices by other allocators.", ["driver"],
-            registry=self.registry,
-        )  # fmt: skip
-        self.overlaps = Counter(
-            "hami_dra_overlaps",
-            "Allocations by other allocators that overlap with our own.",
-            ["driver"],
-            registry=self.registry,
-        )
-        self.fence_restored = Counter(
-            "hami_dra_fence_restored", "Fence rules that were deleted or changed by others and replaced or restored.", ["driver"],
-            registry=self.registry,
-        )  # fmt: skip
-        self.fence_ready = Gauge(
-            "hami_dra_fence_ready", "1 while the fences of all drivers are known to hold.", registry=self.registry
-        )
-        self.fence_untested = Gauge(
-            "hami_dra_fence_untested",
-            "1 while the fence of a driver seems to hold, but no free device was available for a probe.",
-            ["driver"],
-            registry=self.registry,
-        )
-        self.exclusive = Gauge(
-            "hami_dra_exclusive", "1 if the controller allocates, 0 in native mode.", registry=self.registry
-        )
-        self.leader = Gauge("hami_dra_leader", "1 while this process leads.", registry=self.registry)
-        self.refusals = Counter(
-            "hami_dra_refusals",
-            "Refused decisions by reason code; each counts once for every code with which it refused cards or nodes.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.conflicts = Counter(
-            "hami_dra_write_conflicts",
-            "Writes to claims that conflicted with another client's write.",
-            registry=self.registry,
-        )
-        self.unclear_writes = Counter(
-            "hami_dra_unclear_writes", "Writes without a clear answer, resolved by a read.", registry=self.registry
-        )
-        self.events_dropped = Counter(
-            "hami_dra_events_dropped", "Events dropped because too many were waiting.", registry=self.registry
-        )
-        self.internal_errors = Counter(
-            "hami_dra_internal_errors",
-            "Unexpected errors on single objects, by loop: the object was logged and skipped, the loop continued.",
-            ["loop"],
-            registry=self.registry,
-        )
-
-        self.loop_stalled = Counter(
-            "hami_dra_loop_stalled_seconds",
-            "Seconds for which the main loop was stalled, counting stalls of more than a second.",
-            registry=self.registry,
-        )
-        self.held_back_pods = Gauge(
-            "hami_dra_held_back_pods",
-            "Pods that are postponed because the decision on them stalled a leader until it gave up.",
-            registry=self.registry,
-        )
+        for declared in _declared():
+            setattr(self, declared.attribute, declared.create(self.registry))
+        self.build_info.labels(version("hami-dra")).set(1)
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
         """Initialise the series at start. Counters start at 0: otherwise their first increase would
@@ -148,17 +162,9 @@ class Metrics:
         for driver in self._managed:
             for counter in (self.foreign, self.overlaps, self.fence_restored, self.fence_untested):
                 counter.labels(driver)
-        for counter, values in (
-            (self.decisions, ("placed", "refused", "error")),
-            (self.commits, ("done", "stale", "refused")),
-            (self.selector_seconds, tuple(Payer)),
-            (self.selector_overruns, ("evaluation", "expression", "claim", "namespace")),
-            (self.undos, ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap")),
-        ):
-            for value in values:
-                counter.labels(value)
-        for value in ("placed", "refused", "error", "unfinished"):
-            self.decision_seconds.labels(value)
+        for declared in _declared():
+            for value in declared.values:
+                getattr(self, declared.attribute).labels(value)
 
     def lead(self, *, leads: bool) -> None:
         """Record the start or end of a term."""
@@ -189,3 +195,8 @@ class Metrics:
         self.decisions.labels("error" if error else "refused").inc()
         for reason in reasons:
             self.refusals.labels(reason).inc()
+
+
+def _declared() -> Iterator[_Declared[Any]]:
+    """Yield the metrics in the order of their declaration, which is that of /metrics."""
+    return (each for each in vars(Metrics).values() if isinstance(each, _Declared))
