@@ -1,53 +1,122 @@
-"""Lists of vendors and drivers inside hand-written files: the chart's schema, policies, RBAC. Called by `hack.generate`.
+"""Lists of vendors inside hand-written files: the chart's values and schema, policies, RBAC, the webhook's rules, docs.
 
-A list keeps its order; what the registry has and the list lacks is appended, what it no longer has is removed.
+Called by `hack.generate`. All of them are in the order of the registry; the text around each list is left as it is.
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 from hami_dra.vendors.registry import PLUGINS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA: Final = "charts/hami-dra/values.schema.json"
-_SCHEMA_LIST: Final = re.compile(
-    r'(?<=^  "vendors": \{\n   "type": "object",\n   "additionalProperties": false,\n   "properties": \{\n)'
-    r"[\s\S]*?(?=\n   \}\n)",
-    re.MULTILINE,
-)
-_SCHEMA_ITEM: Final = '    "{}": {{\n     "$ref": "#/definitions/vendor"\n    }}'
-_QUOTED: Final = re.compile(r"(?<=\[)'nvidia\.hami\.io'[^\]]*(?=\])")
-_PLAIN: Final = re.compile(r"(?<=resourceNames: \[)nvidia\.hami\.io[^\]]*(?=\])")
+VALUES: Final = "charts/hami-dra/values.yaml"
+TABLE: Final = "docs/vendors/README.md"
+_MOST_COLUMNS: Final = 120
+
+
+class VendorList(NamedTuple):
+    """A list in a file. `place` matches it wherever it stands, and nothing around it."""
+
+    path: str
+    place: re.Pattern[str]
+    write: Callable[[Sequence[VendorPlugin]], str]
 
 
 def vendor_lists() -> dict[str, str]:
     """Return path below the root of the checkout → text. Raises ValueError where a file has no such list."""
-    vendors = [plugin.name for plugin in PLUGINS]
-    drivers = [plugin.driver for plugin in PLUGINS]
-    return {
-        SCHEMA: _written(SCHEMA, _SCHEMA_LIST, r'^    "(\w+)"', vendors, lambda all_: ",\n".join(map(_item, all_))),
-        **{
-            path: _written(path, _QUOTED, r"'([^']+)'", drivers, lambda all_: ", ".join(f"'{each}'" for each in all_))
-            for path in ("manifests/slice-policy.yaml", "manifests/claim-policy.yaml")
-        },
-        "manifests/rbac-driver.yaml": _written("manifests/rbac-driver.yaml", _PLAIN, r"([^\s,]+)", drivers, ", ".join),
-    }
+    texts = {}
+    for path, place, write in LISTS:
+        written = write(PLUGINS).replace("\\", r"\\")
+        text, count = place.subn(written, (ROOT / path).read_text())
+        if not count:
+            raise ValueError(f"{path} has no list of vendors where hack/vendor_lists.py looks for it")
+        texts[path] = text
+    return texts
 
 
-def _item(vendor: str) -> str:
-    return _SCHEMA_ITEM.format(vendor)
+def _schema_properties(plugins: Sequence[VendorPlugin]) -> str:
+    return ",\n".join(f'    "{plugin.name}": {{\n     "$ref": "#/definitions/vendor"\n    }}' for plugin in plugins)
 
 
-def _written(
-    path: str, place: re.Pattern[str], item: str, wanted: Sequence[str], join: Callable[[list[str]], str]
-) -> str:
-    def replaced(found: re.Match[str]) -> str:
-        present = [each for each in re.findall(item, found[0], re.MULTILINE) if each in wanted]
-        return join([*present, *(each for each in wanted if each not in present)])
+def _values(plugins: Sequence[VendorPlugin]) -> str:
+    return "".join(_block_of_values(plugin) for plugin in plugins)
 
-    text, count = place.subn(replaced, (ROOT / path).read_text())
-    if not count:
-        raise ValueError(f"{path} has no list of vendors where hack/vendor_lists.py looks for it")
-    return text
+
+def _block_of_values(plugin: VendorPlugin) -> str:
+    lines = [
+        f"  {plugin.name}:",
+        "    enabled: false",
+        "    deviceClasses: true",
+        '    podRuntimeClassName: ""',
+        "    nodeSelector: {}",
+    ]
+    if plugin.whole_card_resource:
+        lines += [
+            "    tolerations:",
+            f"    - {{key: {plugin.whole_card_resource}, operator: Exists, effect: NoSchedule}}",
+        ]
+    if plugin.host_paths:
+        lines += ["    hostPaths:", *(line for each in plugin.host_paths for line in _host_path(each))]
+    return "\n".join(lines) + "\n"
+
+
+def _host_path(each: HostPath) -> list[str]:
+    read_only = "false" if each.writable else "true"
+    kind = "DirectoryOrCreate" if each.create else "Directory"
+    return [
+        *textwrap.wrap(each.purpose, _MOST_COLUMNS, initial_indent="    # ", subsequent_indent="    # "),
+        f"    - {{path: {each.path}, readOnly: {read_only}, type: {kind}}}",
+    ]
+
+
+def _quoted_drivers(plugins: Sequence[VendorPlugin]) -> str:
+    return ", ".join(f"'{plugin.driver}'" for plugin in plugins)
+
+
+def _drivers(plugins: Sequence[VendorPlugin]) -> str:
+    return ", ".join(plugin.driver for plugin in plugins)
+
+
+def _legacy_resources(plugins: Sequence[VendorPlugin]) -> str:
+    """Return names in CEL, a line for each vendor and domain."""
+    lines = [
+        ", ".join(f"'{name}'" for name in group)
+        for plugin in plugins
+        for _, group in groupby(plugin.legacy.resources, key=lambda name: name.partition("/")[0])
+    ]
+    return ",\n      ".join(lines)
+
+
+def _rows(plugins: Sequence[VendorPlugin]) -> str:
+    return "".join(
+        f"| [{plugin.title}]({plugin.name}.md) | `{plugin.driver}` | `{plugin.whole_card_resource}` | {plugin.parts} |\n"
+        for plugin in plugins
+    )
+
+
+_QUOTED_DRIVERS: Final = re.compile(r"(?<=\[)'nvidia\.hami\.io'[^\]]*(?=\])")
+LISTS: Final = (
+    VendorList(
+        SCHEMA,
+        re.compile(
+            r'(?<=^  "vendors": \{\n   "type": "object",\n   "additionalProperties": false,\n   "properties": \{\n)'
+            r"[\s\S]*?(?=\n   \}\n)",
+            re.MULTILINE,
+        ),
+        _schema_properties,
+    ),
+    VendorList(VALUES, re.compile(r"(?<=^vendors:\n)(?:  .*\n)*", re.MULTILINE), _values),
+    VendorList("manifests/slice-policy.yaml", _QUOTED_DRIVERS, _quoted_drivers),
+    VendorList("manifests/claim-policy.yaml", _QUOTED_DRIVERS, _quoted_drivers),
+    VendorList(
+        "manifests/rbac-driver.yaml", re.compile(r"(?<=resourceNames: \[)nvidia\.hami\.io[^\]]*(?=\])"), _drivers
+    ),
+    VendorList("manifests/webhook.yaml", re.compile(r"(?<=\[)'nvidia\.com/gpu'[^\]]*(?=\])"), _legacy_resources),
+    VendorList(TABLE, re.compile(r"(?<=\|---\|---\|---\|---\|\n)(?:\|.*\n)*"), _rows),
+)

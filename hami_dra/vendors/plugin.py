@@ -26,9 +26,27 @@ class InvalidPlugin(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPath:
+    """A folder of the node that the driver's container mounts at the same path (chart)."""
+
+    path: str
+    purpose: str
+    """What lies there, for the operator: `mx-smi`."""
+    writable: bool = False
+    create: bool = False
+    """Made where it is missing; else the driver's pod waits until it is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VendorPlugin:
     """A vendor. Raises InvalidPlugin where its parts disagree about its name or its driver."""
 
+    title: str
+    """The vendor's name as people write it: `AWS Neuron`."""
+    parts: str = ""
+    """What can be had of a card, for people: `memory, cores; MIG`. Empty: whole cards only."""
+    host_paths: tuple[HostPath, ...] = ()
+    """Where packages install the vendor's tools and libraries on a node."""
     rules: Vendor
     """What it refuses, allows and prefers."""
     publishing: PublishingVendor
@@ -76,3 +94,10 @@ class VendorPlugin:
     def driver(self) -> str:
         """The DRA driver that publishes them: `nvidia.hami.io`."""
         return self.rules.profile.driver
+
+    @property
+    def whole_card_resource(self) -> str:
+        """The extended resource by which pods ask for whole cards: `nvidia.com/gpu`; empty: none."""
+        whole, *_ = self.publishing.device_classes()
+        resource: str = whole["spec"].get("extendedResourceName", "")
+        return resource

@@ -9,7 +9,7 @@ from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.publish import EnflamePublishing
 from hami_dra.vendors.enflame.records import EnflameRecord
 from hami_dra.vendors.enflame.rules import Enflame
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
 def _backend(state_folder: Path | None) -> Backend:
@@ -25,6 +25,9 @@ def _sampler(_backend: Backend) -> Sampler:
 
 
 PLUGIN = VendorPlugin(
+    title="Enflame",
+    parts="vGCU: slices by percentage",
+    host_paths=(HostPath(path="/usr/local/efsmi", purpose="efsmi"),),
     rules=Enflame(),
     publishing=EnflamePublishing(),
     containers=EnflameContainers(),

@@ -9,7 +9,7 @@ from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
 from hami_dra.vendors.kunlunxin.records import KunlunxinRecord
 from hami_dra.vendors.kunlunxin.rules import Kunlunxin
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
 def _backend(state_folder: Path | None) -> Backend:
@@ -25,6 +25,9 @@ def _sampler(_backend: Backend) -> Sampler:
 
 
 PLUGIN = VendorPlugin(
+    title="Kunlunxin",
+    parts="vXPU: halves and quarters",
+    host_paths=(HostPath(path="/usr/local/xpu", purpose="xpu-smi"),),
     rules=Kunlunxin(),
     publishing=KunlunxinPublishing(),
     containers=KunlunxinContainers(),

@@ -10,7 +10,7 @@ from hami_dra.vendors.neuron.publish import NeuronPublishing
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.neuron.rules import Neuron
 from hami_dra.vendors.neuron.third_party import neuron_devices
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
 def _backend(state_folder: Path | None) -> Backend:
@@ -26,6 +26,9 @@ def _sampler(_backend: Backend) -> Sampler:
 
 
 PLUGIN = VendorPlugin(
+    title="AWS Neuron",
+    parts="NeuronCores",
+    host_paths=(HostPath(path="/opt/aws/neuron", purpose="neuron-ls"),),
     rules=Neuron(),
     publishing=NeuronPublishing(),
     containers=NeuronContainers(),

@@ -16,7 +16,7 @@ from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.nvidia.third_party import hami_devices, nvidia_devices
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
 def _backend(state_folder: Path | None) -> Backend:
@@ -57,6 +57,22 @@ def _use_driver_root(folder: Path) -> None:
 
 
 PLUGIN = VendorPlugin(
+    title="NVIDIA",
+    parts="memory, cores; MIG",
+    host_paths=(
+        HostPath(
+            path="/usr/local/vgpu",
+            purpose="where HAMi-core is installed on the nodes, and with usageCache: host a folder for each container; elsewhere than "
+            "below /usr/local: extraArgs: [--library-folder=/opt], and the path here",
+            writable=True,
+            create=True,
+        ),
+        HostPath(
+            path="/etc/cdi",
+            purpose="CDI devices of NVIDIA's toolkit, where an administrator has put them",
+            create=True,
+        ),
+    ),
     rules=Nvidia(),
     publishing=NvidiaPublishing(),
     containers=NvidiaContainers(),

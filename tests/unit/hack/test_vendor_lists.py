@@ -1,13 +1,13 @@
 """Lists of vendors in hand-written files follow the registry."""
 
 import json
-import re
-from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from hack import vendor_lists
 from hami_dra.vendors.registry import PLUGINS
+from tests.unit.vendors.test_vendor_contract import sixth_plugin
 
 
 def test_the_lists_are_those_of_the_registry():
@@ -15,21 +15,17 @@ def test_the_lists_are_those_of_the_registry():
         assert (vendor_lists.ROOT / path).read_text() == text, f"{path}: run make generate"
 
 
-def test_the_help_of_the_driver_names_every_vendor():
-    source = (vendor_lists.ROOT / "controller/cli/driver.py").read_text()
-    (named,) = re.findall(r"while none of its cards is found: ([a-z, ]+)\.", source)
-    assert set(named.split(", ")) == {plugin.name for plugin in PLUGINS}
-
-
-def test_a_new_vendor_is_appended_everywhere(monkeypatch):
-    acme = SimpleNamespace(name="acme", driver="acme.example.com")
-    monkeypatch.setattr(vendor_lists, "PLUGINS", (*PLUGINS, acme))
+def test_a_new_vendor_is_in_every_list(monkeypatch):
+    monkeypatch.setattr(vendor_lists, "PLUGINS", (*PLUGINS, sixth_plugin()))
     found = vendor_lists.vendor_lists()
-    vendors = json.loads(found.pop(vendor_lists.SCHEMA))["properties"]["vendors"]["properties"]
-    assert list(vendors)[-1] == "acme"
-    assert len(vendors) == len(PLUGINS) + 1
-    for path, text in found.items():
-        assert "acme.example.com" in text, path
+    assert list(json.loads(found[vendor_lists.SCHEMA])["properties"]["vendors"]["properties"])[-1] == "acme"
+    values = yaml.safe_load(found[vendor_lists.VALUES])["vendors"]["acme"]
+    assert values["tolerations"] == [{"key": "acme.example.com/card", "operator": "Exists", "effect": "NoSchedule"}]
+    assert values["hostPaths"] == [{"path": "/opt/acme", "readOnly": True, "type": "Directory"}]
+    assert "\n      'acme.example.com/card', 'acme.example.com/memory'])" in found["manifests/webhook.yaml"]
+    assert "| [Acme](acme.md) | `acme.example.com` | `acme.example.com/card` | memory |" in found[vendor_lists.TABLE]
+    for path in ("manifests/slice-policy.yaml", "manifests/claim-policy.yaml", "manifests/rbac-driver.yaml"):
+        assert "acme.example.com" in found[path], path
 
 
 def test_a_file_without_its_list_is_an_error(monkeypatch, tmp_path):

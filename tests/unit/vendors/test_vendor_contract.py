@@ -10,7 +10,8 @@ from tests.support.vendor_contract import VendorContract
 from tests.unit.vendors.test_sixth_vendor import SIXTH
 
 
-def _sixth():
+def sixth_plugin():
+    """The plugin of `tests/support/sixth_vendor`, which is not in the registry."""
     sys.path.insert(0, str(SIXTH))
     try:
         return import_module("acme").PLUGIN
@@ -21,7 +22,7 @@ def _sixth():
 @pytest.fixture(scope="module", params=[*(plugin.name for plugin in PLUGINS), "acme"])
 def plugin(request):
     if request.param == "acme":
-        return _sixth()
+        return sixth_plugin()
     return next(plugin for plugin in PLUGINS if plugin.name == request.param)
 
 

@@ -8,7 +8,7 @@ from acme.publish import AcmePublishing
 from acme.rules import Acme
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
 def _backend(state_folder: Path | None) -> Backend:
@@ -22,6 +22,9 @@ def _sampler(_backend: Backend) -> Sampler | None:
 
 
 PLUGIN = VendorPlugin(
+    title="Acme",
+    parts="memory",
+    host_paths=(HostPath(path="/opt/acme", purpose="acme-smi"),),
     rules=Acme(),
     publishing=AcmePublishing(),
     containers=AcmeContainers(),
