@@ -1,23 +1,20 @@
-"""Undoes allocations that kube-scheduler cannot use, so that no pod waits indefinitely for its
-node.
+"""Undo allocations that kube-scheduler cannot use, so that no pod waits forever for its node.
 
-Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure)
-says when to give up; `Deallocator` carries it out: the pod is read from the API server, all our claims
-of it on that node that only unbound pods have reserved are cleared, the refusal is remembered, an
-event says why. Claims that kube-scheduler cleared are noticed and completed in the same way. When
-the informers show the claims unallocated, the queue decides them again. Devices are never
-preempted.
+Watches every pod that has an allocation of ours pinned to a node where it is not.
+`deallocation_verdict` (pure) says when to give up; `Deallocator` carries it out: the pod is read
+from the API server, all our claims of it on that node that only unbound pods have reserved are
+cleared, the refusal is remembered, an event says why. Claims that kube-scheduler cleared are
+noticed and completed in the same way. When the informers show the claims unallocated, the queue
+decides them again. Devices are never preempted.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
 from controller.reconcile.queueing.node_backoff import NodeBackoff
-from controller.reconcile.queueing.queue import FOREVER
+from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import messages, patches
 from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
@@ -32,12 +29,8 @@ from controller.reconcile.runtime.pods import (
     node_made_free,
     scheduled_condition,
 )
-from controller.reconcile.runtime.settings import Settings
-from controller.scheduling.inventory.node_fit import taint_code
-from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
-from hami_dra.api.meta import Condition
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, NotFound
 
@@ -45,73 +38,6 @@ log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 5.0
 """Seconds until a failed undo is retried."""
-_TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
-"""Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
-kube-scheduler judges all other taints.
-"""
-
-
-@dataclass(slots=True)
-class PinnedPod:
-    """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
-
-    key: str
-    node: str
-    since: float
-    condition: Condition | None
-    refused_at: float | None = None
-    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart
-    the time.
-    """
-    not_before: float = float("-inf")
-
-
-@dataclass(frozen=True, slots=True)
-class DeallocationVerdict:
-    cause: str
-    """Label of the metric: node, unschedulable, sibling, misplaced."""
-    why: str
-
-
-def is_schedulable(pod: Pod, settings: Settings) -> bool:
-    """Return whether kube-scheduler handles the pod."""
-    return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
-
-
-def verdict(
-    watched: PinnedPod, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
-) -> DeallocationVerdict | None:
-    """Return why to give up on this node for this pod, or None to keep waiting.
-
-    `victims`: pods are being evicted from the node.
-    """
-    if pod.spec.node_name:
-        # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
-        return DeallocationVerdict(
-            "misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved"
-        )
-    if node is None:
-        return DeallocationVerdict("node", f"node {watched.node} is gone")
-    trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
-    if trouble is not None:
-        return DeallocationVerdict("node", f"node {watched.node} is {trouble}")
-    if not is_unschedulable(pod):
-        return None
-    if watched.refused_at is not None:
-        patient_until = watched.refused_at + settings.unschedulable_timeout
-    else:
-        # The condition is older than the commit: a busy kube-scheduler may not have tried again
-        # yet.
-        patient_until = watched.since + settings.silent_timeout
-    if node_made_free(pod) == watched.node:
-        # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
-        # evicted.
-        patient_until = FOREVER if victims else patient_until + settings.nomination_patience
-    if now < patient_until:
-        return None
-    condition = scheduled_condition(pod)
-    said = condition.message if condition is not None else ""
-    return DeallocationVerdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
 
 
 class Deallocator:

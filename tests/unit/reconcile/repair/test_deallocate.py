@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.reconcile.repair.deallocate import PinnedPod, verdict
+from controller.reconcile.repair.deallocation_verdict import PinnedPod, verdict
 from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Toleration

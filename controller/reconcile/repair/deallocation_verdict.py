@@ -1,0 +1,83 @@
+"""When an allocation that kube-scheduler has not used is given up. Pure.
+
+Called by `deallocate` for every pod that has an allocation of ours pinned to a node where it is not.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from controller.reconcile.queueing.queue import FOREVER
+from controller.reconcile.runtime.pods import is_pending, is_unschedulable, node_made_free, scheduled_condition
+from controller.reconcile.runtime.settings import Settings
+from controller.scheduling.inventory.node_fit import taint_code
+from hami_dra.api import names
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.meta import Condition
+
+_TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
+"""Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
+kube-scheduler judges all other taints.
+"""
+
+
+@dataclass(slots=True)
+class PinnedPod:
+    """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
+
+    key: str
+    node: str
+    since: float
+    condition: Condition | None
+    refused_at: float | None = None
+    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart
+    the time.
+    """
+    not_before: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class DeallocationVerdict:
+    cause: str
+    """Label of the metric: node, unschedulable, sibling, misplaced."""
+    why: str
+
+
+def is_schedulable(pod: Pod, settings: Settings) -> bool:
+    """Return whether kube-scheduler handles the pod."""
+    return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
+
+
+def verdict(
+    watched: PinnedPod, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
+) -> DeallocationVerdict | None:
+    """Return why to give up on this node for this pod, or None to keep waiting.
+
+    `victims`: pods are being evicted from the node.
+    """
+    if pod.spec.node_name:
+        # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
+        return DeallocationVerdict(
+            "misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved"
+        )
+    if node is None:
+        return DeallocationVerdict("node", f"node {watched.node} is gone")
+    trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
+    if trouble is not None:
+        return DeallocationVerdict("node", f"node {watched.node} is {trouble}")
+    if not is_unschedulable(pod):
+        return None
+    if watched.refused_at is not None:
+        patient_until = watched.refused_at + settings.unschedulable_timeout
+    else:
+        # The condition is older than the commit: a busy kube-scheduler may not have tried again
+        # yet.
+        patient_until = watched.since + settings.silent_timeout
+    if node_made_free(pod) == watched.node:
+        # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
+        # evicted.
+        patient_until = FOREVER if victims else patient_until + settings.nomination_patience
+    if now < patient_until:
+        return None
+    condition = scheduled_condition(pod)
+    said = condition.message if condition is not None else ""
+    return DeallocationVerdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
