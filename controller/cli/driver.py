@@ -1,24 +1,30 @@
 """`hami-dra driver`: the half of hami-dra that runs on every node with accelerators."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli.driver_options import (
+    cache_size,
+    chosen_backends,
+    device_ranking,
+    node_settings,
+    seen_driver_root,
+    sharing_of,
+    simulated_machine,
+    taint_effects,
+)
 from controller.cli.durations import seconds
-from controller.cli.errors import CommandError
-from controller.cli.service_options import Kubeconfig, LogFormat, Mode
+from controller.cli.service_options import VENDORS, CommandWithVendors, FenceOption, Kubeconfig, LogFormat, Mode
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from hami_dra.api.hardware import Machine
     from hami_dra.discovery.backend import Backend
-    from hami_dra.driver.node.settings import DeviceRanking, Effect, NodeSettings
+    from hami_dra.driver.node.settings import NodeSettings
     from hami_dra.driver.node.wiring import Wiring
-    from hami_dra.vendors.faults import FaultKind
-    from hami_dra.vendors.publishing import Sharing
 
 HELP = """Run the node driver: it finds the cards of this node, publishes them, monitors their health and serves kubelet.
 
@@ -44,16 +50,6 @@ the file take effect while the driver runs.
 """
 
 
-_LEAST_CACHE: Final = 4 << 20
-_MOST_CACHE: Final = 1 << 30
-
-
-class FenceOption(StrEnum):
-    auto = "auto"
-    on = "on"
-    off = "off"
-
-
 class ExitOption(StrEnum):
     keep = "keep"
     withdraw = "withdraw"
@@ -65,7 +61,7 @@ class KeepingOption(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("driver", help=HELP)(driver)
+    app.command("driver", help=HELP, cls=CommandWithVendors)(driver)
 
 
 def driver(
@@ -75,8 +71,8 @@ def driver(
     vendor: Annotated[
         list[str] | None,
         typer.Option(
-            help="Serve this vendor even while none of its cards is found: nvidia, metax, kunlunxin, neuron, enflame. May be "
-            "repeated; default: whatever is found."
+            help=f"Serve this vendor even while none of its cards is found: {VENDORS}. May be repeated; default: whatever "
+            "is found."
         ),
     ] = None,
     machine: Annotated[
@@ -214,17 +210,17 @@ def driver(
     from hami_dra.driver.node.wiring import Wiring
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
-    sharing = _sharing(slots, memory_scaling, core_scaling, card_slices)
-    settings = _settings(
+    sharing = sharing_of(slots, memory_scaling, core_scaling, card_slices)
+    settings = node_settings(
         node=node,
         instance=instance_uid,
         root=root,
         native=mode is Mode.native,
-        ranking=_ranking(device_policy),
+        ranking=device_ranking(device_policy),
         sharing=sharing,
         fence=fence.value,
         beside_plugin=publish_beside_plugin,
-        effects=_effects(taint_effect or []),
+        effects=taint_effects(taint_effect or []),
         discover_every=seconds(discover_every, "--discover-every"),
         health_every=seconds(health_every, "--health-every"),
         check_claims_every=seconds(check_claims_every, "--check-claims-every"),
@@ -233,8 +229,8 @@ def driver(
         confirm_time=seconds(confirm_time, "--confirm-time"),
         on_exit=on_exit.value,
     )
-    backends, demanded = _backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
-    seen_root = _driver_root(driver_root, driver_root_mount) if not machine else None
+    backends, demanded = chosen_backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
+    seen_root = seen_driver_root(driver_root, driver_root_mount) if not machine else None
     if seen_root is not None:
         from hami_dra.vendors.registry import PLUGINS
 
@@ -246,7 +242,7 @@ def driver(
         log_level=library_log_level,
         core_limits=core_limits,
         usage_cache=Keeping(usage_cache.value),
-        usage_cache_size=_cache_size(usage_cache_size),
+        usage_cache_size=cache_size(usage_cache_size),
         lock_folder=Keeping(lock_folder.value),
         device_folder=device_folder,
         nodes_required=not machine,
@@ -262,133 +258,9 @@ def driver(
         host=host_settings,
         kernel_root=kernel_root,
         driver_root=seen_root,
-        simulated=_machine(machine, node).cards if machine else None,
+        simulated=simulated_machine(machine, node).cards if machine else None,
     )
     run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (host, port)))
-
-
-def _settings(*, on_exit: str, **values: Any) -> "NodeSettings":
-    from hami_dra.driver.node.settings import NodeSettings, OnExit
-    from hami_dra.kube.protocol import ConfigError
-
-    try:
-        return NodeSettings(on_exit=OnExit(on_exit), **values)
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
-
-
-def _ranking(text: str) -> "DeviceRanking | None":
-    from controller.scheduling.native_order import native_ranking
-    from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
-
-    if text == names.FIRST_FIT:
-        return None
-    try:
-        return native_ranking(DevicePolicy(parse_device_policy(text, "--device-policy")))
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
-
-
-def _sharing(slots: int, memory_scaling: str, core_scaling: str, slices: int) -> "Sharing":
-    from fractions import Fraction
-
-    from hami_dra.vendors.publishing import Sharing, Unpublishable
-
-    scalings = {}
-    for option, text in (("--memory-scaling", memory_scaling), ("--core-scaling", core_scaling)):
-        try:
-            scalings[option] = Fraction(text)
-        except (ValueError, ZeroDivisionError):
-            raise CommandError(f"{option}: {text!r} is not a number such as 1.5") from None
-    try:
-        return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
-    except Unpublishable as error:
-        raise CommandError(str(error)) from error
-
-
-def _driver_root(on_node: str, mount: Path | None) -> Path | None:
-    """Return where this process sees it."""
-    if not on_node:
-        if mount is not None:
-            raise CommandError("--driver-root-mount: say with --driver-root which folder of the node that is")
-        return None
-    if not on_node.startswith("/"):
-        raise CommandError(f"--driver-root: {on_node!r} is not an absolute path")
-    return mount or Path(on_node)
-
-
-def _cache_size(text: str) -> int:
-    from hami_dra.api.quantity import InvalidQuantity, Quantity
-
-    try:
-        size = Quantity.parse(text).value()
-    except InvalidQuantity as error:
-        raise CommandError(f"--usage-cache-size: {error}") from error
-    if not _LEAST_CACHE <= size <= _MOST_CACHE:
-        raise CommandError(f"--usage-cache-size: {text} is not between 4Mi, which HAMi-core's file needs, and 1Gi")
-    return size
-
-
-def _effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
-    from typing import get_args
-
-    from hami_dra.driver.node.settings import EFFECTS, Effect
-    from hami_dra.vendors.faults import FaultKind
-
-    kinds = {kind.value: kind for kind in FaultKind}
-    effects: dict[str, Effect] = {effect: effect for effect in get_args(Effect)}
-    found = dict(EFFECTS)
-    for option in options:
-        kind, _, effect = option.partition("=")
-        if kind not in kinds or effect not in effects:
-            raise CommandError(
-                f"--taint-effect: {option!r} is not KIND=EFFECT with a kind of {', '.join(kinds)} and an effect of "
-                f"{', '.join(effects)}"
-            )
-        found[kinds[kind]] = effects[effect]
-    return found
-
-
-def _backends(
-    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None, plugins_dir: Path
-) -> "tuple[list[Backend], frozenset[str]]":
-    """Return the back ends, and the vendors that are served even if no card is found."""
-    from hami_dra.vendors.registry import plugin_names, plugin_of
-
-    for name in vendors:
-        if name not in plugin_names():
-            raise CommandError(f"--vendor: {name!r} is none of {', '.join(plugin_names())}")
-    if machine_name:
-        return _simulated(vendors, machine_name, node, faults)
-    if faults is not None:
-        raise CommandError("--simulated-faults: works with --machine only")
-    chosen = [plugin_of(name) for name in vendors or plugin_names()]
-    return [plugin.backend(plugins_dir / plugin.driver) for plugin in chosen], frozenset(vendors)
-
-
-def _simulated(
-    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None
-) -> "tuple[list[Backend], frozenset[str]]":
-    from hami_dra.driver.node.simulated import SimulatedBackend
-
-    found = _machine(machine_name, node)
-    there = dict.fromkeys(card.vendor for card in found.cards)
-    for name in vendors:
-        if name not in there:
-            raise CommandError(f"--vendor: {machine_name} has no cards of {name}; it has those of {', '.join(there)}")
-    chosen = list(vendors) or list(there)
-    return [
-        SimulatedBackend(name, [card for card in found.cards if card.vendor == name], faults) for name in chosen
-    ], frozenset(chosen)
-
-
-def _machine(name: str, node: str) -> "Machine":
-    from hami_dra.driver.simulated import UnknownMachine, machine
-
-    try:
-        return machine(name, node)
-    except UnknownMachine as error:
-        raise CommandError(f"--machine: {error}") from error
 
 
 async def _serve(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.errors import CommandError
-from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.service_options import Context, FenceOption, Kubeconfig
 from controller.cli.tables import print_wide
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ class Output(StrEnum):
     table = "table"
     json = "json"
     yaml = "yaml"
-
-
-class FenceOption(StrEnum):
-    auto = "auto"
-    on = "on"
-    off = "off"
 
 
 def register(app: typer.Typer) -> None:

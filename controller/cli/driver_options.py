@@ -1,0 +1,145 @@
+"""What the options of `hami-dra driver` mean: settings, sharing, taint effects, back ends.
+
+Errors name the option.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.cli.errors import CommandError
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from hami_dra.api.hardware import Machine
+    from hami_dra.discovery.backend import Backend
+    from hami_dra.driver.node.settings import DeviceRanking, Effect, NodeSettings
+    from hami_dra.vendors.faults import FaultKind
+    from hami_dra.vendors.publishing import Sharing
+
+_LEAST_CACHE: Final = 4 << 20
+_MOST_CACHE: Final = 1 << 30
+
+
+def node_settings(*, on_exit: str, **values: Any) -> "NodeSettings":
+    from hami_dra.driver.node.settings import NodeSettings, OnExit
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return NodeSettings(on_exit=OnExit(on_exit), **values)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def device_ranking(text: str) -> "DeviceRanking | None":
+    from controller.scheduling.native_order import native_ranking
+    from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
+
+    if text == names.FIRST_FIT:
+        return None
+    try:
+        return native_ranking(DevicePolicy(parse_device_policy(text, "--device-policy")))
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
+def sharing_of(slots: int, memory_scaling: str, core_scaling: str, slices: int) -> "Sharing":
+    from fractions import Fraction
+
+    from hami_dra.vendors.publishing import Sharing, Unpublishable
+
+    scalings = {}
+    for option, text in (("--memory-scaling", memory_scaling), ("--core-scaling", core_scaling)):
+        try:
+            scalings[option] = Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            raise CommandError(f"{option}: {text!r} is not a number such as 1.5") from None
+    try:
+        return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
+    except Unpublishable as error:
+        raise CommandError(str(error)) from error
+
+
+def seen_driver_root(on_node: str, mount: Path | None) -> Path | None:
+    """Return where this process sees it."""
+    if not on_node:
+        if mount is not None:
+            raise CommandError("--driver-root-mount: say with --driver-root which folder of the node that is")
+        return None
+    if not on_node.startswith("/"):
+        raise CommandError(f"--driver-root: {on_node!r} is not an absolute path")
+    return mount or Path(on_node)
+
+
+def cache_size(text: str) -> int:
+    from hami_dra.api.quantity import InvalidQuantity, Quantity
+
+    try:
+        size = Quantity.parse(text).value()
+    except InvalidQuantity as error:
+        raise CommandError(f"--usage-cache-size: {error}") from error
+    if not _LEAST_CACHE <= size <= _MOST_CACHE:
+        raise CommandError(f"--usage-cache-size: {text} is not between 4Mi, which HAMi-core's file needs, and 1Gi")
+    return size
+
+
+def taint_effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
+    from typing import get_args
+
+    from hami_dra.driver.node.settings import EFFECTS, Effect
+    from hami_dra.vendors.faults import FaultKind
+
+    kinds = {kind.value: kind for kind in FaultKind}
+    effects: dict[str, Effect] = {effect: effect for effect in get_args(Effect)}
+    found = dict(EFFECTS)
+    for option in options:
+        kind, _, effect = option.partition("=")
+        if kind not in kinds or effect not in effects:
+            raise CommandError(
+                f"--taint-effect: {option!r} is not KIND=EFFECT with a kind of {', '.join(kinds)} and an effect of "
+                f"{', '.join(effects)}"
+            )
+        found[kinds[kind]] = effects[effect]
+    return found
+
+
+def chosen_backends(
+    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None, plugins_dir: Path
+) -> "tuple[list[Backend], frozenset[str]]":
+    """Return the back ends, and the vendors that are served even if no card is found."""
+    from hami_dra.vendors.registry import plugin_names, plugin_of
+
+    for name in vendors:
+        if name not in plugin_names():
+            raise CommandError(f"--vendor: {name!r} is none of {', '.join(plugin_names())}")
+    if machine_name:
+        return _simulated(vendors, machine_name, node, faults)
+    if faults is not None:
+        raise CommandError("--simulated-faults: works with --machine only")
+    chosen = [plugin_of(name) for name in vendors or plugin_names()]
+    return [plugin.backend(plugins_dir / plugin.driver) for plugin in chosen], frozenset(vendors)
+
+
+def _simulated(
+    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None
+) -> "tuple[list[Backend], frozenset[str]]":
+    from hami_dra.driver.node.simulated import SimulatedBackend
+
+    found = simulated_machine(machine_name, node)
+    there = dict.fromkeys(card.vendor for card in found.cards)
+    for name in vendors:
+        if name not in there:
+            raise CommandError(f"--vendor: {machine_name} has no cards of {name}; it has those of {', '.join(there)}")
+    chosen = list(vendors) or list(there)
+    return [
+        SimulatedBackend(name, [card for card in found.cards if card.vendor == name], faults) for name in chosen
+    ], frozenset(chosen)
+
+
+def simulated_machine(name: str, node: str) -> "Machine":
+    from hami_dra.driver.simulated import UnknownMachine, machine
+
+    try:
+        return machine(name, node)
+    except UnknownMachine as error:
+        raise CommandError(f"--machine: {error}") from error
