@@ -333,13 +333,13 @@ async def _serve(
         synced.set()
 
     with SideThread("lease and health") as thread:
-        beside = SideServices(thread, connect(kubeconfig, timeouts=timeouts))
+        side = SideServices(thread, connect(kubeconfig, timeouts=timeouts))
         controller = Controller(
             cluster,
             settings,
             bridge=LegacyBridge(native=settings.mode == "native"),
             helpers=(collect,),
-            process=Process(listen=listen, beside=beside, on_synced=on_synced),
+            process=Process(listen=listen, side=side, on_synced=on_synced),
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -347,7 +347,7 @@ async def _serve(
                 if page is not None:
                     group.create_task(serve_page(controller, cluster, page, synced), name="page")
         finally:
-            await thread.run(beside.cluster.close)
+            await thread.run(side.cluster.close)
             await cluster.close()
 
 

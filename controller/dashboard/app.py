@@ -98,7 +98,7 @@ class _Site:
         self._source = source
         self._access = access
         self._history = history
-        self._readings = Readings(meters, self._read_anew)
+        self._readings = Readings(meters, self._refresh_readings)
         self.pages = pages(source, history, self._readings)
         self._news = EventBroker(self.pages, interval=interval)
         self._trials = whatif_runs.WhatIfRuns(source)
@@ -119,7 +119,7 @@ class _Site:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    def _read_anew(self) -> None:
+    def _refresh_readings(self) -> None:
         self._news.changed()
 
     async def _sample(self) -> None:

@@ -51,7 +51,7 @@ class Process:
 
     listen: tuple[str, int] | None = None
     """(host, port) of the health and metrics server."""
-    beside: SideServices | None = None
+    side: SideServices | None = None
     """Side thread for lease and health; None: the controller's own loop, for tests and the demo."""
     on_synced: Callable[[], None] = lambda: None
 
@@ -125,7 +125,7 @@ class Controller:
             elector = self._elector() if self.settings.leader_election else None
             await self._serve(stack, Exposition(self.metrics, scrape.blocks), elector)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            if self._process.beside is not None:
+            if self._process.side is not None:
                 beating = self._heartbeat.run(self._unready, self.metrics.loop_stalled.inc)
                 group.create_task(beating, name="heartbeat")
             group.create_task(world.run(), name="world")
@@ -133,7 +133,7 @@ class Controller:
             group.create_task(self._tell_synced(world), name="sync")
             if elector is not None:
                 election = (
-                    elector if self._process.beside is None else ThreadedElection(elector, self._process.beside.thread)
+                    elector if self._process.side is None else ThreadedElection(elector, self._process.side.thread)
                 )
                 leaving = UninstallWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
                 group.create_task(leaving.run(), name="leaving")
@@ -145,17 +145,17 @@ class Controller:
         """Serve health until the stack ends, and supervise the main loop if there is a side
         thread.
         """
-        if self._process.beside is not None:
+        if self._process.side is not None:
             here = asyncio.get_running_loop()
             watchdog = Watchdog(
-                self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._process.beside.end
+                self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._process.side.end
             )
             heartbeat = self._heartbeat
 
             def serve() -> AbstractAsyncContextManager[int | None]:
                 return watched(watchdog, heartbeat, self._process.listen, lambda: run_in(here, exposition.render))
 
-            bound = await stack.enter_async_context(self._process.beside.thread.entered(serve))
+            bound = await stack.enter_async_context(self._process.side.thread.entered(serve))
         elif self._process.listen is not None:
             bound = await stack.enter_async_context(
                 serving(*self._process.listen, render=exposition.render, unready=self._unready)
@@ -185,7 +185,7 @@ class Controller:
     def _elector(self) -> LeaderElector:
         settings = self.settings
         return LeaderElector(
-            self._cluster if self._process.beside is None else self._process.beside.cluster,
+            self._cluster if self._process.side is None else self._process.side.cluster,
             settings.namespace,
             settings.lease_name,
             timings=settings.lease,

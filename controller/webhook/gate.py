@@ -1,6 +1,6 @@
 """The rule by which a pod gets the scheduling gate `hami.io/allocation`.
 
-The gate keeps kube-scheduler from trying in vain. Called by `controller.webhook.convert`.
+The gate keeps kube-scheduler from trying for nothing. Called by `controller.webhook.convert`.
 `manifests/gate-policy.yaml` states the same rule in CEL for pods that pass no webhook. It must
 never gate a pod that hami-dra will not place. Claims cannot be inspected at admission, so only pods
 that ask for hami-dra explicitly are gated.

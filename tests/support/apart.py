@@ -152,7 +152,7 @@ class Replica:
                 self._settings,
                 decide=self._decide,
                 process=Process(
-                    listen=("127.0.0.1", self.port), beside=SideServices(thread, self._connect(), end=self._end)
+                    listen=("127.0.0.1", self.port), side=SideServices(thread, self._connect(), end=self._end)
                 ),
             )
             self._started.set()

@@ -148,7 +148,7 @@ _POLICIES: Final = (
     _Policy(
         names.GATE_POLICY,
         "gate-policy.yaml",
-        "pods are not gated, and kube-scheduler tries them in vain first",
+        "pods are not gated, and kube-scheduler tries them for nothing first",
         Severity.WARNING,
         kinds.MUTATING_POLICY.name,
         kinds.MUTATING_POLICY_BINDING.name,

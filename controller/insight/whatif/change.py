@@ -129,13 +129,13 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     replaced = {
         key
         for key, pod in state.pods.items()
-        if key not in gone and is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
+        if key not in gone and is_live(pod) and _is_placed_again(state, pod, without, replace=change.replace)
     }
     away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
     # A claim stays allocated as long as a pod that keeps its place uses it.
     freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | away}
     kept: list[Document] = []
-    anew: list[tuple[str, Document]] = []
+    recreated: list[tuple[str, Document]] = []
     waiting: list[Document] = []
     for document in state.documents:
         raw = document.raw
@@ -148,7 +148,7 @@ def apply(state: SimulatedState, change: Change) -> Changed:
             key = _key(raw)
             if key in replaced:
                 created = str(raw["metadata"].get("creationTimestamp") or "")
-                anew.append((created, Document(document.source, document.index, _unbound(raw))))
+                recreated.append((created, Document(document.source, document.index, _unbound(raw))))
             elif key not in away:
                 (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
         elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
@@ -159,7 +159,7 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     # order.
     ordered = [
         *kept,
-        *(document for _, document in sorted(anew, key=lambda entry: entry[0])),
+        *(document for _, document in sorted(recreated, key=lambda entry: entry[0])),
         *waiting,
         *change.additions,
     ]
@@ -186,7 +186,7 @@ def _check_additions(state: SimulatedState, change: Change) -> None:
             raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
 
 
-def _is_placed_anew(state: SimulatedState, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
+def _is_placed_again(state: SimulatedState, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
     """Return whether the pod is placed again.
 
     Pods without devices stay where they are: kube-scheduler placed them for reasons of its own.

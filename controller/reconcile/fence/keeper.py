@@ -16,9 +16,9 @@ from controller.reconcile.fence.rules import (
     is_intact,
     is_kept,
     is_proven,
-    mended,
     proof,
     released,
+    restored,
     rule_body,
     rule_names,
     rules_of,
@@ -100,7 +100,7 @@ class FenceKeeper:
         if is_kept(found, driver):
             self.chosen[driver] = found
             return
-        await self._patch(driver, found, mended(found, driver))
+        await self._patch(driver, found, restored(found, driver))
         if not is_intact(found, driver):
             self._tell_restored(driver, self.chosen[driver], "was changed and was put right")
 

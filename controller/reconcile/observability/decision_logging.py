@@ -96,7 +96,7 @@ def _shares(node: NodeExplanation) -> str:
     cards = len({card.device for card in node.cards})
     of_cards = sum(node.reasons.values()) == cards and bool(cards)
     parts = (f"{count}/{cards} {code}" if of_cards else code for code, count in sorted(node.reasons.items()))
-    return ", ".join(parts) or "searched in vain"
+    return ", ".join(parts) or "searched without result"
 
 
 def _say(level: int, code: str, **fields: str) -> None:

@@ -1,6 +1,6 @@
 """Undo allocations that kube-scheduler cannot use, so that no pod waits forever for its node.
 
-Watches every pod that has an allocation of ours pinned to a node where it is not.
+Watches every pod that our allocation pins to a node where it is not.
 `deallocation_verdict` (pure) says when to give up; `Deallocator` carries it out: the pod is read
 from the API server, all our claims of it on that node that only unbound pods have reserved are
 cleared, the refusal is remembered, an event says why. Claims that kube-scheduler cleared are

@@ -1,6 +1,6 @@
 """When an allocation that kube-scheduler has not used is given up. Pure.
 
-Called by `deallocate` for every pod that has an allocation of ours pinned to a node where it is not.
+Called by `deallocate` for every pod that our allocation pins to a node where it is not.
 """
 
 from dataclasses import dataclass
