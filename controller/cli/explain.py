@@ -172,12 +172,12 @@ def _computed(
             raise CommandError(str(error)) from error
         for each in asked.notes:
             note(each)
-        if asked.demand is None:
+        if asked.request is None:
             return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
-        if not asked.demand.claims:
+        if not asked.request.claims:
             note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
-            return compute(asked.inventory, asked.demand, asked.options)
+            return compute(asked.inventory, asked.request, asked.options)
 
 
 async def _kept(

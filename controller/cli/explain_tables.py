@@ -46,7 +46,7 @@ def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> li
         parts += ["", _runner_up(what)]
     for node in what.nodes:
         if node.cards and node.node in (nodes or _of_interest(what)):
-            parts += ["", Text(f"Cards of {node.node}{_standing(what, node)}", style="bold"), _cards(node)]
+            parts += ["", Text(f"Cards of {node.node}{_node_suffix(what, node)}", style="bold"), _cards(node)]
     if any(node.terms for node in what.nodes):
         parts += ["", Text(_HOW, style="dim")]
     return parts
@@ -153,7 +153,7 @@ def _why(node: "NodeExplanation") -> str:
     return f"{reasons}: {node.text}" if node.text else reasons
 
 
-def _standing(what: "Explanation", node: "NodeExplanation") -> str:
+def _node_suffix(what: "Explanation", node: "NodeExplanation") -> str:
     if node.chosen:
         return ", chosen"
     return ", runner-up" if what.runner_up is not None and what.runner_up.node == node.node else ""

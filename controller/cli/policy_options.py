@@ -17,7 +17,7 @@ from controller.scheduling.scoring.policies import (
 from controller.scheduling.scoring.policy_resolution import check_preferences
 from hami_dra.api import names
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
-from hami_dra.vendors.registry import WISH_ANNOTATIONS
+from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
 
 def default_annotations(options: Iterable[str]) -> dict[str, str]:
@@ -29,8 +29,8 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
-        if not equals or name not in WISH_ANNOTATIONS:
-            known = ", ".join(sorted(WISH_ANNOTATIONS))
+        if not equals or name not in PREFERENCE_ANNOTATIONS:
+            known = ", ".join(sorted(PREFERENCE_ANNOTATIONS))
             raise CommandError(f"--default: {option!r} is not NAME=VALUE with one of the annotations {known}")
         found[name] = value
     try:

@@ -101,7 +101,7 @@ class _Site:
         self._readings = Readings(meters, self._refresh_readings)
         self.pages = pages(source, history, self._readings)
         self._news = EventBroker(self.pages, interval=interval)
-        self._trials = whatif_runs.WhatIfRuns(source)
+        self._whatif_runs = whatif_runs.WhatIfRuns(source)
         self._table = CardTable(source.inventory)
         self._guard = LoopGuard("dashboard")
 
@@ -156,7 +156,7 @@ class _Site:
             if not is_same_origin(request):
                 raise web.HTTPForbidden(text="a simulation must be started from the dashboard itself\n")
             try:
-                context["found"] = await self._trials.run(query)
+                context["found"] = await self._whatif_runs.run(query)
             except whatif_runs.Busy:
                 context["busy"], status = True, 429
             except whatif_runs.Refused as error:

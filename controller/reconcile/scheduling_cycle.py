@@ -286,12 +286,12 @@ class SchedulingCycle:
                 self._wait_for_others(key, ready.signature, refused_at=None)
                 return
             if (known := self._refused.get(ready.signature)) is not None:
-                self._remember(ready.demand, known)
+                self._remember(ready.request, known)
                 self._no_room(pod, ready, known, now, refused_at=None)
                 return
-        answer = self._ask(pod, ready.demand)
-        self._remember(ready.demand, answer)
-        decision_logging.details(self._inventory, ready.demand, self._options, answer)
+        answer = self._ask(pod, ready.request)
+        self._remember(ready.request, answer)
+        decision_logging.details(self._inventory, ready.request, self._options, answer)
         answer = self._equal.of(without_trace(answer))
         if isinstance(answer, Unschedulable):
             decision_logging.refused(pod, answer)
@@ -306,14 +306,14 @@ class SchedulingCycle:
     def _act_on(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
         """Place the pod, unless something else must happen first."""
         if not self._fence.holds(drivers := drivers_of(decision)):
-            self._not_yet(ready.demand, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self._not_yet(ready.request, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._queue.wait(pod.key)
-        elif self._waits_for_nominated(pod, ready.demand, decision, now):
-            self._not_yet(ready.demand, f"kube-scheduler is making room for it on {ready.demand.preferred_node}")
+        elif self._waits_for_nominated(pod, ready.request, decision, now):
+            self._not_yet(ready.request, f"kube-scheduler is making room for it on {ready.request.preferred_node}")
             self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
-        elif not ready.demand.required_node and not self._inventory.is_even(pod, decision.node):
+        elif not ready.request.required_node and not self._inventory.is_even(pod, decision.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
-            self._not_yet(ready.demand, why)
+            self._not_yet(ready.request, why)
             self._wait_for_others(pod.key, ready.signature, refused_at=now)
         else:
             self._place(pod, ready, decision, now)
@@ -332,7 +332,7 @@ class SchedulingCycle:
             return False
         return True
 
-    def _ask(self, pod: Pod, demand: SchedulingRequest) -> Decision | Unschedulable:
+    def _ask(self, pod: Pod, request: SchedulingRequest) -> Decision | Unschedulable:
         """Decide the pod. Raises SliceSpent.
 
         A pod that keeps an earlier claim counts on that claim's node; it must not block itself
@@ -341,7 +341,7 @@ class SchedulingCycle:
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         before = time.perf_counter()
-        answer = self._decide(self._inventory, demand, self._options)
+        answer = self._decide(self._inventory, request, self._options)
         seconds = time.perf_counter() - before
         if counted_on:
             self._inventory.assume_pod(pod, counted_on)
@@ -351,15 +351,15 @@ class SchedulingCycle:
         self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
         return answer
 
-    def _remember(self, demand: SchedulingRequest, answer: Decision | Unschedulable) -> None:
+    def _remember(self, request: SchedulingRequest, answer: Decision | Unschedulable) -> None:
         """Store the decision for explanations."""
         at, now = self._clock.wall(), self._clock.monotonic()
-        self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
+        self._decision_log.record(self._inventory, request, self._options, answer, at=at, now=now)
 
-    def _not_yet(self, demand: SchedulingRequest, why: str) -> None:
+    def _not_yet(self, request: SchedulingRequest, why: str) -> None:
         """Store that the decision is not carried out for now."""
-        claims = (entry.claim.key for entry in demand.claims)
-        self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
+        claims = (entry.claim.key for entry in request.claims)
+        self._decision_log.waiting(request.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
     def _over_budget(self, pod: Pod, ready: Schedulable, refusal: Unschedulable, until: float, now: float) -> None:
         """Postpone a pod whose selectors take too long: only its owner, or time, can help.
@@ -399,7 +399,7 @@ class SchedulingCycle:
 
     def _release_others(self, pod: Pod, ready: Schedulable) -> None:
         """Release the pod's allocated claims, which keep devices from other pods."""
-        if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
+        if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.request.claims):
             why = "its other claims do not fit next to it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
 
@@ -423,13 +423,13 @@ class SchedulingCycle:
         self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
         self._aftermath.start(self._group, pod, decision)
 
-    def _waits_for_nominated(self, pod: Pod, demand: SchedulingRequest, decision: Decision, now: float) -> bool:
+    def _waits_for_nominated(self, pod: Pod, request: SchedulingRequest, decision: Decision, now: float) -> bool:
         """Return whether to wait for the node that kube-scheduler is emptying for this pod.
 
         Otherwise its victims would be evicted for nothing.
         """
         nominated = node_made_free(pod)
-        if not nominated or decision.node == nominated or demand.required_node:
+        if not nominated or decision.node == nominated or request.required_node:
             return False
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False

@@ -110,7 +110,7 @@ class Term:
                 context,
                 refusals=refusals,
                 in_flight=in_flight,
-                standing_of=lambda claim: ownership_of(
+                ownership_of=lambda claim: ownership_of(
                     context.inventory, claim, settings.managed, settings.options.gates
                 ),
                 shared=shared,

@@ -73,7 +73,7 @@ def furnished(nodes: int) -> Inventory:
     return inventory
 
 
-def demand(number: int, count: int, capacity: dict[str, str], policies: Policies) -> SchedulingRequest:
+def scheduling_request(number: int, count: int, capacity: dict[str, str], policies: Policies) -> SchedulingRequest:
     exactly = {"deviceClassName": "bench", "allocationMode": "ExactCount", "count": count}
     exactly["capacity"] = {"requests": capacity}
     claim = {
@@ -102,7 +102,7 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
     policies = Policies(node="binpack", device=DevicePolicy(("binpack",)))
     took = []
     for number in range(decisions + 1):
-        wanted = demand(number, count, capacity, policies)
+        wanted = scheduling_request(number, count, capacity, policies)
         start = time.perf_counter()
         answer = decide(inventory, wanted, options)
         took.append((time.perf_counter() - start) * 1e6)

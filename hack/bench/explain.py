@@ -22,7 +22,7 @@ if __name__ == "__main__":
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.scheduling.decide import Decision, Options, decide
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from hack.bench.decide import DRIVER, REQUESTS, STAYING, demand, furnished
+from hack.bench.decide import DRIVER, REQUESTS, STAYING, furnished, scheduling_request
 
 DETAILED = 1e12
 """Details per second: always."""
@@ -40,7 +40,7 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
     took: dict[str, list[float]] = {name: [] for name in ("decide", *logs, "told")}
     at = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(decisions + 60):
-        wanted = demand(number, count, capacity, policies)
+        wanted = scheduling_request(number, count, capacity, policies)
         start = time.perf_counter()
         answer = decide(inventory, wanted, options)
         took["decide"].append((time.perf_counter() - start) * 1e6)

@@ -299,7 +299,7 @@ class Bench:
     def _decide(self, question: Question) -> tuple[float, str, str]:
         """Seconds, and the uids of claim and pod, which are assumed."""
         self._serial += 1
-        wanted = _demand(self._serial, question)
+        wanted = _scheduling_request(self._serial, question)
         start = time.perf_counter()
         answer = decide(self._inventory, wanted, self._options)
         seconds = time.perf_counter() - start
@@ -330,7 +330,7 @@ class Bench:
         return took
 
 
-def _demand(number: int, question: Question) -> SchedulingRequest:
+def _scheduling_request(number: int, question: Question) -> SchedulingRequest:
     exactly: dict[str, Any] = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": question.count}
     if question.capacity:
         exactly["capacity"] = {"requests": question.capacity}

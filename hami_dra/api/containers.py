@@ -59,7 +59,7 @@ class Site:
     """None: the card itself, whole or shared."""
     cuttable: bool = False
     """The card itself, which can be partitioned too: MIG mode must be off while it is used as one
-    (`Partitioner.uncut`).
+    (`Partitioner.unpartition`).
     """
 
 
@@ -360,7 +360,7 @@ class Partitioner(Protocol):
         for a missing card.
         """
 
-    def uncut(self, card_uuid: str) -> None:
+    def unpartition(self, card_uuid: str) -> None:
         """Switch MIG mode of a card off, so that programs can use it as a whole.
 
         That it can be partitioned is stored, over a restart too, before anything is changed. A card
@@ -368,15 +368,17 @@ class Partitioner(Protocol):
         unchanged.
         """
 
-    def recut(self, card_uuid: str) -> None:
-        """Revert `uncut`, and only that: another card, or a missing one, is left alone. `create`
-        does it too.
+    def repartition(self, card_uuid: str) -> None:
+        """Revert `unpartition`, and only that: another card, or a missing one, is left alone.
+        `create` does it too.
 
         Raises PartitionRefused while programs run on the card.
         """
 
-    def uncut_cards(self) -> frozenset[str]:
-        """Return the uuids of the cards that `uncut` was called for, and not yet `recut`."""
+    def unpartitioned_cards(self) -> frozenset[str]:
+        """Return the uuids of the cards that `unpartition` was called for, and not yet
+        `repartition`.
+        """
 
 
 def takes_all(consumed: Mapping[str, int], offered: Mapping[str, int]) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.registry import WISH_ANNOTATIONS
+from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
-DECISION_ANNOTATIONS: Final = WISH_ANNOTATIONS | {
+DECISION_ANNOTATIONS: Final = PREFERENCE_ANNOTATIONS | {
     names.NODE_POLICY,
     names.DEVICE_POLICY,
     names.SCORING_WEIGHTS,

@@ -66,7 +66,7 @@ PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = tuple(plugin.publishing for p
 """Vendors whose cards hami-dra publishes; deviceclasses/ is generated from them."""
 CONTAINER_VENDORS: tuple[ContainerVendor, ...] = tuple(plugin.containers for plugin in PLUGINS)
 """Vendors whose cards hami-dra hands to containers."""
-WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
+PREFERENCE_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 OWN_DRIVERS: frozenset[str] = frozenset(plugin.driver for plugin in PLUGINS)
 """hami-dra's own drivers: each publishes one pool on each node, and names it after the node."""

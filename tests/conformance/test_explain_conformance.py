@@ -17,7 +17,7 @@ def test_every_case_is_explained_as_it_was_decided():
         settings = SimulationSettings(gates=gates)
         report = simulate(documents(case), settings)
         asked = question(documents(case), "pod", "default/pod", settings)
-        found = explain(asked.inventory, asked.demand, asked.options)
+        found = explain(asked.inventory, asked.request, asked.options)
         assert from_json(to_json(found)) == found
         if report.placements:
             [placement] = report.placements

@@ -177,9 +177,9 @@ def test_no_amount_breaks_a_decision_or_what_is_said_of_it(scene, parts, data):
         node=data.draw(st.sampled_from(NODE_POLICIES)),
         device=DevicePolicy((data.draw(st.sampled_from(DEVICE_POLICIES)),)),
     )
-    demand = SchedulingRequest(pod_of("new", parts), (PodClaim("gpu", claim("new", wanted)),), policies)
-    assert isinstance(decide(inventory, demand, Options()), Decision | Unschedulable)
-    msgspec.json.encode(explain(inventory, demand, Options()))
+    scheduling_request = SchedulingRequest(pod_of("new", parts), (PodClaim("gpu", claim("new", wanted)),), policies)
+    assert isinstance(decide(inventory, scheduling_request, Options()), Decision | Unschedulable)
+    msgspec.json.encode(explain(inventory, scheduling_request, Options()))
     msgspec.json.encode(overview(inventory, claims, ()))
     for line in lines(inventory):
         assert min(line.used, line.hard) >= 0

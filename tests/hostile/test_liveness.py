@@ -31,14 +31,14 @@ class Spinning:
         self.times = 0
         self._seconds = seconds
 
-    def __call__(self, inventory, demand, options):
-        if demand.pod.metadata.name.startswith("poison"):
+    def __call__(self, inventory, request, options):
+        if request.pod.metadata.name.startswith("poison"):
             self.times += 1
             self.began.set()
             end = time.monotonic() + self._seconds
             while time.monotonic() < end and not self.stop.is_set():
                 pass
-        return first_fit(inventory, demand, options)
+        return first_fit(inventory, request, options)
 
 
 @pytest.fixture

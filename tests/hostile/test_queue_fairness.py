@@ -152,9 +152,9 @@ class Counted:
     def __init__(self):
         self.pods = []
 
-    def __call__(self, inventory, demand, options):
-        self.pods.append(demand.pod.metadata.name)
-        return first_fit(inventory, demand, options)
+    def __call__(self, inventory, request, options):
+        self.pods.append(request.pod.metadata.name)
+        return first_fit(inventory, request, options)
 
 
 async def share_impossible_claim(scene):

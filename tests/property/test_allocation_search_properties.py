@@ -128,7 +128,7 @@ def options(group, pools):
 def suits(view, device_):
     if device_.taints and not view.tolerations:
         return False
-    return view.demand(device_) is not None and all(
+    return view.consumed(device_) is not None and all(
         selector.matches(device_) for selector in (*view.class_selectors, *view.selectors)
     )
 
@@ -142,7 +142,7 @@ def valid(problem, pools, usage, choice):
     for view, chosen in choice:
         for each in chosen:
             if each.shared:
-                consumed[each] += view.demand(each).get("memory", 0)
+                consumed[each] += view.consumed(each).get("memory", 0)
     if any(used + usage.consumed(each.id).get("memory", 0) > MEMORY for each, used in consumed.items()):
         return False
     return counters_hold(pools, usage, choice) and all(
@@ -219,8 +219,8 @@ class Shuffled(FirstFit):
     def __init__(self, random):
         self._seed = random.random()
 
-    def order(self, request, devices, trial):
-        state = f"{self._seed} {request.name} {sorted(map(str, trial.added))}"
+    def order(self, request, devices, tentative):
+        state = f"{self._seed} {request.name} {sorted(map(str, tentative.added))}"
         return sorted(devices, key=lambda each: crc32(f"{state} {each.id}".encode()))
 
 
@@ -251,9 +251,9 @@ def test_a_search_that_finds_nothing_has_given_everything_back(case):
     problem, pools, usage = case
     search = Search(problem, NODE_OBJECT, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
     if not completed(search.run()):
-        assert search.held.trial.added == {}
+        assert search.held.tentative.added == {}
         assert all(not picks for picks in search.held.picks)
-        assert all(search.held.trial.state(device_.id) is None for pool in pools for device_ in pool.devices)
+        assert all(search.held.tentative.state(device_.id) is None for pool in pools for device_ in pool.devices)
 
 
 @settings(max_examples=200, deadline=None)

@@ -69,7 +69,7 @@ class Cluster(ChangingCluster):
         self.inventory.node_changed(self.nodes.get(name), new)
         self.nodes[name] = new
 
-    def demand(self, wanted, policies, cpu):
+    def request(self, wanted, policies, cpu):
         self.count += 1
         name = f"p{self.count}"
         device_class, count, capacity = wanted
@@ -85,17 +85,17 @@ class Cluster(ChangingCluster):
 
     def place(self, pod, replicas):
         for _ in range(replicas):
-            demand = self.demand(*pod)
-            at_once = decide(self.inventory, demand, Options())
+            request = self.request(*pod)
+            at_once = decide(self.inventory, request, Options())
             with patch.object(decision, "fast_path_of", return_value=None):
-                considered = decide(self.inventory, demand, Options())
+                considered = decide(self.inventory, request, Options())
             assert at_once == considered
             assert type(at_once) is type(considered)
             if isinstance(at_once, Decision):
                 assert at_once.trace.fitting.tolist() == considered.trace.fitting.tolist()
-                uid = demand.pod.metadata.uid
+                uid = request.pod.metadata.uid
                 self.inventory.assume(uid, at_once.allocations[0].allocation)
-                self.inventory.assume_pod(demand.pod, at_once.node)
+                self.inventory.assume_pod(request.pod, at_once.node)
                 self.placed.append(uid)
 
     def end(self, which, _):

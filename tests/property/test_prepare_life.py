@@ -85,8 +85,8 @@ def check(node):
     assert node.specs() == {f"nvidia.hami.io-claim_{uid}.json": record.spec for uid, record in records.items()}
     partitions = [held.partition for record in records.values() for held in record.held if held.partition is not None]
     assert sorted(found.uuid for found in node.instances()) == sorted(partition.uuid for partition in partitions)
-    in_one = {held.card for record in records.values() for held in record.held if held.uncut}
-    assert node.partitioner.uncut_cards() == in_one
+    in_one = {held.card for record in records.values() for held in record.held if held.unpartitioned}
+    assert node.partitioner.unpartitioned_cards() == in_one
     assert len(node.traces()) == len(records) + len(partitions) + len(in_one) + sum(
         folder.per_view for record in records.values() for folder in record.folders
     )

@@ -258,12 +258,12 @@ def test_a_pod_is_refused_only_where_no_choice_of_cards_would_do(sizes, wanted, 
         inventory.slice_changed(None, slice_of(f"n{number}", devices))
     inventory.quota_changed(None, quota_object(hard))
     claims = [claim_of(number, *each) for number, each in enumerate(wanted)]
-    demand = SchedulingRequest(
+    scheduling_request = SchedulingRequest(
         pod=pod(),
         claims=tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims)),
         policies=Policies(device=DevicePolicy((device,))),
     )
-    answer = decide(inventory, demand, Options(managed=frozenset({DRIVER})))
+    answer = decide(inventory, scheduling_request, Options(managed=frozenset({DRIVER})))
     assert isinstance(answer, Decision) == any(exists(of_node, wanted, hard) for of_node in sizes)
     if isinstance(answer, Decision):
         for entry in answer.allocations:

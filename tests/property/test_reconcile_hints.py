@@ -38,10 +38,10 @@ class Watched:
         self.count = 0
         self.asked = {}
 
-    def __call__(self, inventory, demand, options):
+    def __call__(self, inventory, request, options):
         self.count += 1
-        answer = decide(inventory, demand, options)
-        self.asked[demand.pod.metadata.uid] = (inventory, demand, options)
+        answer = decide(inventory, request, options)
+        self.asked[request.pod.metadata.uid] = (inventory, request, options)
         return answer
 
 
@@ -73,11 +73,11 @@ class Life:
         """Nobody who waits would fit."""
         pods = {found.metadata.uid: found for found in await self.scene.pods()}
         queue = self.scene.controller.metrics.queue
-        for uid, (inventory, demand, options) in self.watched.asked.items():
+        for uid, (inventory, request, options) in self.watched.asked.items():
             found = pods.get(uid)
             if found is None or not is_pending(found) or queue.state(found.key) != "no_room":
                 continue
-            answer = decide(inventory, demand, options)
+            answer = decide(inventory, request, options)
             fits = isinstance(answer, Decision) and inventory.is_even(found, answer.node)
             assert not fits, f"{found.key} fits on {answer.node} since {step}, and nobody looks at it"
 

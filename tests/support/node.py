@@ -12,8 +12,8 @@ async def at_once(work):
 class FakePlugin:
     """Implements `hami_dra.driver.node.service.Plugin`."""
 
-    def __init__(self, station):
-        self.station = station
+    def __init__(self, runtime):
+        self.runtime = runtime
         self.registered = asyncio.Event()
         self.running = False
 

@@ -111,18 +111,18 @@ class SteppedPartitioner:
     def existing(self, card_uuid):
         return self._inner.existing(card_uuid)
 
-    def uncut(self, card_uuid):
+    def unpartition(self, card_uuid):
         self._step("uncut", card_uuid)
-        self._inner.uncut(card_uuid)
+        self._inner.unpartition(card_uuid)
         self._step("is uncut", card_uuid)
 
-    def recut(self, card_uuid):
+    def repartition(self, card_uuid):
         self._step("recut", card_uuid)
-        self._inner.recut(card_uuid)
+        self._inner.repartition(card_uuid)
         self._step("is recut", card_uuid)
 
-    def uncut_cards(self):
-        return self._inner.uncut_cards()
+    def unpartitioned_cards(self):
+        return self._inner.unpartitioned_cards()
 
     def _step(self, name, card_uuid):
         try:
@@ -238,7 +238,7 @@ class PreparedNode:
             *cdi,
             *left,
             *(found.uuid for found in self.instances()),
-            *(f"{card} in one" for card in self.partitioner.uncut_cards()),
+            *(f"{card} in one" for card in self.partitioner.unpartitioned_cards()),
         ]
 
     def seen(self, claims, pod, container, outcomes=None):

@@ -126,27 +126,29 @@ def pod(
 # --- a stand-in for decide -----------------------------------------------------------------------------------------------
 
 
-def first_fit(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Decision | Unschedulable:
+def first_fit(
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options
+) -> Decision | Unschedulable:
     """First node by name, first device with enough memory. Requests of `claim_spec` only."""
     order = sorted(range(inventory.nodes.size), key=lambda row: inventory.nodes.names[row])
-    fit = inventory.node_fit(demand.pod)
+    fit = inventory.node_fit(scheduling_request.pod)
     fits = fit.mask
-    if demand.required_node:
-        fits = fits | (np.arange(fits.size) == inventory.nodes.index_of(demand.required_node))
+    if scheduling_request.required_node:
+        fits = fits | (np.arange(fits.size) == inventory.nodes.index_of(scheduling_request.required_node))
     refused: dict[str, dict[str, int]] = {}
     found: list[tuple[str, tuple[ClaimAllocation, ...]]] = []
     for row in order:
         name = inventory.nodes.names[row]
         if not name:
             continue
-        if demand.required_node not in ("", name):
+        if scheduling_request.required_node not in ("", name):
             refused[name] = {names.NODE_AFFINITY: 1}
-        elif name in demand.refused_nodes:
+        elif name in scheduling_request.refused_nodes:
             refused[name] = {names.NODE_REFUSED: 1}
         elif not fits[row]:
             refused[name] = {CODES[fit.codes[row]]: 1}
         else:
-            allocations = _allocate_on(inventory, demand, options, name)
+            allocations = _allocate_on(inventory, scheduling_request, options, name)
             if allocations is None:
                 refused[name] = {names.CARD_INSUFFICIENT_MEMORY: 1}
             else:
@@ -156,10 +158,14 @@ def first_fit(inventory: Inventory, demand: SchedulingRequest, options: Options)
         return Unschedulable(
             f"no available node, {len(refused)} nodes do not meet", reasons=dict(reasons), nodes=refused
         )
-    company = Company(inventory, demand)
+    company = Company(inventory, scheduling_request)
     rows = np.array([inventory.nodes.index_of(name) for name, _ in found], dtype=np.int64)
     best = inventory.nodes.names[next(company.tiers(rows))[0]]
-    wanted = demand.preferred_node if any(name == demand.preferred_node for name, _ in found) else best
+    wanted = (
+        scheduling_request.preferred_node
+        if any(name == scheduling_request.preferred_node for name, _ in found)
+        else best
+    )
     node, allocations = next(entry for entry in found if entry[0] == wanted)
     fitting = tuple((name, 0.0) for name, _ in found)
     left_out = company.left_out(inventory.nodes.index_of(node))
@@ -167,11 +173,11 @@ def first_fit(inventory: Inventory, demand: SchedulingRequest, options: Options)
 
 
 def _allocate_on(
-    inventory: Inventory, demand: SchedulingRequest, options: Options, node: str
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options, node: str
 ) -> tuple[ClaimAllocation, ...] | None:
     taken: Counter[str] = Counter()
     result = []
-    for entry in demand.claims:
+    for entry in scheduling_request.claims:
         allocation = entry.claim.status.allocation
         if allocation is not None:
             selector = allocation.node_selector

@@ -232,8 +232,10 @@ class Comparison:
             policies = resolve(pod, claims, {}, {}, default)
         except InvalidPolicy:
             policies = default
-        demand = SchedulingRequest(pod, tuple(PodClaim(claim.metadata.name, claim) for claim in claims), policies)
-        answer = decide(self._inventory, demand, options)
+        scheduling_request = SchedulingRequest(
+            pod, tuple(PodClaim(claim.metadata.name, claim) for claim in claims), policies
+        )
+        answer = decide(self._inventory, scheduling_request, options)
         if isinstance(answer, Decision):
             return Answer("solution", [each.allocation for each in answer.allocations])
         if "given up after" in answer.message:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from controller.scheduling.allocation.features import GATES
 from hami_dra.api import names
-from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS
+from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -131,7 +131,7 @@ _CONSTRAINED: Final = (
     "a.example.com/group",
     "hami.io/linkGroup",
 )
-_WISHED: Final = ("true", "false", "1", "0", "none", "best-effort", "restricted", "GPU-0-0,GPU-0-1", "GPU-0-0")
+_PREFERRED: Final = ("true", "false", "1", "0", "none", "best-effort", "restricted", "GPU-0-0,GPU-0-1", "GPU-0-0")
 
 
 class _Maker:
@@ -163,7 +163,7 @@ class _Maker:
             "held": [self._held(number) for number in range(dice.pick((0, 1, 1, 2, 3, 5)))] if self._devices else [],
             "claims": [self._claim(f"claim-{number}") for number in range(dice.pick((1, 1, 1, 1, 2, 2, 3)))],
             "later": [self._claim("later")],
-            "annotations": {name: dice.pick(_WISHED) for name in sorted(WISH_ANNOTATIONS) if dice.chance(20)},
+            "annotations": {name: dice.pick(_PREFERRED) for name in sorted(PREFERENCE_ANNOTATIONS) if dice.chance(20)},
         }
 
     def _draw_gates(self) -> list[str]:

@@ -20,7 +20,7 @@ MOST_NODES: Final = 1_000
 
 def explain(
     inventory: Inventory,
-    demand: SchedulingRequest,
+    scheduling_request: SchedulingRequest,
     options: Options,
     *,
     answer: Decision | Unschedulable | None = None,
@@ -31,5 +31,5 @@ def explain(
     Of larger clusters `most_nodes` nodes are included, the best first.
     """
     if answer is None or answer.trace is None:
-        answer = decide(inventory, demand, options)
-    return explanation_of(take(inventory, demand, options, answer, most=most_nodes))
+        answer = decide(inventory, scheduling_request, options)
+    return explanation_of(take(inventory, scheduling_request, options, answer, most=most_nodes))

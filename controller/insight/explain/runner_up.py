@@ -38,15 +38,15 @@ class NodePlacing:
 
 
 class Contenders:
-    def __init__(self, inventory: Inventory, demand: SchedulingRequest, trace: Trace) -> None:
+    def __init__(self, inventory: Inventory, scheduling_request: SchedulingRequest, trace: Trace) -> None:
         self._inventory = inventory
-        self._policy = demand.policies.node
-        self._preferred = demand.preferred_node
+        self._policy = scheduling_request.policies.node
+        self._preferred = scheduling_request.preferred_node
         self.trace = trace
         vain = [row for row, worth in trace.tried.items() if worth is None]
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
 
-    def standings(self, rows: Positions) -> list[NodePlacing]:
+    def placings(self, rows: Positions) -> list[NodePlacing]:
         estimates, tried = self.trace.estimates, self.trace.tried
         columns = (estimates.rank, estimates.topology, self.trace.ranking.values, estimates.tie)
         promised = zip(*(column[rows].tolist() for column in columns), strict=True)
@@ -89,7 +89,7 @@ class Contenders:
 
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
         """Return why `second` came after `chosen`."""
-        first, other = self.standings(np.array([chosen, second], dtype=np.intp))
+        first, other = self.placings(np.array([chosen, second], dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0
         sign = -1.0 if self._policy == names.SPREAD else 1.0

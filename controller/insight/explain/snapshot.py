@@ -20,7 +20,7 @@ from controller.scheduling.decide.scheduling_request import Options, SchedulingR
 from controller.scheduling.decide.trace import Trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.roles import Amounts, demand_of
+from controller.scheduling.inventory.roles import Amounts, consumed_of
 from controller.scheduling.scoring.chooser import CardOfRequest
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Codes, Ints
@@ -93,7 +93,7 @@ class DecisionSnapshot:
 
 def take(
     inventory: Inventory,
-    demand: SchedulingRequest,
+    scheduling_request: SchedulingRequest,
     options: Options,
     answer: Decision | Unschedulable,
     *,
@@ -105,11 +105,11 @@ def take(
     a larger one, at little cost.
     """
     trace = answer.trace
-    picture = bare(inventory, demand, options, answer)
+    picture = bare(inventory, scheduling_request, options, answer)
     if trace is None:
         return picture
     whole = most is not None or inventory.nodes.count <= FEW
-    rows = _Rows(inventory, demand, trace, answer)
+    rows = _Rows(inventory, scheduling_request, trace, answer)
     shown = rows.shown(FEW if most is None else most, whole=whole)
     picture.left_out = inventory.nodes.count - len(shown)
     picture.runner_up = rows.runner_up()
@@ -152,15 +152,15 @@ def _shared(columns: _Columns, earlier: _Columns) -> _Columns:
 
 
 def bare(
-    inventory: Inventory, demand: SchedulingRequest, options: Options, answer: Decision | Unschedulable
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options, answer: Decision | Unschedulable
 ) -> DecisionSnapshot:
     """Return a snapshot without nodes and cards."""
     return DecisionSnapshot(
-        pod=demand.pod.key,
-        uid=demand.pod.metadata.uid,
+        pod=scheduling_request.pod.key,
+        uid=scheduling_request.pod.metadata.uid,
         answer=without_trace(answer),
-        policies=demand.policies,
-        claims=tuple(entry.claim.key for entry in demand.claims),
+        policies=scheduling_request.policies,
+        claims=tuple(entry.claim.key for entry in scheduling_request.claims),
         first_fit=options.first_fit,
         reasons=answer.reasons if isinstance(answer, Unschedulable) else {},
         left_out=inventory.nodes.count,
@@ -171,12 +171,16 @@ class _Rows:
     """Selects the nodes to show."""
 
     def __init__(
-        self, inventory: Inventory, demand: SchedulingRequest, trace: Trace, answer: Decision | Unschedulable
+        self,
+        inventory: Inventory,
+        scheduling_request: SchedulingRequest,
+        trace: Trace,
+        answer: Decision | Unschedulable,
     ) -> None:
         self._inventory = inventory
         self._trace = trace
         self._answer = answer
-        self.rivals = Contenders(inventory, demand, trace)
+        self.rivals = Contenders(inventory, scheduling_request, trace)
         self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
         self._second = self.rivals.second(self._chosen) if self._chosen >= 0 else -1
 
@@ -212,16 +216,16 @@ def _add_nodes(
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)
     fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
-    for row, standing, fit, why in zip(shown, rivals.standings(rows), fits, reasons, strict=True):
+    for row, placing, fit, why in zip(shown, rivals.placings(rows), fits, reasons, strict=True):
         place = NodeSnapshot(
             name=nodes.names[row],
             fits=fit,
-            score=standing.value,
+            score=placing.value,
             terms=trace.ranking.terms(row),
             loads=nodes.scores.loads(row),
         )
         if fit:
-            place.rank, place.topology, place.tie = standing.rank, standing.topology, standing.tie
+            place.rank, place.topology, place.tie = placing.rank, placing.topology, placing.tie
         else:
             place.reasons = why
         picture.places.append(place)
@@ -237,7 +241,7 @@ def _add_cards(picture: DecisionSnapshot, inventory: Inventory, trace: Trace, sh
     solution = trace.solution
     if solution is not None:
         picks = [pick for picks in solution.picks for pick in picks]
-        picture.picks = [(pick.request, pick.device, demand_of(pick.device, pick.need.demand)) for pick in picks]
+        picture.picks = [(pick.request, pick.device, consumed_of(pick.device, pick.need.consumed)) for pick in picks]
         picture.scores = trace.chooser.scores if trace.chooser is not None else {}
     if not devices:
         return

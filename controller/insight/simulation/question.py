@@ -31,7 +31,7 @@ class Question:
     pod: Pod
     inventory: Inventory
     options: Options
-    demand: SchedulingRequest | None
+    request: SchedulingRequest | None
     problem: str
     """Without a demand: why the pod cannot be decided on."""
     notes: tuple[str, ...]
@@ -75,7 +75,7 @@ def question(
         pod=pod,
         inventory=view.inventory,
         options=Options(first_fit=settings.first_fit, gates=settings.gates),
-        demand=None if isinstance(asked, str) else asked,
+        request=None if isinstance(asked, str) else asked,
         problem=asked if isinstance(asked, str) else "",
         notes=(*notes, *view.notes),
     )

@@ -114,7 +114,7 @@ def asked_of(
     """
     this = _settled(source, raw, view)
     try:
-        return this.pod, _Placing(view, settings, SimulationReport(), SharedClaims()).demand(this)
+        return this.pod, _Placing(view, settings, SimulationReport(), SharedClaims()).request(this)
     except (_Unready, InvalidPolicy) as error:
         return this.pod, str(error)
 
@@ -182,31 +182,31 @@ class _Placing:
     def place(self, this: _Waiting) -> None:
         key = this.pod.key
         try:
-            demand = self.demand(this)
+            request = self.request(this)
         except (_Unready, InvalidPolicy) as error:
             self._report.refused(key, {}, str(error), str(error))
             return
         options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
-        answer = decide(self._view.inventory, demand, options)
+        answer = decide(self._view.inventory, request, options)
         if isinstance(answer, Unschedulable):
             message = answer.message if answer.error else "; ".join((answer.message, *answer.quotas, *answer.pools))
             self._report.refused(key, answer.reasons, message, answer.error)
             return
         self._shared.remove(this.pod.metadata.uid)
-        self._carry_out(this.pod, demand, answer)
+        self._carry_out(this.pod, request, answer)
 
-    def _carry_out(self, pod: Pod, demand: SchedulingRequest, decision: Decision) -> None:
+    def _carry_out(self, pod: Pod, request: SchedulingRequest, decision: Decision) -> None:
         for entry in decision.allocations:
             allocation = stamped(entry.allocation, self._settings.now, self._settings.new_share_id)
             self._view.allocate(entry.claim, allocation, pod)
         self._view.place(pod, decision.node)
         claims = [
             claim_entry(entry.pod_claim_name, entry.claim, self._view.allocation_of(entry.claim))
-            for entry in demand.claims
+            for entry in request.claims
         ]
         self._report.placed(pod.key, decision.node, claims, decision.score)
 
-    def demand(self, this: _Waiting) -> SchedulingRequest:
+    def request(self, this: _Waiting) -> SchedulingRequest:
         """Return the input of `decide`. Raises _Unready, InvalidPolicy."""
         pod = this.pod
         if this.problem:

@@ -41,11 +41,11 @@ def refused(pod: Pod, refusal: Unschedulable) -> None:
 
 
 def details(
-    inventory: Inventory, demand: SchedulingRequest, options: Options, answer: Decision | Unschedulable
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options, answer: Decision | Unschedulable
 ) -> None:
     """Log the details from -v4 on. Call it before the inventory changes."""
     if log.isEnabledFor(NODES):
-        tell(explanation_of(take(inventory, demand, options, answer, most=MOST_NODES)))
+        tell(explanation_of(take(inventory, scheduling_request, options, answer, most=MOST_NODES)))
 
 
 def tell(explanation: Explanation) -> None:

@@ -58,7 +58,7 @@ class Bridge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedulable:
-    demand: SchedulingRequest
+    request: SchedulingRequest
     signature: bytes
     """Equal for pods with equal requests."""
 
@@ -104,7 +104,7 @@ class PodAssessor:
         *,
         refusals: NodeBackoff,
         in_flight: InFlight,
-        standing_of: Callable[[ResourceClaim], ClaimOwnership],
+        ownership_of: Callable[[ResourceClaim], ClaimOwnership],
         shared: SharedClaims,
         bridge: Bridge | None,
     ) -> None:
@@ -114,7 +114,7 @@ class PodAssessor:
         self._settings = context.settings
         self._refusals = refusals
         self._in_flight = in_flight
-        self._standing_of = standing_of
+        self._ownership_of = ownership_of
         self._bridge = bridge
 
     def assess(self, pod: Pod, now: float) -> Answer:
@@ -187,11 +187,11 @@ class PodAssessor:
         open_claims: list[ResourceClaim],
         now: float,
     ) -> Answer:
-        standings = [self._standing_of(claim) for claim in open_claims]
-        if all(standing.owner is Owner.FOREIGN for standing in standings):
+        ownerships = [self._ownership_of(claim) for claim in open_claims]
+        if all(ownership.owner is Owner.FOREIGN for ownership in ownerships):
             asked = [pod.metadata.namespace, *(_claim(claim, pod) for claim in open_claims)]
             return Foreign("its claims match only devices of drivers that are not managed", digest_of(asked))
-        drivers = {claim.key: standing.drivers for claim, standing in zip(open_claims, standings, strict=True)}
+        drivers = {claim.key: ownership.drivers for claim, ownership in zip(open_claims, ownerships, strict=True)}
         joinable = {entry.pod_claim_name: not _is_own(entry.claim, pod) for entry in claims}
         if note := joined_in_a_container(pod, joinable, _own_driver_of(claims, drivers, self._settings.own_drivers)):
             return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
@@ -211,9 +211,9 @@ class PodAssessor:
             converted_from = self._bridge.plugin_resources(pod) if self._bridge else ()
         except ValueError as error:
             return Pending(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
-        by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
+        by_driver = plugin_resources(frozenset[str]().union(*(ownership.drivers for ownership in ownerships)))
         companions, refused_for_companions = self._companions(pod, open_claims, now)
-        demand = SchedulingRequest(
+        request = SchedulingRequest(
             pod=pod,
             claims=tuple(claims),
             policies=policies,
@@ -224,7 +224,7 @@ class PodAssessor:
             refused_for_companions=refused_for_companions,
             plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
         )
-        return Schedulable(demand, signature(demand))
+        return Schedulable(request, signature(request))
 
     def _companions(
         self, pod: Pod, open_claims: list[ResourceClaim], now: float
@@ -239,20 +239,20 @@ class PodAssessor:
         return companions, self._refusals.counts(sharers - {pod.metadata.uid}, now)
 
 
-def signature(demand: SchedulingRequest) -> bytes:
+def signature(request: SchedulingRequest) -> bytes:
     """Return a digest of everything that `decide` reads, except the pod's identity.
 
     Pods with equal digests either all fit or all do not. Companions are left out: they affect which
     node is best, and never whether one fits.
     """
-    pod = demand.pod
+    pod = request.pod
     asked = (
         pod.metadata.namespace,
         pod_shape(pod),
-        [_claim(entry.claim, pod) for entry in demand.claims],
-        _policies(demand.policies, [entry.claim.key for entry in demand.claims]),
-        sorted(demand.refused_nodes),
-        (demand.preferred_node, demand.required_node, demand.plugin_resources),
+        [_claim(entry.claim, pod) for entry in request.claims],
+        _policies(request.policies, [entry.claim.key for entry in request.claims]),
+        sorted(request.refused_nodes),
+        (request.preferred_node, request.required_node, request.plugin_resources),
     )
     return digest_of(asked)
 

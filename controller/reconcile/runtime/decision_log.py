@@ -78,7 +78,7 @@ class DecisionLog:
     def record(
         self,
         inventory: Inventory,
-        demand: SchedulingRequest,
+        request: SchedulingRequest,
         options: Options,
         answer: Decision | Unschedulable,
         *,
@@ -88,26 +88,26 @@ class DecisionLog:
         """Record a decision before the inventory changes. `at`: wall clock, `now`: monotonic
         seconds.
         """
-        key = demand.pod.key
+        key = request.pod.key
         before = self._kept.get(key)
-        if answer.trace is None and before is not None and _is_same(before, demand, answer):
+        if answer.trace is None and before is not None and _is_same(before, request, answer):
             before.at = at
             self._kept.move_to_end(key)
             return
         detailed = answer.trace is not None and self._may_be_detailed(now)
         try:
-            picture = (take if detailed else bare)(inventory, demand, options, answer)
+            picture = (take if detailed else bare)(inventory, request, options, answer)
             if detailed:
                 if self._latest is not None:
                     share_parts(picture, self._latest)
                 self._latest = picture
         except (SliceSpent, SelectorOverBudget):
-            picture = bare(inventory, demand, options, answer)
+            picture = bare(inventory, request, options, answer)
         except Exception:  # a decision must not fail because it cannot be explained
             log.exception("pod %s: its decision cannot be kept in detail", key)
-            picture = bare(inventory, demand, options, answer)
+            picture = bare(inventory, request, options, answer)
         picture.answer = self._equal.of(picture.answer)
-        self._keep(key, _LoggedDecision(at, demand.pod.metadata.uid, picture, claims=picture.claims))
+        self._keep(key, _LoggedDecision(at, request.pod.metadata.uid, picture, claims=picture.claims))
 
     def waiting(
         self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime, replacing: bool = False
@@ -169,12 +169,12 @@ class DecisionLog:
         return [self._kept[key].explanation(brief=True) for key in newest]
 
 
-def _is_same(kept: _LoggedDecision, demand: SchedulingRequest, answer: Decision | Unschedulable) -> bool:
+def _is_same(kept: _LoggedDecision, request: SchedulingRequest, answer: Decision | Unschedulable) -> bool:
     """Return whether the pod was refused for the same reasons before, perhaps in more detail."""
     picture = kept.picture
     return (
         picture is not None
-        and kept.uid == demand.pod.metadata.uid
+        and kept.uid == request.pod.metadata.uid
         and isinstance(answer, Unschedulable)
         and isinstance(picture.answer, Unschedulable)
         and dict(picture.answer.reasons) == dict(answer.reasons)

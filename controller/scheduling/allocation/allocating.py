@@ -36,7 +36,7 @@ class AllocatingDevices:
         self, problem: AllocationInput, candidates: Candidates, usage: Usage, spending: QuotaUse | None = None
     ) -> None:
         features = problem.features
-        self.trial = TentativeUsage(usage)
+        self.tentative = TentativeUsage(usage)
         self.picks: list[list[Pick]] = [[] for _ in problem.claims]
         self.constraints = [
             constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
@@ -51,7 +51,7 @@ class AllocatingDevices:
         """
         return not self._held(view, candidate.device) and (
             candidate.need is None
-            or (self.trial.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
+            or (self.tentative.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
         )
 
     def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
@@ -77,7 +77,7 @@ class AllocatingDevices:
         self.picks[view.claim_index].pop()
         if self.spending is not None:
             self.spending.release(view, candidate.device)
-        self.trial.release(view, candidate.device, candidate.need)
+        self.tentative.release(view, candidate.device, candidate.need)
         self._unconstrain(view, len(view.constraints))
         if taken.counters:
             self._counters.release(candidate.pool, candidate.device)
@@ -94,8 +94,8 @@ class AllocatingDevices:
 
     def _held(self, view: ResolvedRequest, device: Device) -> bool:
         if view.admin_access:
-            return self.trial.held_by(device.id, view.claim_index)
-        return self.trial.held(device.id)
+            return self.tentative.held_by(device.id, view.claim_index)
+        return self.tentative.held(device.id)
 
     def _take(self, view: ResolvedRequest, candidate: Candidate, *, must: bool) -> Taken | None:
         """Take a device in upstream's order: counters, constraints, then (of all devices) room."""
@@ -104,14 +104,14 @@ class AllocatingDevices:
         # The counters of a shared device are charged once, by its first share; a device on its own
         # always pays.
         charge = bool(device.spec.consumes_counters) and not (
-            view.shared(device) and self.trial.shared_already(device.id)
+            view.shared(device) and self.tentative.shared_already(device.id)
         )
         if charge and not self._counters.take(candidate.pool, device):
             return None
         broken = self._constrain(view, device)
         # Undo in reverse order, so that a failed attempt leaves nothing behind. Room is tested last
         # and only for "all devices": by count, `available` tested it before.
-        if broken is not None or (must and not self.trial.has_room(device.id, need)):
+        if broken is not None or (must and not self.tentative.has_room(device.id, need)):
             if broken is None:
                 self._unconstrain(view, len(view.constraints))
             if charge:
@@ -122,7 +122,7 @@ class AllocatingDevices:
                     f"breaks spec.devices.constraints[{broken}]"
                 )
             return None
-        self.trial.take(view, device, need)
+        self.tentative.take(view, device, need)
         if self.spending is not None:
             self.spending.take(view, device)
         self.picks[view.claim_index].append(Pick(view, device, need))

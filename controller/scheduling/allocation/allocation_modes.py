@@ -87,7 +87,7 @@ class AllDevices:
             return False
         devices = [candidate.device for candidate in candidates]
         # A device that the chooser leaves out is refused, and "all" cannot do without it.
-        if len(search.chooser.order(view, devices, search.held.trial)) < len(devices):
+        if len(search.chooser.order(view, devices, search.held.tentative)) < len(devices):
             return False
         for candidate in candidates:
             taken = search.take_all(view, candidate)
@@ -150,7 +150,7 @@ class ExactCount:
             for candidate in entries
             if candidate.error is None and search.held.available(view, candidate)
         ]
-        ordered = search.chooser.order(view, eligible, search.held.trial)
+        ordered = search.chooser.order(view, eligible, search.held.tentative)
         if ordered is eligible:
             self._in_upstream_order = True
             self._entries = entries
@@ -165,7 +165,7 @@ class ExactCount:
             self._entries = [by_device[device] for device in ordered] + [
                 candidate for candidate in entries if candidate.error is not None
             ]
-        sets = search.chooser.sets(view, ordered, view.count, search.held.trial)
+        sets = search.chooser.sets(view, ordered, view.count, search.held.tentative)
         if sets is not None:
             self._sets = self._read_sets(sets)
 

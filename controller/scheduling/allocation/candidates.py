@@ -62,7 +62,7 @@ class Candidates:
         self._all: dict[int, tuple[Candidate, ...]] = {}
         self._tests: dict[int, list[_Test]] = {}
         """By shape."""
-        self._standings: dict[int, dict[Device, Candidate]] = {}
+        self._candidate_by_device: dict[int, dict[Device, Candidate]] = {}
 
     def of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
         """Return the candidates of a request by count. Devices of incomplete or invalid pools are
@@ -83,15 +83,17 @@ class Candidates:
             found = self._all[view.shape_index] = tuple(self._scan_all(view))
         return found
 
-    def standing(self, view: ResolvedRequest, device: Device) -> Hashable:
+    def equivalence_key(self, view: ResolvedRequest, device: Device) -> Hashable:
         """Return a value that is equal for devices that the request cannot tell apart. Raises
         AllocatorError.
         """
-        standings = self._standings.get(view.shape_index)
-        if standings is None:
+        by_device = self._candidate_by_device.get(view.shape_index)
+        if by_device is None:
             candidates = self.all_of(view) if view.all_devices else self.of(view)
-            standings = self._standings[view.shape_index] = {candidate.device: candidate for candidate in candidates}
-        candidate = standings.get(device)
+            by_device = self._candidate_by_device[view.shape_index] = {
+                candidate.device: candidate for candidate in candidates
+            }
+        candidate = by_device.get(device)
         if candidate is None or candidate.need is None:
             if candidate is not None and candidate.error is not None:
                 raise candidate.error

@@ -19,7 +19,7 @@ __all__ = ["Chooser", "FirstFit", "ResolvedRequest", "TentativeUsage"]
 class Chooser(Protocol):
     """Ranks devices for one request. Must be a pure function of its arguments."""
 
-    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], tentative: TentativeUsage) -> Sequence[Device]:
         """Return the devices to try, best first.
 
         `devices`: the eligible ones (selectors, taints, capacity and in-use checked, in upstream's
@@ -28,7 +28,7 @@ class Chooser(Protocol):
         """
 
     def sets(
-        self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
+        self, request: ResolvedRequest, devices: Sequence[Device], count: int, tentative: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
         """Return whole sets of `count` devices to try, best first, or None for ascending
         combinations of `order`.
@@ -48,7 +48,7 @@ class Chooser(Protocol):
 class FirstFit:
     """Upstream's order: pools, slices and devices as they are listed."""
 
-    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:  # noqa: ARG002 (the protocol's signature)
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], tentative: TentativeUsage) -> Sequence[Device]:  # noqa: ARG002 (the protocol's signature)
         return devices
 
     def sets(
@@ -56,7 +56,7 @@ class FirstFit:
         request: ResolvedRequest,  # noqa: ARG002 (as above)
         devices: Sequence[Device],  # noqa: ARG002
         count: int,  # noqa: ARG002
-        trial: TentativeUsage,  # noqa: ARG002
+        tentative: TentativeUsage,  # noqa: ARG002
     ) -> None:
         return None
 

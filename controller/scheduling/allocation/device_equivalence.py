@@ -14,7 +14,7 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.model import Device, value_of
-from controller.scheduling.inventory.roles import demand_of
+from controller.scheduling.inventory.roles import consumed_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints
 from hami_dra.api.core import QuantityText
@@ -56,7 +56,7 @@ class DeviceEquivalence:
         codes = [self._code(sample) for sample in samples]
         amounts = np.array(
             [
-                demand_of(sample, self._view.demand(sample) or {}) if code == 0 else (0, 0, 0)
+                consumed_of(sample, self._view.consumed(sample) or {}) if code == 0 else (0, 0, 0)
                 for sample, code in zip(samples, codes, strict=True)
             ],
             dtype=np.int64,

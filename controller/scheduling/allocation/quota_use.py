@@ -56,7 +56,9 @@ class QuotaUse:
         if found is None:
             need = view.need(device)
             found = self._costs[key] = (
-                self._room.nothing if need is None else self._room.cost(device, need.demand, shared=view.shared(device))
+                self._room.nothing
+                if need is None
+                else self._room.cost(device, need.consumed, shared=view.shared(device))
             )
         return found
 

@@ -29,8 +29,8 @@ class Consumption:
 
     amounts: tuple[tuple[str, Amount, Amount], ...]
     """(capacity name, amount taken, total of the device)."""
-    demand: Mapping[str, int]
-    """See `ResolvedRequest.demand`."""
+    consumed: Mapping[str, int]
+    """See `ResolvedRequest.consumed`."""
     spelled: Mapping[str, str]
     """By capacity name, as the allocation result spells the amounts."""
 
@@ -168,7 +168,7 @@ class ResolvedRequest:
         """
         return bool(self.capacity_requests or self.memory_percents)
 
-    def demand(self, device: Device) -> Mapping[str, int] | None:
+    def consumed(self, device: Device) -> Mapping[str, int] | None:
         """Return what this request takes of the device by capacity name, rounded by its policy, in
         whole units.
 
@@ -178,10 +178,10 @@ class ResolvedRequest:
         upstream gives up (negative or unrepresentable amounts).
         """
         need = self.need(device)
-        return None if need is None else need.demand
+        return None if need is None else need.consumed
 
     def need(self, device: Device) -> Consumption | None:
-        """Return the exact `demand` with spellings. Raises AllocatorError."""
+        """Return the exact `consumed` with spellings. Raises AllocatorError."""
         try:
             return self._needs.by_device[device]
         except KeyError:
@@ -225,10 +225,10 @@ class ResolvedRequest:
         least_of = self.minimums.get(device.id.driver, {})
         if device.shared and any(name in shares and shares[name].quantity < least for name, least in least_of.items()):
             return None
-        demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
+        consumed = {name: capacity.whole(share.amount) for name, share in shares.items()}
         return Consumption(
             tuple((name, share.amount, share.total) for name, share in shares.items()),
-            demand if device.shared else device.totals,
+            consumed if device.shared else device.totals,
             {name: str(share.quantity) for name, share in shares.items()},
         )
 

@@ -311,7 +311,7 @@ class Search:
                 static = device.id
             self._kinds[device] = static
             self.pause_at -= len(self.problem.views)
-        return static, self.held.trial.state(device.id)
+        return static, self.held.tentative.state(device.id)
 
     def _may_fail(self, view: ResolvedRequest) -> bool:
         """Return whether a constraint may end the search with an error here."""
@@ -384,7 +384,7 @@ class Search:
         if device.spec.consumes_counters:
             known.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
         for view in self.problem.views:
-            known += [self.candidates.standing(view, device), self.held.values(view, device)]
+            known += [self.candidates.equivalence_key(view, device), self.held.values(view, device)]
             if self.spending is not None:
                 known.append(self.spending.cost(view, device))
         return tuple(known)

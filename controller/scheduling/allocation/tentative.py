@@ -160,7 +160,7 @@ class TentativeUsage(Usage):
             delta.views.append(view)
         else:
             delta.views.pop()
-        for name, amount in need.demand.items():
+        for name, amount in need.consumed.items():
             delta.consumed[name] = delta.consumed.get(name, 0) + sign * amount
         if not delta.shares and not delta.exclusive:
             del self.added[device.id]

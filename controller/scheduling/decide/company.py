@@ -50,9 +50,9 @@ class _Seats:
 class Company:
     """The companions of one decision."""
 
-    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         self._inventory = inventory
-        self._demand = demand
+        self._request = request
         self._seats = list(self._seated())
 
     def tiers(self, nodes: Ints) -> Iterator[Ints]:
@@ -81,7 +81,7 @@ class Company:
         taken: Ints = np.zeros(self._inventory.nodes.size, dtype=np.int64)
         for each in self._seats:
             taken += each.seats
-        for name, count in self._demand.refused_for_companions.items():
+        for name, count in self._request.refused_for_companions.items():
             if (row := self._inventory.nodes.index_of(name)) >= 0:
                 taken[row] = max(taken[row] - count, 0)
         return taken
@@ -96,9 +96,9 @@ class Company:
             seats by memory  6 GiB are left: 6 // 2 = 3
             seats            min(count, 4, 3) = 3; 1 CPU and 0 GiB are left
         """
-        if not self._demand.companions:
+        if not self._request.companions:
             return
-        inventory, pod = self._inventory, self._demand.pod
+        inventory, pod = self._inventory, self._request.pod
         left: dict[str, Ints] = {}
 
         def left_of(resource: str) -> Ints:
@@ -107,7 +107,7 @@ class Company:
             return left[resource]
 
         own = pod_requests(pod)
-        for companions in self._demand.companions:
+        for companions in self._request.companions:
             fit = inventory.node_fit(companions.pod)
             asked = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))

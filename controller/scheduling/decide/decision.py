@@ -53,23 +53,23 @@ _DISAPPOINTMENTS: Final = 16
 """Nodes whose search may find less than estimated before the best of them is taken."""
 
 
-def decide(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Decision | Unschedulable:
+def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -> Decision | Unschedulable:
     """Return the node and the devices of the pod, or why there are none, without a time limit.
 
     Never raises because of the contents of the request.
     """
-    answer = decide_slice(inventory, demand, options)
+    answer = decide_slice(inventory, request, options)
     assert not isinstance(answer, Unfinished), "a selector budget is in force: use decide_slice"
     return answer
 
 
-def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Answer:
+def decide_slice(inventory: Inventory, request: SchedulingRequest, options: Options) -> Answer:
     """Run `decide` under a selector budget (`inventory.verdicts.within`); may return `Unfinished`.
 
     Call it again then: each call continues where the previous one stopped.
     """
     try:
-        return _Decision(inventory, demand, options).run()
+        return _Decision(inventory, request, options).run()
     except AllocatorError as error:
         return Unschedulable(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
     except SelectorOverBudget as error:
@@ -81,16 +81,16 @@ def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Optio
 class _Decision:
     """One run of `decide`: sorts claims by owner, filters nodes, searches the best of them."""
 
-    def __init__(self, inventory: Inventory, demand: SchedulingRequest, options: Options) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, options: Options) -> None:
         self._inventory = inventory
-        self._demand = demand
+        self._request = request
         self._options = options
         self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
-        self._ours, self._foreign = inputs_of(inventory, demand, options)
-        self._chooser = PolicyChooser(inventory, demand.policies)
+        self._ours, self._foreign = inputs_of(inventory, request, options)
+        self._chooser = PolicyChooser(inventory, request.policies)
         self._only_quota = False
-        self._room = None if options.first_fit else headroom_of(inventory, demand.pod.metadata.namespace)
+        self._room = None if options.first_fit else headroom_of(inventory, request.pod.metadata.namespace)
         self._ranking: Ranking = Plain(inventory)
         self._effort = Effort()
         self._pool_error = ""
@@ -103,12 +103,12 @@ class _Decision:
         self._searches: dict[int, Searching] = {}
         """By row of the node: the search that the previous turn could not finish."""
         self._fast_path: FastPath | None = None
-        self._company = Company(inventory, demand)
+        self._company = Company(inventory, request)
 
     @cached_property
     def _in_vain(self) -> FruitlessSearchCache:  # the fast path needs none
         how = self._options.managed, self._options.first_fit, self._options.gates, self._room
-        return FruitlessSearchCache(self._inventory, self._demand, (self._ours, self._foreign), how)
+        return FruitlessSearchCache(self._inventory, self._request, (self._ours, self._foreign), how)
 
     def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, SliceSpent; the last saves all progress."""
@@ -118,25 +118,25 @@ class _Decision:
         except SliceSpent:
             if self._searches or self._found or self._effort.spent:
                 left = Interrupted(self._in_vain.problem, self._chooser, self._searches, self._found, self._effort)
-                Suspended(self._inventory, self._demand).save(left)
+                Suspended(self._inventory, self._request).save(left)
             raise
 
     def _resume(self) -> None:
         """Resume the searches that the previous turn could not finish."""
         if self._inventory.verdicts.budget is None:
             return
-        left = Suspended(self._inventory, self._demand).take(lambda: self._in_vain.problem)
+        left = Suspended(self._inventory, self._request).take(lambda: self._in_vain.problem)
         if left is not None:
             self._chooser, self._effort = left.chooser, left.effort
             self._searches, self._found = left.searches, left.found
 
     def _run(self) -> Decision | Unschedulable:
         wanted = [
-            *requested_devices_of(self._inventory, self._demand, self._ours, self._scope),
-            *requested_devices_of(self._inventory, self._demand, self._foreign, self._elsewhere),
+            *requested_devices_of(self._inventory, self._request, self._ours, self._scope),
+            *requested_devices_of(self._inventory, self._request, self._foreign, self._elsewhere),
         ]
         flat = estimate_if_uniform(
-            self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
+            self._inventory, self._request.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
         )
         # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search)
         # and quotas (charged card by card): these take the full path.
@@ -148,20 +148,20 @@ class _Decision:
 
     def _decide_fast(self, wanted: Wanted, fast_path: FastPath, estimates: NodeEstimates) -> Decision | None:
         """Fast path for a simple pod of a recent shape. None when every node must be evaluated."""
-        demand, inventory, policies = self._demand, self._inventory, self._demand.policies
-        if not reads_kept_score(policies) or demand.needs_full_path or inventory.troubled_nodes():
+        request, inventory, policies = self._request, self._inventory, self._request.policies
+        if not reads_kept_score(policies) or request.needs_full_path or inventory.troubled_nodes():
             return None
         [(group, [column])] = wanted
-        standing = ranked_nodes_of(inventory).of(
-            demand.pod,
+        ranked_nodes = ranked_nodes_of(inventory).of(
+            request.pod,
             column,
             group.alternatives[0].count,
             sign=sort_sign(policies.node),
-            offered=demand.plugin_resources,
+            offered=request.plugin_resources,
         )
-        if not standing:
+        if not ranked_nodes:
             return None
-        ranked = standing.first(max(self._options.report_nodes, 1))
+        ranked = ranked_nodes.first(max(self._options.report_nodes, 1))
         best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
         found = fast_path.solve(best, self._chooser)
         if found is None:
@@ -173,7 +173,7 @@ class _Decision:
             return verdicts, candidates.nonzero()[0]
 
         trace = self._trace(look, wanted, None, estimates)
-        return self._decision(best, found, trace, ranked, len(standing))
+        return self._decision(best, found, trace, ranked, len(ranked_nodes))
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
@@ -186,7 +186,7 @@ class _Decision:
             candidates = candidates & affordable
         estimates = flat or estimate_nodes(
             self._inventory,
-            self._demand.policies,
+            self._request.policies,
             wanted[: self._ours_wanted],
             candidates,
             rules=self._scope.vendor_rules,
@@ -197,7 +197,7 @@ class _Decision:
             candidates = candidates | (verdicts.mask & self._rows(troubled))
         fitting = candidates.nonzero()[0]
         self._ranking = self._options.rank_nodes(
-            self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
+            self._inventory, self._request.policies, self._request.pod, wanted[: self._ours_wanted]
         )
         self._chooser.ranking = self._ranking
         trace = self._trace(lambda: (verdicts, fitting), wanted, quota, estimates)
@@ -209,14 +209,14 @@ class _Decision:
             self._ranking.values,
             self._inventory.nodes.rank,
             fitting,
-            self._demand.policies.node,
+            self._request.policies.node,
             self._options.report_nodes,
         )
         return self._decision(node, solution, trace, ranked, int(fitting.size))
 
     def _candidates(self, wanted: Wanted) -> tuple[NodeFilter, Bools]:
         """Return the nodes worth a search, by columns alone; see also `RankedNodes`."""
-        verdicts = NodeFilter(self._inventory, self._demand)
+        verdicts = NodeFilter(self._inventory, self._request)
         candidates = verdicts.mask
         for group, columns in wanted:
             candidates = candidates & enough(self._inventory, group, columns)
@@ -265,7 +265,7 @@ class _Decision:
         The nominated node comes first, then the nodes that fit the most pods sharing a claim.
         """
         nodes = self._inventory.nodes
-        preferred = nodes.index_of(self._demand.preferred_node)
+        preferred = nodes.index_of(self._request.preferred_node)
         candidates = self._without_searched(candidates)
         if preferred >= 0 and preferred in candidates:
             found = self._solve_within_budget(preferred)
@@ -298,7 +298,7 @@ class _Decision:
             # No estimate beats the best solution so far, or too many estimates were wrong.
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
-            best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
+            best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node, tie)
             found = self._solve_within_budget(best)
             self._tried[best] = None
             if found is not None:
@@ -406,14 +406,14 @@ class _Decision:
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
-                key: with_allocation_config(json, partial(self._demand.policies.preferences_of, key))
+                key: with_allocation_config(json, partial(self._request.policies.preferences_of, key))
                 for key, json in by_key.items()
             }
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
                 ClaimAllocation(entry.pod_claim_name, entry.claim, by_key[entry.claim.key])
-                for entry in self._demand.claims
+                for entry in self._request.claims
                 if entry.claim.key in by_key
             ),
             score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),

@@ -17,25 +17,25 @@ from hami_dra.api.selectors import node_selector_matches
 class NodeFilter:
     """The nodes that fit the pod, devices apart, and the reasons against the others."""
 
-    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         nodes = inventory.nodes
-        fit = inventory.node_fit(demand.pod)
+        fit = inventory.node_fit(request.pod)
         self.codes = fit.codes
         self.mask = fit.mask
         self.reasons: list[tuple[str, Bools]] = []
         """Reasons beyond `codes`: reason code and the nodes that it refuses, each node once."""
-        if demand.required_node:
-            self._require(nodes.index_of(demand.required_node))
-        elif demand.refused_nodes:
-            rows = [row for name in demand.refused_nodes if (row := nodes.index_of(name)) >= 0]
+        if request.required_node:
+            self._require(nodes.index_of(request.required_node))
+        elif request.refused_nodes:
+            rows = [row for name in request.refused_nodes if (row := nodes.index_of(name)) >= 0]
             refused = np.zeros(nodes.size, dtype=np.bool_)
             refused[rows] = True
             self._refuse(names.NODE_REFUSED, refused)
-        for entry in demand.claims:
+        for entry in request.claims:
             allocation = entry.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:
                 self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
-        for resource in demand.plugin_resources:
+        for resource in request.plugin_resources:
             self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
 
     def _require(self, required: int) -> None:

@@ -23,7 +23,7 @@ this many.
 
 
 def inputs_of(
-    inventory: Inventory, demand: SchedulingRequest, options: Options
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options
 ) -> tuple[AllocationInput, AllocationInput]:
     """Return the claims without an allocation: those that hami-dra allocates, and those left to
     kube-scheduler.
@@ -34,7 +34,7 @@ def inputs_of(
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
         return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
 
-    waiting = [entry.claim for entry in demand.claims if entry.claim.status.allocation is None]
+    waiting = [entry.claim for entry in scheduling_request.claims if entry.claim.status.allocation is None]
     _require_few_alternatives(waiting)
     everything, nothing = problem(waiting), AllocationInput((), options.gates, frozenset())
     if options.managed is None:
@@ -64,11 +64,11 @@ def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
 
 
 def requested_devices_of(
-    inventory: Inventory, demand: SchedulingRequest, problem: AllocationInput, scope: Scope
+    inventory: Inventory, scheduling_request: SchedulingRequest, problem: AllocationInput, scope: Scope
 ) -> Wanted:
     """Return every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
-    request_preferences = demand.policies.preferences_of
+    request_preferences = scheduling_request.policies.preferences_of
     return [
         (
             group,

@@ -176,7 +176,7 @@ class QuotaVerdicts:
         if view.admin_access:
             return self._room.nothing
         try:
-            taken = view.demand(sample)
+            taken = view.consumed(sample)
         except AllocatorError:
             return self._room.nothing  # the search reports it
         if taken is None:

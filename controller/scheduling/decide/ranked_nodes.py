@@ -126,7 +126,7 @@ class _Known:
     def __init__(self) -> None:
         self.version: tuple[int, ...] = ()
         self.close = 0
-        self.standing: RankedNodes | None = None
+        self.ranked: RankedNodes | None = None
 
 
 class RankedNodeCache:
@@ -152,15 +152,15 @@ class RankedNodeCache:
         known = self._known.get(key, _Known)
         changed = self._changed(known)
         if changed is None:
-            known.close, known.standing = 0, None
+            known.close, known.ranked = 0, None
             return None
         known.close += 1
-        if known.standing is not None:
-            known.standing.mend(fit.codes, changed)
+        if known.ranked is not None:
+            known.ranked.mend(fit.codes, changed)
         elif known.close >= _OFTEN:
-            known.standing = RankedNodes(inventory, column, count, sign=sign, offered=offered)
-            known.standing.build(fit.codes)
-        return known.standing
+            known.ranked = RankedNodes(inventory, column, count, sign=sign, offered=offered)
+            known.ranked.build(fit.codes)
+        return known.ranked
 
     def _changed(self, known: _Known) -> Positions | None:
         """Return the rows of the nodes that changed since the shape was last seen, or None where

@@ -96,11 +96,15 @@ class FruitlessSearchCache:
     """
 
     def __init__(
-        self, inventory: Inventory, demand: SchedulingRequest, problems: Sequence[AllocationInput], how: Hashable
+        self,
+        inventory: Inventory,
+        scheduling_request: SchedulingRequest,
+        problems: Sequence[AllocationInput],
+        how: Hashable,
     ) -> None:
         self._inventory = inventory
         self._kept = inventory.derived(_CachedSearches, _CachedSearches).by_problem
-        self._key_of: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
+        self._key_of: Callable[[], Hashable] = lambda: (_digest(scheduling_request, problems), how)
         self._key: Hashable | None = None
         self._found: FruitlessSearches | None = None
 
@@ -126,10 +130,10 @@ class FruitlessSearchCache:
         return self._found
 
 
-def _digest(demand: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
+def _digest(scheduling_request: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
     """Return a digest; problems with equal digests have equal solutions on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
-    policies = demand.policies
+    policies = scheduling_request.policies
     asked = (
         [len(problem.claims) for problem in problems],
         [claim.spec for claim in claims],

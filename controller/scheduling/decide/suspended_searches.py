@@ -56,20 +56,20 @@ class _Slot:
 
 class _Kept:
     def __init__(self, _inventory: Inventory) -> None:
-        self.by_demand: Shared[_Slot] = Shared(_KEPT)
+        self.by_request: Shared[_Slot] = Shared(_KEPT)
 
 
 class Suspended:
     """The suspended state of one decision."""
 
-    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         self._inventory = inventory
-        self._demand = demand
-        self._kept = inventory.derived(_Kept, _Kept).by_demand
+        self._request = request
+        self._kept = inventory.derived(_Kept, _Kept).by_request
 
     def save(self, interrupted: Interrupted) -> None:
         """Store the state at the end of a turn."""
-        account = self._demand.pod.metadata.namespace
+        account = self._request.pod.metadata.namespace
         slot = self._kept.get(self._key, account, lambda: _Slot(NodeChanges(self._inventory)))
         slot.changes.touched()
         slot.interrupted = interrupted
@@ -94,4 +94,4 @@ class Suspended:
 
     @property
     def _key(self) -> Hashable:
-        return self._demand.pod.metadata.uid, tuple([entry.claim.key for entry in self._demand.claims])
+        return self._request.pod.metadata.uid, tuple([entry.claim.key for entry in self._request.claims])

@@ -46,20 +46,20 @@ def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, excl
     return _capped(slots), _role(consumed, profile.cores), _role(consumed, profile.memory)
 
 
-def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
-    """Return the amounts that one request takes of a device, from `ResolvedRequest.demand`."""
-    return used_of(device, 1, demand, exclusive=not device.shared)
+def consumed_of(device: Device, consumed: Mapping[str, int]) -> Amounts:
+    """Return the amounts that one request takes of a device, from `ResolvedRequest.consumed`."""
+    return used_of(device, 1, consumed, exclusive=not device.shared)
 
 
-def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> CardRequest:
-    """Return `demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the
+def ask_of(consumed: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> CardRequest:
+    """Return `consumed_of` for some devices, as arrays of shape (n,). Devices that cannot meet the
     request have 0.
     """
     amounts = np.zeros((3, len(devices)), dtype=np.int64)
     for position, device in enumerate(devices):
-        wanted = demand(device)
+        wanted = consumed(device)
         if wanted is not None:
-            amounts[:, position] = demand_of(device, wanted)
+            amounts[:, position] = consumed_of(device, wanted)
     return CardRequest(slots=amounts[0], cores=amounts[1], memory=amounts[2])
 
 

@@ -77,21 +77,21 @@ class PolicyChooser:
     def _arranging(self) -> frozenset[str]:
         return arranging_drivers(self._policies)
 
-    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], tentative: TentativeUsage) -> Sequence[Device]:
         if not devices:
             return devices
         rows = _rows(devices)
         cards = self._columns.cards(rows)
-        if trial.added:
-            self._add(cards, devices, trial)
-        ask = ask_of(request.demand, devices)
+        if tentative.added:
+            self._add(cards, devices, tentative)
+        ask = ask_of(request.consumed, devices)
         positions = np.flatnonzero(self._refusals(request, devices, rows, cards, ask) == 0)
         allowed = [devices[position] for position in positions.tolist()]
         if request.all_devices:
             return allowed
         if len(allowed) < len(devices):
             cards, ask = cards.take(positions), ask.take(positions)
-        view = self._parts(request, allowed, cards, ask, trial) if any(map(is_part, allowed)) else None
+        view = self._parts(request, allowed, cards, ask, tentative) if any(map(is_part, allowed)) else None
         if view is not None:
             cards, ask = view.cards, view.ask
         return self._ordered(request, allowed, cards, ask, view=view)
@@ -141,13 +141,13 @@ class PolicyChooser:
             self._scores[request.claim_key, request.name, device.id] = score
 
     def sets(
-        self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
+        self, request: ResolvedRequest, devices: Sequence[Device], count: int, tentative: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
         """Return the vendor's sets by tier, in the policy's order; None if it arranges none."""
         if request.all_devices or not devices:
             return None
         cards = [device for device in devices if not is_part(device)]
-        arrangement = self._arrangement(request, cards, count, trial, part=next(filter(is_part, devices), None))
+        arrangement = self._arrangement(request, cards, count, tentative, part=next(filter(is_part, devices), None))
         if arrangement is None:
             return None
         of_cards = self._in_order(request, cards, arrangement, count)
@@ -185,7 +185,12 @@ class PolicyChooser:
     # -- one request, some devices -----------------------------------------------------------------
 
     def _parts(
-        self, request: ResolvedRequest, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: TentativeUsage
+        self,
+        request: ResolvedRequest,
+        devices: Sequence[Device],
+        cards: Cards,
+        ask: CardRequest,
+        tentative: TentativeUsage,
     ) -> PartitionsView | None:
         """Return the columns of parts of cards, if there are any among the devices of a node."""
         node = int(self._columns.node[devices[0].row])
@@ -195,7 +200,7 @@ class PolicyChooser:
         pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
         around = [device for pool in pools for device in pool.devices if device.row >= 0]
         picture = self._columns.cards(_rows(around))
-        self._add(picture, around, trial)
+        self._add(picture, around, tentative)
         request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
         tight = any(vendor.smallest_part_first(request_preferences.of(vendor)) for vendor in vendors)
@@ -219,12 +224,12 @@ class PolicyChooser:
                     codes[position] = reason or codes[position]
         return codes
 
-    def _add(self, cards: Cards, devices: Sequence[Device], trial: TentativeUsage) -> None:
+    def _add(self, cards: Cards, devices: Sequence[Device], tentative: TentativeUsage) -> None:
         """Add what the search has chosen so far for this pod. `cards` are copies, so they may be
         changed.
         """
         for position, device in enumerate(devices):
-            delta = trial.added.get(device.id)
+            delta = tentative.added.get(device.id)
             if delta is None:
                 continue
             slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
@@ -238,7 +243,7 @@ class PolicyChooser:
                         vendor.allocation_parameters(
                             self._policies.preferences_of(view.claim_key, view.name).of(vendor)
                         ),
-                        view.demand(device) or {},
+                        view.consumed(device) or {},
                     )
                     for view in delta.views
                 )
@@ -264,7 +269,7 @@ class PolicyChooser:
         request: ResolvedRequest,
         cards: Sequence[Device],
         count: int,
-        trial: TentativeUsage,
+        tentative: TentativeUsage,
         *,
         part: Device | None,
     ) -> CandidateSets | None:
@@ -286,12 +291,12 @@ class PolicyChooser:
             return None
         cards_of_node = [self._columns.device(row) for row in rows.tolist()]
         picture = self._columns.cards(rows)
-        if trial.added:
-            self._add(picture, cards_of_node, trial)
-        ask = ask_of(request.demand, [cards_of_node[position] for position in eligible.tolist()]).spread(
+        if tentative.added:
+            self._add(picture, cards_of_node, tentative)
+        ask = ask_of(request.consumed, [cards_of_node[position] for position in eligible.tolist()]).spread(
             eligible, layout.size
         )
-        mine = np.array([card.id in trial.added for card in cards_of_node], dtype=np.bool_)
+        mine = np.array([card.id in tentative.added for card in cards_of_node], dtype=np.bool_)
         may = np.zeros(layout.size, dtype=np.bool_)
         may[eligible] = True
         scene = node_view_of(

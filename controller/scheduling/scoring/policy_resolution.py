@@ -29,7 +29,7 @@ from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTempl
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.preferences import InvalidPreference
-from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
+from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS, vendor_of
 
 
 def resolve(
@@ -57,7 +57,7 @@ def resolve(
     request_preferences: dict[str, RequestPreferences] = {}
     stated: dict[str, tuple[Stated, ...]] = {}
     for claim, sources in per_claim:
-        wanted, said = _claim_wishes(claim, sources, classes, defaults)
+        wanted, said = _claim_preferences(claim, sources, classes, defaults)
         if wanted is not NO_PREFERENCES:
             request_preferences[claim.key], stated[claim.key] = wanted, said
     return Policies(
@@ -87,7 +87,7 @@ class _Final(NamedTuple):
     value: str
 
 
-def _claim_wishes(
+def _claim_preferences(
     claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
 ) -> tuple[RequestPreferences, tuple[Stated, ...]]:
     """Return the preferences of a claim, and separately those of requests with other parameters.
@@ -160,7 +160,9 @@ def check_preferences(annotations: Mapping[str, str], where: str) -> None:
     """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that
     has them.
     """
-    _preferences({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
+    _preferences(
+        {name: (value, UNSAID) for name, value in annotations.items() if name in PREFERENCE_ANNOTATIONS}, where
+    )
 
 
 _Found = dict[str, tuple[str, str]]
@@ -172,12 +174,12 @@ def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _
 
     Each annotation is looked up separately; defaults come last.
     """
-    found = {name: (value, UNSAID) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+    found = {name: (value, UNSAID) for name, value in defaults.items() if name in PREFERENCE_ANNOTATIONS}
     if parameters:
-        found |= {name: said for name, said in parameters.items() if name in WISH_ANNOTATIONS}
+        found |= {name: said for name, said in parameters.items() if name in PREFERENCE_ANNOTATIONS}
     named: set[str] = set()
     for source in sources:
-        for name in WISH_ANNOTATIONS.intersection(source.metadata.annotations) - named:
+        for name in PREFERENCE_ANNOTATIONS.intersection(source.metadata.annotations) - named:
             found[name] = source.metadata.annotations[name], _label(source)
             named.add(name)
     return found

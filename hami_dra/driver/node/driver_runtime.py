@@ -144,15 +144,13 @@ class DriverRuntime:
         """
         settings = self._settings
         known = {**times_of(around.published), **self._times}
-        standing = self._standing(around.published)
-        request_preferences = PoolOptions(
-            sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=standing
+        published_taints = self._published_taints(around.published)
+        options = PoolOptions(
+            sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, published_taints=published_taints
         )
         before = self.offer
-        self.offer = pool_content(
-            self.vendor, around.place, self.hardware.cards, self.hardware.faults, request_preferences
-        )
-        self._inherited = standing & evicting(self.offer.pool)
+        self.offer = pool_content(self.vendor, around.place, self.hardware.cards, self.hardware.faults, options)
+        self._inherited = published_taints & evicting(self.offer.pool)
         if self.offer != before:
             self.inventory = self._inventory(self.offer.pool)
             self.inventory_changed()
@@ -227,7 +225,7 @@ class DriverRuntime:
         counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
         return inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
 
-    def _standing(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
+    def _published_taints(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
         """Return the evicting taints in force. After the first decision they can only become fewer:
         from then on this driver evicts only for faults that it has seen itself.
         """

@@ -48,7 +48,7 @@ class PoolOptions:
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
-    standing: Collection[tuple[str, TaintKey]] = ()
+    published_taints: Collection[tuple[str, TaintKey]] = ()
     """(uuid, taint) published by an earlier driver: taints that evicted pods before this driver
     started stay until the fault is over.
     """
@@ -73,14 +73,12 @@ def pool_content(
     place: NodeReference,
     cards: Sequence[Card],
     faults: Faults,
-    request_preferences: PoolOptions,
+    options: PoolOptions,
 ) -> PoolContent:
     """Return the devices in the vendor's order, which goes by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
-    good, problems = _publishable(vendor, sick, request_preferences.sharing)
-    devices = [
-        _tainted(device, faults, request_preferences) for device in vendor.devices(good, request_preferences.sharing)
-    ]
+    good, problems = _publishable(vendor, sick, options.sharing)
+    devices = [_tainted(device, faults, options) for device in vendor.devices(good, options.sharing)]
     pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
     return PoolContent(replace(pool, node_uid=place.uid), problems)
 
@@ -187,18 +185,18 @@ def _publishable(
     return good, tuple(problems)
 
 
-def _tainted(device: Json, faults: Faults, request_preferences: PoolOptions) -> Json:
+def _tainted(device: Json, faults: Faults, options: PoolOptions) -> Json:
     """Return the device with the configured taint effects, and the cordon. Only lasting faults
     evict pods.
     """
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
-    effects = {TAINT_KEYS[kind]: effect for kind, effect in request_preferences.effects.items()}
+    effects = {TAINT_KEYS[kind]: effect for kind, effect in options.effects.items()}
     taints = []
     for taint in device.get("taints", ()):
         wanted = taint | {"effect": effects.get(taint["key"], taint["effect"])}
-        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in request_preferences.standing
+        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in options.published_taints
         taints.append(wanted if certain or wanted["effect"] != "NoExecute" else taint)
-    if uuid in request_preferences.cordoned:
+    if uuid in options.cordoned:
         taints.append(dict(_CORDONED))
     return device | {"taints": taints} if taints else device

@@ -116,7 +116,7 @@ class NodeDriver:
             cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep, count=count
         )
         vendors = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
-        self.stations: Mapping[str, DriverRuntime] = {
+        self.runtimes: Mapping[str, DriverRuntime] = {
             backend.vendor: DriverRuntime(
                 vendors[backend.vendor],
                 Hardware(
@@ -135,15 +135,15 @@ class NodeDriver:
             )
             for backend in backends
         }
-        for station in self.stations.values():
-            station.changed = self._news.set
-            station.monitoring = _monitoring(station, sampler(station), settings.monitor_interval, call)
-        self.metrics.watch(settings.node, lambda: [station.watched() for station in self.stations.values()])
+        for runtime in self.runtimes.values():
+            runtime.changed = self._news.set
+            runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
+        self.metrics.watch(settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()])
         self._claims = (
             HeldClaims(
                 cluster,
                 settings.node,
-                [each.driver for each in self.stations.values()],
+                [each.driver for each in self.runtimes.values()],
                 self._news.set,
                 sleep,
                 count=count,
@@ -155,8 +155,8 @@ class NodeDriver:
 
     def rediscover(self) -> None:
         """Discover the hardware again, soon."""
-        for station in self.stations.values():
-            station.hardware.rediscover()
+        for runtime in self.runtimes.values():
+            runtime.hardware.rediscover()
 
     def unready(self) -> list[str]:
         """Return the reasons why it is not ready, for /readyz; empty when it is."""
@@ -166,8 +166,8 @@ class NodeDriver:
         found = [each.problem for each in watches if each.problem]
         if self._node is None:
             found.append(f"there is no Node {self._settings.node}: is --node the name that kubelet registered?")
-        for station in self.stations.values():
-            found += station.problems()
+        for runtime in self.runtimes.values():
+            found += runtime.problems()
         return found + [f"{key}: {problem}" for key, problem in self._publisher.problems.items()]
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class NodeDriver:
         log.info(
             "node %s: looking for cards of %s",
             self._settings.node,
-            ", ".join(self.stations) or "no vendor",
+            ", ".join(self.runtimes) or "no vendor",
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -187,12 +187,12 @@ class NodeDriver:
                 group.create_task(self._events.run(), name="events")
                 if self._claims is not None:
                     group.create_task(self._claims.run(), name="claims")
-                for station in self.stations.values():
-                    group.create_task(station.hardware.run(), name=f"hardware {station.driver}")
-                    group.create_task(self._serve(station), name=f"plugin {station.driver}")
-                    group.create_task(self._take_turn(station), name=f"turn {station.driver}")
-                    if station.monitoring is not None:
-                        group.create_task(_monitor(station.monitoring, station), name=f"monitoring {station.driver}")
+                for runtime in self.runtimes.values():
+                    group.create_task(runtime.hardware.run(), name=f"hardware {runtime.driver}")
+                    group.create_task(self._serve(runtime), name=f"plugin {runtime.driver}")
+                    group.create_task(self._take_turn(runtime), name=f"turn {runtime.driver}")
+                    if runtime.monitoring is not None:
+                        group.create_task(_monitor(runtime.monitoring, runtime), name=f"monitoring {runtime.driver}")
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.wait_synced()
@@ -202,8 +202,8 @@ class NodeDriver:
         finally:
             if self._settings.on_exit is OnExit.WITHDRAW:
                 await self._withdraw()
-            for station in self.stations.values():
-                station.turn.give_back()
+            for runtime in self.runtimes.values():
+                runtime.turn.give_back()
 
     # --- called by the reflector ------------------------------------------------------------------
 
@@ -222,44 +222,44 @@ class NodeDriver:
 
     # --- one driver and kubelet -------------------------------------------------------------------
 
-    async def _serve(self, station: DriverRuntime) -> None:
+    async def _serve(self, runtime: DriverRuntime) -> None:
         """Serve kubelet once there is something to serve. This does not wait for the publisher
         lock, for kubelet calls the newest driver.
         """
-        await station.wanted.wait()
-        await station.judged.wait()
-        plugin = self._plugin(station)
-        station.registered = plugin.registered
+        await runtime.wanted.wait()
+        await runtime.judged.wait()
+        plugin = self._plugin(runtime)
+        runtime.registered = plugin.registered
         watch = asyncio.create_task(
-            station.lacks.run(self._settings.discover_every, self._call, self._guard), name=f"lacking {station.driver}"
+            runtime.lacks.run(self._settings.discover_every, self._call, self._guard), name=f"lacking {runtime.driver}"
         )
         try:
             await plugin.run()
         finally:
             watch.cancel()
 
-    async def _take_turn(self, station: DriverRuntime) -> None:
+    async def _take_turn(self, runtime: DriverRuntime) -> None:
         """Take the publisher lock; release it on cancellation, without waiting for kubelet's last
         call.
 
         Slices to be withdrawn are withdrawn before the other driver publishes.
         """
-        await station.wanted.wait()
-        await station.turn.take()
+        await runtime.wanted.wait()
+        await runtime.turn.take()
         self._news.set()
         try:
             await asyncio.Event().wait()
         finally:
             if self._settings.on_exit is OnExit.KEEP:
-                station.turn.give_back()
+                runtime.turn.give_back()
 
     async def _tell_nothing_found(self) -> None:
         """Log that no cards were found, once all vendors have been tried."""
-        for station in self.stations.values():
-            await station.hardware.tried.wait()
-        stations = self.stations.values()
-        if not any(station.demanded or station.hardware.cards for station in stations):
-            why = "; ".join(f"{each.vendor.name}: {each.hardware.problem or 'no cards'}" for each in stations)
+        for runtime in self.runtimes.values():
+            await runtime.hardware.tried.wait()
+        runtimes = self.runtimes.values()
+        if not any(runtime.demanded or runtime.hardware.cards for runtime in runtimes):
+            why = "; ".join(f"{each.vendor.name}: {each.hardware.problem or 'no cards'}" for each in runtimes)
             log.warning(
                 "there is nothing to publish on this node (%s). It is searched again every %g s, and at once on SIGHUP",
                 why,
@@ -275,60 +275,60 @@ class NodeDriver:
             node = self._node
             with self._guard.each(f"Node {self._settings.node}"):
                 self._notices.of_node(self._settings.node, node)
-            for station in self.stations.values():
-                with self._guard.each(station.driver):
-                    station.look(self._publisher.published(PoolKey(station.driver, self._settings.node)))
-                    if station.wanted.is_set() and station.hardware.tried.is_set():
-                        self._decide(station, node)
-                        station.judged.set()
+            for runtime in self.runtimes.values():
+                with self._guard.each(runtime.driver):
+                    runtime.look(self._publisher.published(PoolKey(runtime.driver, self._settings.node)))
+                    if runtime.wanted.is_set() and runtime.hardware.tried.is_set():
+                        self._decide(runtime, node)
+                        runtime.judged.set()
             if node is not None:
                 with self._guard.each(f"Node {self._settings.node}"):
                     self._notices.of_cordon(node, self._cards())
             await self._sleep(_BREATH)
 
-    def _decide(self, station: DriverRuntime, node: Node | None) -> None:
-        key = PoolKey(station.driver, self._settings.node)
+    def _decide(self, runtime: DriverRuntime, node: Node | None) -> None:
+        key = PoolKey(runtime.driver, self._settings.node)
         if node is None:
             self._publisher.drop(key)
-            station.count(None, ())
+            runtime.count(None, ())
             return
         published = self._publisher.published(key)
         around = Surroundings(
             node,
             published,
             self._claims.held if self._claims is not None else (),
-            self._fence.in_slices(station.driver, published),
+            self._fence.in_slices(runtime.driver, published),
         )
-        cordoned = station.cordoned(node)
-        pool = empty_pool(station.driver, around.place)
-        if station.hardware.found:
-            pool = station.pool(around, cordoned)
-            offered = {} if self._settings.beside_plugin else offered_by_plugin(node, station.driver)
-            self._notices.of_plugin(node, station.driver, offered)
+        cordoned = runtime.cordoned(node)
+        pool = empty_pool(runtime.driver, around.place)
+        if runtime.hardware.found:
+            pool = runtime.pool(around, cordoned)
+            offered = {} if self._settings.beside_plugin else offered_by_plugin(node, runtime.driver)
+            self._notices.of_plugin(node, runtime.driver, offered)
             if offered:
-                pool = empty_pool(station.driver, around.place)
-        elif published and not station.decided:
+                pool = empty_pool(runtime.driver, around.place)
+        elif published and not runtime.decided:
             # the previous driver knew more: slices are not withdrawn because a tool failed
-            station.count(None, cordoned)
+            runtime.count(None, cordoned)
             return
         if self._claims is not None and not self._claims.is_synced:
             return  # the ranking would be that of an idle node
-        if station.turn.is_ours:
-            self._publisher.want(station.telling(pool, published))
-            if not station.decided:
-                station.decided = True
+        if runtime.turn.is_ours:
+            self._publisher.want(runtime.telling(pool, published))
+            if not runtime.decided:
+                runtime.decided = True
                 self._publisher.recheck()
-        station.count(pool, cordoned)
+        runtime.count(pool, cordoned)
 
     def _cards(self) -> list[Card] | None:
         """Return all cards; None before all demanded hardware was read."""
-        wanted = [station for station in self.stations.values() if station.wanted.is_set()]
-        if not wanted or not all(station.hardware.found for station in wanted):
+        wanted = [runtime for runtime in self.runtimes.values() if runtime.wanted.is_set()]
+        if not wanted or not all(runtime.hardware.found for runtime in wanted):
             return None
-        return [card for station in wanted for card in station.hardware.cards]
+        return [card for runtime in wanted for card in runtime.hardware.cards]
 
     def _published(self) -> list[ResourceSlice]:
-        keys = [PoolKey(station.driver, self._settings.node) for station in self.stations.values()]
+        keys = [PoolKey(runtime.driver, self._settings.node) for runtime in self.runtimes.values()]
         return [item for key in keys for item in self._publisher.published(key)]
 
     def _owns(self, item: ResourceSlice) -> bool:
@@ -336,7 +336,7 @@ class NodeDriver:
         known.
         """
         return item.spec.node_name == self._settings.node and any(
-            station.decided and station.driver == item.spec.driver for station in self.stations.values()
+            runtime.decided and runtime.driver == item.spec.driver for runtime in self.runtimes.values()
         )
 
     # --- the end ----------------------------------------------------------------------------------
@@ -354,14 +354,14 @@ class NodeDriver:
             log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")
 
 
-def _monitoring(station: DriverRuntime, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
+def _monitoring(runtime: DriverRuntime, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
     """Return the monitoring of a driver's cards; None if it is unsupported or disabled."""
     if sampler is None or not every:
         return None
-    return Monitoring(station.vendor.name, sampler, lambda: station.hardware.cards, every, call=call)
+    return Monitoring(runtime.vendor.name, sampler, lambda: runtime.hardware.cards, every, call=call)
 
 
-async def _monitor(monitoring: Monitoring, station: DriverRuntime) -> None:
+async def _monitor(monitoring: Monitoring, runtime: DriverRuntime) -> None:
     """Monitor the cards once they are known."""
-    await station.hardware.tried.wait()
+    await runtime.hardware.tried.wait()
     await monitoring.run()

@@ -53,26 +53,26 @@ class Wiring:
     simulated: Sequence[Card] | None = None
 
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[DriverRuntime], Plugin]:
-        return lambda station: self._plugin(cluster, metrics, station)
+        return lambda runtime: self._plugin(cluster, metrics, runtime)
 
-    def sampler(self, station: DriverRuntime) -> Sampler | None:
+    def sampler(self, runtime: DriverRuntime) -> Sampler | None:
         """Return the source of readings for the driver's cards."""
         if self.simulated is not None:
-            return SimulatedSampler(station.loads, time.monotonic)
-        backend = station.hardware.backend
+            return SimulatedSampler(runtime.loads, time.monotonic)
+        backend = runtime.hardware.backend
         return plugin_of(backend.vendor).sampler(backend)
 
-    def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: DriverRuntime) -> Plugin:
-        driver, settings = station.driver, self.settings
+    def _plugin(self, cluster: Cluster, metrics: DriverMetrics, runtime: DriverRuntime) -> Plugin:
+        driver, settings = runtime.driver, self.settings
         state_folder = settings.plugins_dir / driver
-        vendor = self._vendor(station.vendor.name)
+        vendor = self._vendor(runtime.vendor.name)
         host = self._host()
         status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
         work = transactions_of(
-            lambda: station.inventory,
+            lambda: runtime.inventory,
             vendor=vendor,
             host=host,
-            partitioner=self._partitioner(station, state_folder),
+            partitioner=self._partitioner(runtime, state_folder),
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
         )
@@ -82,19 +82,19 @@ class Wiring:
             driver,
             lambda: preparation.records,
             preparation.refresh,
-            station.changed,
+            runtime.changed,
             interval=settings.check_claims_every,
         )
         preparation.on_change = vanished.prepared_changed
-        station.prepared = lambda: preparation.records
-        station.held_claims = vanished.told
-        station.lacking = lambda: vendor.lacking(station.hardware.cards, host)
-        station.inventory_changed = preparation.follow
+        runtime.prepared = lambda: preparation.records
+        runtime.held_claims = vanished.told
+        runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
+        runtime.inventory_changed = preparation.follow
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,
                 Metered(preparation, metrics, driver),
-                station.health,
+                runtime.health,
                 folder=state_folder,
                 registry=settings.registry_dir,
                 instance=settings.instance,
@@ -121,11 +121,11 @@ class Wiring:
         real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder
         return containers(name) if real_nodes else NullDeviceVendor(containers(name))
 
-    def _partitioner(self, station: DriverRuntime, state_folder: Path) -> Partitioner | None:
-        vendor = station.vendor.name
+    def _partitioner(self, runtime: DriverRuntime, state_folder: Path) -> Partitioner | None:
+        vendor = runtime.vendor.name
         plugin = plugin_of(vendor)
         if self.simulated is None:
-            return plugin.partitioner(station.hardware.backend) if plugin.partitioner is not None else None
+            return plugin.partitioner(runtime.hardware.backend) if plugin.partitioner is not None else None
         if plugin.simulated_partitioner is None:
             return None
         return plugin.simulated_partitioner(

@@ -79,18 +79,18 @@ class ArtifactWriter:
 
         The record must be on the disk; each partition is stored in `records` as soon as it exists.
         """
-        self.uncut(records[uid])
+        self.unpartition(records[uid])
         for index in range(len(records[uid].held)):
             record = records[uid]
             made = self._partitions.made(record.key, record.held[index])
             records[uid] = replace(record, held=(*record.held[:index], made, *record.held[index + 1 :]))
 
-    def uncut(self, record: Record) -> None:
+    def unpartition(self, record: Record) -> None:
         """Put partitionable cards that the record holds as one out of MIG mode; they are restored
         when the last record is taken back.
         """
         for held in record.held:
-            self._partitions.uncut(record.key, held)
+            self._partitions.unpartition(record.key, held)
 
     def described(
         self,
@@ -192,14 +192,14 @@ class ArtifactWriter:
             raise self._not_written(record, error) from error
 
     def _recut(self, record: Record, others: Mapping[str, Record]) -> None:
-        staying = _uncut_cards(other for other in others.values() if other.uid != record.uid)
+        staying = _unpartitioned_cards(other for other in others.values() if other.uid != record.uid)
         for held in record.held:
             if held.card not in staying:
-                self._partitions.recut(record.key, held)
+                self._partitions.repartition(record.key, held)
 
     def recut_unheld(self, records: Mapping[str, Record]) -> None:
         """Restore cards that were put out of MIG mode for claims without a record."""
-        self._partitions.recut_all_but(_uncut_cards(records.values()))
+        self._partitions.recut_all_but(_unpartitioned_cards(records.values()))
 
     def _remembered(self, path: Path, record: Record) -> Record:
         """Return the record from the CDI file of an interrupted claim: the checkpoint has only the
@@ -317,8 +317,8 @@ class ArtifactWriter:
         )
 
 
-def _uncut_cards(records: Iterable[Record]) -> set[str]:
-    return {held.card for record in records for held in record.held if held.uncut}
+def _unpartitioned_cards(records: Iterable[Record]) -> set[str]:
+    return {held.card for record in records for held in record.held if held.unpartitioned}
 
 
 def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -> GrantedDevice:

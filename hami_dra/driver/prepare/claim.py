@@ -125,7 +125,7 @@ def _held(
         counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
         parameters=config.of_claim(),
         partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None,
-        uncut=device.site.cuttable and not admin,
+        unpartitioned=device.site.cuttable and not admin,
     )
 
 

@@ -104,23 +104,23 @@ class Partitions:
 
     # --- cards themselves ---
 
-    def uncut(self, claim: str, held: GrantedDevice) -> None:
+    def unpartition(self, claim: str, held: GrantedDevice) -> None:
         """Put the card out of MIG mode, so that it can be used as one. The intent is on the
         disk.
         """
-        if not held.uncut:
+        if not held.unpartitioned:
             return
         try:
-            self._required(claim, held).uncut(held.card)
+            self._required(claim, held).unpartition(held.card)
         except (PartitionRefused, DiscoveryError) as error:
             _again(claim, held, error)
 
-    def recut(self, claim: str, held: GrantedDevice) -> None:
+    def repartition(self, claim: str, held: GrantedDevice) -> None:
         """Restore the card after its last holder. A missing one is no error."""
-        if not held.uncut or self._partitioner is None:
+        if not held.unpartitioned or self._partitioner is None:
             return
         try:
-            self._partitioner.recut(held.card)
+            self._partitioner.repartition(held.card)
         except (PartitionRefused, DiscoveryError) as error:
             _again(claim, held, error)
 
@@ -129,8 +129,8 @@ class Partitions:
         if self._partitioner is None:
             return
         try:
-            for card in sorted(self._partitioner.uncut_cards() - frozenset(cards)):
-                self._partitioner.recut(card)
+            for card in sorted(self._partitioner.unpartitioned_cards() - frozenset(cards)):
+                self._partitioner.repartition(card)
         except (PartitionRefused, DiscoveryError) as error:
             raise NotWritten(f"a card that no claim holds any more could not be restored: {error}") from error
 

@@ -55,7 +55,7 @@ class GrantedDevice(Struct, frozen=True):
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     """`DeviceConfig` as JSON: the merged configuration of class and claim for this request."""
     partition: Partition | None = None
-    uncut: bool = False
+    unpartitioned: bool = msgspec.field(default=False, name="uncut")
     """It is the card itself, which can be partitioned while no claim holds it as one."""
     assigned: dict[str, str] = msgspec.field(default_factory=dict)
     """The vendor's assignment on the card, if amounts alone do not define it

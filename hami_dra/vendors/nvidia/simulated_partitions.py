@@ -2,8 +2,8 @@
 
 Called by the node driver. It follows the hardware's rules: instances lie where the profile allows,
 without overlap, and with no more compute slices than the card has. With a file they outlive the
-process, as those of real GPUs do. The MIG mode of a card is off while it is noted as uncut, in a
-file next to it.
+process, as those of real GPUs do. The MIG mode of a card is off while it is noted as unpartitioned,
+in a file next to it.
 """
 
 import threading
@@ -18,7 +18,7 @@ from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
-from hami_dra.vendors.nvidia.nvml.unpartitioned import UNCUT_FILE, UnpartitionedCards
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UNPARTITIONED_FILE, UnpartitionedCards
 
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "partitions.simulated.hami.io")
 
@@ -32,7 +32,7 @@ class SimulatedPartitioner:
         """
         self._cards = {card.uuid: card for card in cards}
         self._file = file
-        self._uncut = UnpartitionedCards(file.with_name(UNCUT_FILE) if file else None)
+        self._unpartitioned = UnpartitionedCards(file.with_name(UNPARTITIONED_FILE) if file else None)
         self._memory: dict[str, dict[int, MigInstance]] = {}
         self._lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class SimulatedPartitioner:
             known = self._stored()
             there = known.setdefault(place.card_uuid, {})
             profile, placement = _wanted(card, place, what)
-            self._uncut.forget(place.card_uuid)
+            self._unpartitioned.forget(place.card_uuid)
             for found in there.values():
                 if (found.profile_id, found.placement) == (profile.id, placement):
                     return found
@@ -75,7 +75,7 @@ class SimulatedPartitioner:
             self._card(card_uuid)
             return tuple(found for _, found in sorted(self._stored().get(card_uuid, {}).items()))
 
-    def uncut(self, card_uuid: str) -> None:
+    def unpartition(self, card_uuid: str) -> None:
         with self._lock:
             card = self._card(card_uuid)
             there = sorted(self._stored().get(card_uuid, {}))
@@ -84,14 +84,14 @@ class SimulatedPartitioner:
                     f"GPU {card_uuid} cannot be used as one while it has GPU instances, which no claim holds: {there}: remove them from "
                     f"{self._file or 'memory'}"
                 )
-            self._uncut.note(card_uuid, MigState(enabled=True, pending=True, profiles=profiles(card)))
+            self._unpartitioned.note(card_uuid, MigState(enabled=True, pending=True, profiles=profiles(card)))
 
-    def recut(self, card_uuid: str) -> None:
+    def repartition(self, card_uuid: str) -> None:
         with self._lock:
-            self._uncut.forget(card_uuid)
+            self._unpartitioned.forget(card_uuid)
 
-    def uncut_cards(self) -> frozenset[str]:
-        return frozenset(self._uncut.known())
+    def unpartitioned_cards(self) -> frozenset[str]:
+        return frozenset(self._unpartitioned.known())
 
     def _stored(self) -> dict[str, dict[int, MigInstance]]:
         """Return instances by card, by id."""

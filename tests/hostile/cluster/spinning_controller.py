@@ -11,10 +11,10 @@ from controller.cli.main import run
 
 def spinning(decide):
     @functools.wraps(decide)
-    def spin_or_decide(inventory, demand, *rest, **options):
-        while demand.pod.metadata.name.startswith("poison"):
+    def spin_or_decide(inventory, request, *rest, **options):
+        while request.pod.metadata.name.startswith("poison"):
             pass
-        return decide(inventory, demand, *rest, **options)
+        return decide(inventory, request, *rest, **options)
 
     return spin_or_decide
 

@@ -158,8 +158,8 @@ class Story:
         `brings`: the driver brings libraries from its driver root, which is the whole node.
         """
         settings = HostSettings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook") if brings else HostSettings()
-        uncut = UnpartitionedCards(Path(root) / "uncut.json")
-        backend = self.backend(uncut=uncut)
+        unpartitioned = UnpartitionedCards(Path(root) / "uncut.json")
+        backend = self.backend(unpartitioned=unpartitioned)
         cards, published, driver, node = backend.discover().cards, NvidiaPublishing(), NVIDIA.driver, "n1"
         inventory = inventory_of(
             driver, node, published.devices(cards, Sharing()), NVIDIA.sites(cards), published.counter_sets(cards)
@@ -279,13 +279,13 @@ class Partitioned:
     def __init__(self, story, seconds):
         self.story = story
         self.backend = self._backend()
-        self.partitioner = NvmlPartitioner(timeout=seconds, uncut=self._uncut())
+        self.partitioner = NvmlPartitioner(timeout=seconds, unpartitioned=self._unpartitioned())
 
-    def _uncut(self):
+    def _unpartitioned(self):
         return UnpartitionedCards(self.story.config.parent / "uncut.json")
 
     def _backend(self):
-        return self.story.backend(uncut=self._uncut())
+        return self.story.backend(unpartitioned=self._unpartitioned())
 
     def create(self, place):
         return dataclasses.asdict(self.partitioner.create(PartitionPlace(**place)))
@@ -296,14 +296,14 @@ class Partitioned:
     def existing(self, *arguments):
         return [dataclasses.asdict(found) for found in self.partitioner.existing(*arguments)]
 
-    def uncut(self, uuid):
-        return self.partitioner.uncut(uuid)
+    def unpartition(self, uuid):
+        return self.partitioner.unpartition(uuid)
 
-    def recut(self, uuid):
-        return self.partitioner.recut(uuid)
+    def repartition(self, uuid):
+        return self.partitioner.repartition(uuid)
 
     def noted(self):
-        return sorted(self.partitioner.uncut_cards())
+        return sorted(self.partitioner.unpartitioned_cards())
 
     def discover(self):
         """How its first card is cut."""

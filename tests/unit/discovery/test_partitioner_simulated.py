@@ -69,18 +69,18 @@ def test_a_file_outlives_the_process_and_is_shared_with_the_next_one(tmp_path):
 def test_a_card_is_one_until_it_is_taken_back_or_cut(tmp_path):
     for file in (None, tmp_path / "partitions.json"):
         partitioner = SimulatedPartitioner([CARD], file)
-        partitioner.uncut(CARD.uuid)
-        partitioner.uncut(CARD.uuid)
+        partitioner.unpartition(CARD.uuid)
+        partitioner.unpartition(CARD.uuid)
         seen = SimulatedPartitioner([CARD], file) if file else partitioner
-        assert (seen.uncut_cards(), seen.existing(CARD.uuid)) == ({CARD.uuid}, ())
-        seen.recut(CARD.uuid)
-        seen.recut(CARD.uuid)
-        assert seen.uncut_cards() == set()
-        seen.uncut(CARD.uuid)
+        assert (seen.unpartitioned_cards(), seen.existing(CARD.uuid)) == ({CARD.uuid}, ())
+        seen.repartition(CARD.uuid)
+        seen.repartition(CARD.uuid)
+        assert seen.unpartitioned_cards() == set()
+        seen.unpartition(CARD.uuid)
         made = seen.create(place(smallest().name, 1))
-        assert seen.uncut_cards() == set()
+        assert seen.unpartitioned_cards() == set()
         with pytest.raises(PartitionRefused, match="cannot be used as one while it has GPU instances"):
-            seen.uncut(CARD.uuid)
+            seen.unpartition(CARD.uuid)
         assert seen.existing(CARD.uuid) == (made,)
 
 
@@ -97,4 +97,4 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path, monkeypatch):
         SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").create(place(smallest().name, 1))
     monkeypatch.setattr("hami_dra.discovery.durable.os.fsync", disk_full)
     with pytest.raises(ToolFailed, match=r"uncut-cards\.json cannot be written: No space left on device"):
-        SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").uncut(CARD.uuid)
+        SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").unpartition(CARD.uuid)

@@ -35,7 +35,7 @@ def cards(count=2, memory="16Gi"):
     return [card(index, memory=memory) for index in range(count)]
 
 
-def demand(*claims, name="pod", node_policy="binpack", device=DevicePolicy(("binpack",)), **options):
+def scheduling_request(*claims, name="pod", node_policy="binpack", device=DevicePolicy(("binpack",)), **options):
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
     return SchedulingRequest(
         pod=pod(name), claims=entries, policies=Policies(node=node_policy, device=device), **options
@@ -61,9 +61,9 @@ def of(explanation, name):
 
 def test_the_terms_make_up_the_scores_of_nodes_and_cards():
     inventory = cluster(n1=cards(), n2=cards())
-    place(inventory, demand(shared("a", cores="30"), name="a"))
+    place(inventory, scheduling_request(shared("a", cores="30"), name="a"))
     device = DevicePolicy(("binpack",), Weights(slot=1, core=2, memory=3))
-    found = explain(inventory, demand(shared("b", cores="20"), device=device), OPTIONS)
+    found = explain(inventory, scheduling_request(shared("b", cores="20"), device=device), OPTIONS)
     assert (found.outcome, found.node, found.fitting, found.unfit) == ("placed", "n1", 2, 0)
     for each in found.nodes:
         assert sum(term.value for term in each.terms) == pytest.approx(each.score)
@@ -85,7 +85,7 @@ def test_the_terms_make_up_the_scores_of_nodes_and_cards():
 def test_the_terms_make_up_the_score_under_every_node_policy(policy):
     inventory = cluster(n1=cards(4), n2=cards(2, memory="24Gi"), n3=cards(4))
     for name in ("a", "b", "c"):
-        place(inventory, demand(shared(name, memory="5Gi", cores="30"), name=name, node_policy="spread"))
+        place(inventory, scheduling_request(shared(name, memory="5Gi", cores="30"), name=name, node_policy="spread"))
     policies = Policies(node=policy, packing=Packing(rare=1.0, large=1.0))
     wanted = SchedulingRequest(pod=pod("p"), claims=(PodClaim("c", shared("d", cores="20")),), policies=policies)
     found = explain(inventory, wanted, OPTIONS)
@@ -99,14 +99,14 @@ def test_the_terms_make_up_the_score_under_every_node_policy(policy):
 
 def test_a_card_is_refused_with_the_figures_that_were_compared():
     inventory = cluster(n1=cards(1))
-    place(inventory, demand(shared("a", memory="10Gi"), name="a"))
-    found = explain(inventory, demand(shared("b", memory="8Gi")), OPTIONS)
+    place(inventory, scheduling_request(shared("a", memory="10Gi"), name="a"))
+    found = explain(inventory, scheduling_request(shared("b", memory="8Gi")), OPTIONS)
     [seen] = of(found, "n1").cards
     assert found.outcome == "refused"
     assert (seen.code, seen.text) == ("CardInsufficientMemory", "asks 8192 MiB of memory, 6144 of 16384 MiB are free")
-    [seen] = of(explain(inventory, demand(shared("b", memory="20Gi")), OPTIONS), "n1").cards
+    [seen] = of(explain(inventory, scheduling_request(shared("b", memory="20Gi")), OPTIONS), "n1").cards
     assert seen.text == "asks 20Gi of memory, 6144 of 16384 MiB are free"
-    [seen] = of(explain(inventory, demand(shared("b", memory="1Gi", cores="100")), OPTIONS), "n1").cards
+    [seen] = of(explain(inventory, scheduling_request(shared("b", memory="1Gi", cores="100")), OPTIONS), "n1").cards
     assert (seen.code, seen.text) == (
         "ExclusiveDeviceAllocateConflict",
         "asks for a whole idle card, 1 of 10 shares are taken",
@@ -116,7 +116,7 @@ def test_a_card_is_refused_with_the_figures_that_were_compared():
 def test_a_card_out_of_service_names_its_taint():
     taint = DeviceTaint(key="hami.io/xid", value="79", effect="NoSchedule")
     inventory = cluster(n1=[card(0, taints=(taint,))])
-    [seen] = of(explain(inventory, demand(shared("a")), OPTIONS), "n1").cards
+    [seen] = of(explain(inventory, scheduling_request(shared("a")), OPTIONS), "n1").cards
     assert (seen.code, seen.text) == ("CardNotHealth", "taints hami.io/xid=79:NoSchedule")
 
 
@@ -131,11 +131,11 @@ def test_a_card_out_of_service_names_its_taint():
 )
 def test_the_reasons_are_those_of_the_refusal(wanted):
     inventory = cluster(n1=cards(2), n2=cards(1), n3=cards(2, memory="8Gi"), n4=[])
-    place(inventory, demand(shared("x", memory="9Gi"), name="x"))
-    place(inventory, demand(shared("y", memory="9Gi"), name="y"))
-    refusal = decide(inventory, demand(wanted), OPTIONS)
+    place(inventory, scheduling_request(shared("x", memory="9Gi"), name="x"))
+    place(inventory, scheduling_request(shared("y", memory="9Gi"), name="y"))
+    refusal = decide(inventory, scheduling_request(wanted), OPTIONS)
     assert isinstance(refusal, Unschedulable)
-    found = explain(inventory, demand(wanted), OPTIONS)
+    found = explain(inventory, scheduling_request(wanted), OPTIONS)
     assert found.reasons == dict(refusal.reasons)
     assert {each.node: each.reasons for each in found.nodes} == refusal.nodes
     assert {code: sum(code in each.reasons for each in found.nodes) for code in found.reasons} == refusal.node_counts
@@ -148,7 +148,7 @@ def test_the_reasons_are_those_of_the_refusal(wanted):
 def test_nodes_that_do_not_fit_say_why_where_the_pod_was_placed_elsewhere():
     inventory = cluster(n1=cards(), n2=cards(1))
     inventory.node_changed(None, node("n3", unschedulable=True))
-    found = explain(inventory, demand(shared("a", count=2)), OPTIONS)
+    found = explain(inventory, scheduling_request(shared("a", count=2)), OPTIONS)
     assert [(each.node, each.fits) for each in found.nodes] == [("n1", True), ("n2", False), ("n3", False)]
     assert of(found, "n2").reasons == {"NodeInsufficientDevice": 1}
     assert of(found, "n3").reasons == {"NodeUnschedulable": 1}
@@ -161,12 +161,12 @@ def test_nodes_that_do_not_fit_say_why_where_the_pod_was_placed_elsewhere():
 def test_the_runner_up_is_who_would_come_next_and_loses_by_the_score(node_policy):
     inventory = cluster(n1=cards(), n2=cards(), n3=cards())
     for name, memory in (("a", "4Gi"), ("b", "2Gi"), ("c", "1Gi")):
-        place(inventory, demand(shared(name, memory=memory), name=name, node_policy="spread"))
-    wanted = demand(shared("d"), node_policy=node_policy)
+        place(inventory, scheduling_request(shared(name, memory=memory), name=name, node_policy="spread"))
+    wanted = scheduling_request(shared("d"), node_policy=node_policy)
     found = explain(inventory, wanted, OPTIONS)
     without = cluster(**{each.node: cards() for each in found.nodes})
     for name, memory in (("a", "4Gi"), ("b", "2Gi"), ("c", "1Gi")):
-        place(without, demand(shared(name, memory=memory), name=name, node_policy="spread"))
+        place(without, scheduling_request(shared(name, memory=memory), name=name, node_policy="spread"))
     without.node_changed(None, node(found.node, unschedulable=True))
     second = decide(without, wanted, OPTIONS)
     assert found.runner_up is not None
@@ -179,15 +179,17 @@ def test_the_runner_up_is_who_would_come_next_and_loses_by_the_score(node_policy
 
 def test_equal_nodes_are_told_apart_by_name_and_a_nominated_one_by_that():
     inventory = cluster(n1=cards(), n2=cards())
-    assert explain(inventory, demand(shared("a")), OPTIONS).runner_up.because == "name"
-    place(inventory, demand(shared("x"), name="x"))
-    found = explain(inventory, demand(shared("a"), preferred_node="n2"), OPTIONS)
+    assert explain(inventory, scheduling_request(shared("a")), OPTIONS).runner_up.because == "name"
+    place(inventory, scheduling_request(shared("x"), name="x"))
+    found = explain(inventory, scheduling_request(shared("a"), preferred_node="n2"), OPTIONS)
     assert (found.node, found.runner_up.node, found.runner_up.because) == ("n2", "n1", "nominated")
 
 
 def test_the_second_request_of_a_pod_sees_the_first():
     inventory = cluster(n1=cards(2))
-    wanted = demand(shared("a", memory="9Gi"), shared("b", memory="4Gi"), shared("c", memory="4Gi", cores="100"))
+    wanted = scheduling_request(
+        shared("a", memory="9Gi"), shared("b", memory="4Gi"), shared("c", memory="4Gi", cores="100")
+    )
     found = explain(inventory, wanted, OPTIONS)
     seen = {(each.claim, each.device[-5:]): each for each in of(found, "n1").cards}
     first, second = seen["default/a", "gpu-0"], seen["default/b", "gpu-0"]
@@ -245,14 +247,16 @@ def test_wishes_of_vendors_say_where_they_stand():
 
 
 def test_an_error_is_told_without_nodes():
-    found = explain(cluster(n1=cards()), demand(claim("a", [request(device_class="missing")])), OPTIONS)
+    found = explain(cluster(n1=cards()), scheduling_request(claim("a", [request(device_class="missing")])), OPTIONS)
     assert found.outcome == "error"
     assert "missing" in found.message
     assert found.nodes == ()
 
 
 def test_first_fit_scores_nothing():
-    found = explain(cluster(n1=cards()), demand(shared("a")), Options(managed=frozenset({DRIVER}), first_fit=True))
+    found = explain(
+        cluster(n1=cards()), scheduling_request(shared("a")), Options(managed=frozenset({DRIVER}), first_fit=True)
+    )
     assert found.outcome == "placed"
     assert [seen.terms for seen in of(found, "n1").cards] == [(), ()]
     assert [each.value for each in found.policies if each.axis == "device"] == ["first-fit"]
@@ -260,13 +264,13 @@ def test_first_fit_scores_nothing():
 
 def test_explaining_changes_nothing_and_a_picture_stays_as_it_was():
     inventory = cluster(n1=cards(), n2=cards())
-    wanted = demand(shared("a"))
+    wanted = scheduling_request(shared("a"))
     answer = decide(inventory, wanted, OPTIONS)
     picture = take(inventory, wanted, OPTIONS, answer)
     before = explanation_of(picture)
     assert decide(inventory, wanted, OPTIONS) == answer
     place(inventory, wanted)
-    place(inventory, demand(shared("b", cores="100"), name="b"))
+    place(inventory, scheduling_request(shared("b", cores="100"), name="b"))
     inventory.slice_changed(None, slice_of("n1", cards(1)))
     assert explanation_of(picture) == before
     assert before == explain(cluster(n1=cards(), n2=cards()), wanted, OPTIONS)
@@ -274,7 +278,7 @@ def test_explaining_changes_nothing_and_a_picture_stays_as_it_was():
 
 def test_of_a_large_cluster_only_the_first_are_shown():
     inventory = cluster(**{f"n{number:03}": cards(1) for number in range(80)})
-    wanted = demand(shared("a"))
+    wanted = scheduling_request(shared("a"))
     found = explain(inventory, wanted, OPTIONS, most_nodes=10)
     assert [each.node for each in found.nodes] == [f"n{number:03}" for number in range(10)]
     assert found.nodes_left_out == 70
@@ -282,7 +286,7 @@ def test_of_a_large_cluster_only_the_first_are_shown():
     assert [each.node for each in kept.nodes] == ["n000", "n001", "n002", "n003"]
     assert (kept.fitting, kept.nodes_left_out) == (80, 76)
     refused = explanation_of(
-        take(inventory, d := demand(shared("b", memory="90Gi")), OPTIONS, decide(inventory, d, OPTIONS))
+        take(inventory, d := scheduling_request(shared("b", memory="90Gi")), OPTIONS, decide(inventory, d, OPTIONS))
     )
     assert len(refused.nodes) == 4
     assert refused.nodes[0].reasons == {"CardInsufficientMemory": 1}
@@ -291,7 +295,7 @@ def test_of_a_large_cluster_only_the_first_are_shown():
 
 
 def test_json_is_camel_case_and_comes_back_as_it_was():
-    found = explain(cluster(n1=cards(), n2=cards()), demand(shared("a")), OPTIONS)
+    found = explain(cluster(n1=cards(), n2=cards()), scheduling_request(shared("a")), OPTIONS)
     assert from_json(to_json(found)) == found
     raw = json.loads(to_json(found))
     assert {"runnerUp", "nodesLeftOut", "policies", "nodes"} <= set(raw)

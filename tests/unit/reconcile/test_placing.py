@@ -374,9 +374,9 @@ def test_equal_pods_without_room_cost_one_decision_per_event():
     async def story(scene):
         decided = []
 
-        def counting(inventory, demand, options):
-            decided.append(demand.pod.key)
-            return first_fit(inventory, demand, options)
+        def counting(inventory, request, options):
+            decided.append(request.pod.key)
+            return first_fit(inventory, request, options)
 
         scene.start(decide=counting, **QUICK)
         await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", 99))
@@ -396,10 +396,10 @@ def test_equal_pods_without_room_cost_one_decision_per_event():
 
 def test_a_decision_that_fails_badly_does_not_stop_the_others():
     async def story(scene):
-        def fragile(inventory, demand, options):
-            if demand.pod.metadata.name == "cursed":
+        def fragile(inventory, request, options):
+            if request.pod.metadata.name == "cursed":
                 raise ZeroDivisionError("bad luck")
-            return first_fit(inventory, demand, options)
+            return first_fit(inventory, request, options)
 
         scene.start(decide=fragile, **QUICK)
         await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))

@@ -483,7 +483,7 @@ IN_MIG_MODE = GpuRecord(
 
 
 def test_a_card_that_can_be_cut_is_given_as_a_card_or_as_its_instances():
-    """The driver makes it one before (`Partitioner.uncut`)."""
+    """The driver makes it one before (`Partitioner.unpartition`)."""
     shared = env(tenancy(IN_MIG_MODE, {"memory": MIB, "cores": 1}))
     assert (shared["NVIDIA_VISIBLE_DEVICES"], shared["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("GPU-0", "1m")
     assert env(tenancy(IN_MIG_MODE, whole=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}

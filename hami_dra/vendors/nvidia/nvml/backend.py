@@ -39,7 +39,7 @@ from hami_dra.vendors.nvidia.nvml.library import (
 from hami_dra.vendors.nvidia.nvml.mig import permission_fault
 from hami_dra.vendors.nvidia.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
 from hami_dra.vendors.nvidia.nvml.partitions import NvmlPartitioner
-from hami_dra.vendors.nvidia.nvml.unpartitioned import UNCUT_FILE, UnpartitionedCards, as_cut
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UNPARTITIONED_FILE, UnpartitionedCards, as_cut
 from hami_dra.vendors.nvidia.nvml.visits import Visits, open_library
 from hami_dra.vendors.nvidia.records import GpuRecord
 
@@ -76,17 +76,17 @@ class NvmlBackend:
         *,
         timeout: float = 60.0,
         harmless_xids: Collection[int] = APPLICATION_XIDS,
-        uncut: UnpartitionedCards | None = None,
+        unpartitioned: UnpartitionedCards | None = None,
         memory: CardMemory | None = None,
         noted: NotedFaults | None = None,
         open_library: Callable[[], Library] = open_library,
     ) -> None:
         """Set up the back end. `timeout`: seconds for one visit to the hardware, beyond the
-        patience of `health`. `uncut`: GPUs whose MIG mode is off for a time; they are reported as
-        partitionable.
+        patience of `health`. `unpartitioned`: GPUs whose MIG mode is off for a time; they are
+        reported as partitionable.
         """
         self._sys = sys
-        self._uncut = uncut or UnpartitionedCards()
+        self._unpartitioned = unpartitioned or UnpartitionedCards()
         self._memory = memory or CardMemory(GpuRecord)
         self._noted = noted or NotedFaults()
         self._open_library = open_library
@@ -105,7 +105,7 @@ class NvmlBackend:
         if state_folder is None:
             return cls()
         return cls(
-            uncut=UnpartitionedCards(state_folder / UNCUT_FILE),
+            unpartitioned=UnpartitionedCards(state_folder / UNPARTITIONED_FILE),
             memory=CardMemory(GpuRecord, state_folder / CARDS_FILE),
             noted=NotedFaults(state_folder / NOTED_FAULTS_FILE),
         )
@@ -140,7 +140,7 @@ class NvmlBackend:
 
     def partitioner(self) -> NvmlPartitioner:
         """Return the partitioner of these GPUs."""
-        return NvmlPartitioner(uncut=self._uncut, aside=self._aside)
+        return NvmlPartitioner(unpartitioned=self._unpartitioned, aside=self._aside)
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:
@@ -169,15 +169,15 @@ class NvmlBackend:
 
     def _discover(self) -> Findings:
         library = self._open()
-        uncut = self._uncut.known()
+        unpartitioned = self._unpartitioned.known()
         try:
             reading = read_all(library, self._sys)
         except NvmlFailed:
             self._start_anew(library)
             raise
         # before and after: a mode that is switched meanwhile is read with a note in one of them
-        uncut = {**self._uncut.known(), **uncut}
-        cards = {index: as_cut(card, uncut) for index, card in reading.cards.items()}
+        unpartitioned = {**self._unpartitioned.known(), **unpartitioned}
+        cards = {index: as_cut(card, unpartitioned) for index, card in reading.cards.items()}
         self._handles = {card.uuid: reading.handles[index] for index, card in cards.items()}
         listing = Listing(tuple(cards[index] for index in sorted(cards)), tuple(reading.problems), tuple(reading.seen))
         judged = self._memory.judge(listing, lambda: self._answering(library), confirmed=True)

@@ -56,45 +56,47 @@ class NvmlPartitioner:
         self,
         *,
         timeout: float = 30.0,
-        uncut: UnpartitionedCards | None = None,
+        unpartitioned: UnpartitionedCards | None = None,
         aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """Set up the partitioner. `timeout`: seconds for one visit. `aside`: while it is entered,
         nothing else in this process has a GPU open.
         """
-        self._uncut = uncut or UnpartitionedCards()
+        self._unpartitioned = unpartitioned or UnpartitionedCards()
         self._aside = aside
         self._lock = threading.Lock()
         self._current: Library | None = None
         self._visits = Visits(timeout, lambda: self._current.current if self._current else "nvmlInitWithFlags")
 
     def create(self, place: PartitionPlace) -> MigInstance:
-        self.recut(place.card_uuid)
+        self.repartition(place.card_uuid)
         return self._visit(place.card_uuid, lambda library, gpu: _create(library, gpu, place))
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
         self._visit(card_uuid, lambda library, gpu: _destroy(library, gpu, card_uuid, instance_id))
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
-        uncut = card_uuid in self._uncut.known()
-        return self._visit(card_uuid, lambda library, gpu: _existing(library, gpu, card_uuid, uncut=uncut))
+        unpartitioned = card_uuid in self._unpartitioned.known()
+        return self._visit(
+            card_uuid, lambda library, gpu: _existing(library, gpu, card_uuid, unpartitioned=unpartitioned)
+        )
 
-    def uncut(self, card_uuid: str) -> None:
-        ours = card_uuid in self._uncut.known()
+    def unpartition(self, card_uuid: str) -> None:
+        ours = card_uuid in self._unpartitioned.known()
         state = self._visit(card_uuid, lambda library, gpu: _wholly_read(library, gpu, card_uuid))
         if state is None or not (state.enabled or state.pending):
             return
         check_unused(card_uuid, state, ours=ours)
-        self._uncut.note(card_uuid, state)
+        self._unpartitioned.note(card_uuid, state)
         if not self._switched(card_uuid, enabled=False):
             raise PartitionRefused(f"GPU {card_uuid}: NVML does not know this GPU any more")
 
-    def recut(self, card_uuid: str) -> None:
-        if card_uuid in self._uncut.known() and self._switched(card_uuid, enabled=True):
-            self._uncut.forget(card_uuid)
+    def repartition(self, card_uuid: str) -> None:
+        if card_uuid in self._unpartitioned.known() and self._switched(card_uuid, enabled=True):
+            self._unpartitioned.forget(card_uuid)
 
-    def uncut_cards(self) -> frozenset[str]:
-        return frozenset(self._uncut.known())
+    def unpartitioned_cards(self) -> frozenset[str]:
+        return frozenset(self._unpartitioned.known())
 
     def _switched(self, card_uuid: str, *, enabled: bool) -> bool:
         """Switch the mode; return False if the GPU is missing. Raises PartitionRefused if its mode
@@ -110,7 +112,7 @@ class NvmlPartitioner:
         except NotSwitched as refused:
             # an unchanged mode needs no note; a pending one must be repaired by this driver
             if not enabled and refused.as_before:
-                self._uncut.forget(card_uuid)
+                self._unpartitioned.forget(card_uuid)
             raise
         return True
 
@@ -195,10 +197,10 @@ def _wholly_read(library: Library, gpu: Handle, card_uuid: str) -> MigState | No
     return state
 
 
-def _existing(library: Library, gpu: Handle, card_uuid: str, *, uncut: bool = False) -> tuple[MigInstance, ...]:
-    """Return the instances. `uncut`: this driver switched its MIG mode off."""
+def _existing(library: Library, gpu: Handle, card_uuid: str, *, unpartitioned: bool = False) -> tuple[MigInstance, ...]:
+    """Return the instances. `unpartitioned`: this driver switched its MIG mode off."""
     state = _wholly_read(library, gpu, card_uuid)
-    if uncut and state is not None and not state.enabled:
+    if unpartitioned and state is not None and not state.enabled:
         return ()
     if state is None or not state.enabled:
         raise PartitionRefused(

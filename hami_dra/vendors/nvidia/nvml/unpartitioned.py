@@ -21,7 +21,7 @@ from hami_dra.discovery.durable import DurableFile, NotStored
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.vendors.nvidia.records import GpuRecord
 
-UNCUT_FILE: Final = "uncut-cards.json"
+UNPARTITIONED_FILE: Final = "uncut-cards.json"
 
 
 class UnpartitionedCards:
@@ -68,11 +68,11 @@ class UnpartitionedCards:
             raise ToolFailed(str(error)) from error
 
 
-def as_cut(card: GpuRecord, uncut: Mapping[str, MigState]) -> GpuRecord:
+def as_cut(card: GpuRecord, unpartitioned: Mapping[str, MigState]) -> GpuRecord:
     """Return the card as it will be again. A card whose mode is on is returned as read from
     NVML.
     """
-    before = uncut.get(card.uuid)
+    before = unpartitioned.get(card.uuid)
     if before is None or (card.mig is not None and card.mig.enabled):
         return card
     return replace(card, mig=replace(before, enabled=True, pending=True))

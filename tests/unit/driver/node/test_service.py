@@ -87,8 +87,8 @@ class World:
             call=at_once,
         )
 
-    def plugin(self, station):
-        self.plugins.append(FakePlugin(station))
+    def plugin(self, runtime):
+        self.plugins.append(FakePlugin(runtime))
         return self.plugins[-1]
 
     @contextlib.asynccontextmanager
@@ -260,7 +260,7 @@ def test_vendors_are_served_where_they_are_found(tmp_path, caplog):
         backends = [Absent("metax"), SimulatedBackend("nvidia", world.cards)]
         async with world.running(*backends, demanded=()) as driver:
             assert {item.spec.driver for item in await world.slices()} == {DRIVER}
-            assert [plugin.station.driver for plugin in world.plugins] == [DRIVER]
+            assert [plugin.runtime.driver for plugin in world.plugins] == [DRIVER]
             assert driver.unready() == []
 
     assert "metax" not in "".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
@@ -325,7 +325,7 @@ def test_a_card_that_fails_is_tainted_and_recovers(tmp_path):
             world.file.write_text("2 xid-79 fell off the bus\n")
             await asyncio.sleep(11)
             assert await world.taints() == {"gpu-2": [("hami.io/xid", "xid-79", "NoSchedule")]}
-            sick = [each for each in driver.stations["nvidia"].health.current() if each.verdict is not Verdict.HEALTHY]
+            sick = [each for each in driver.runtimes["nvidia"].health.current() if each.verdict is not Verdict.HEALTHY]
             assert [(each.device, each.message) for each in sick] == [("gpu-2", "xid-79: fell off the bus")]
             world.file.unlink()
             await asyncio.sleep(80)
@@ -391,7 +391,7 @@ def test_a_card_is_cordoned_by_index_and_uuid_and_let_go(tmp_path, caplog):
             await world.annotate(f"1, {world.cards[3].uuid.upper()},, 9")
             await asyncio.sleep(2)
             assert await world.taints() == {"gpu-1": cordoned, "gpu-3": cordoned}
-            assert {each.verdict for each in driver.stations["nvidia"].health.current()} == {Verdict.HEALTHY}
+            assert {each.verdict for each in driver.runtimes["nvidia"].health.current()} == {Verdict.HEALTHY}
             ((kind, reason, note),) = await world.events()
             assert (kind, reason) == ("Warning", "UnknownDeviceCordoned")
             assert note.startswith("annotation hami.io/device-cordon: 9: there is no such card")

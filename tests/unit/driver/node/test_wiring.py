@@ -266,7 +266,7 @@ async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder)
     cards = machine("g4dn.12xlarge", NODE_NAME).cards
     async with running(folder, cluster, cards, metrics, monitor_interval=0.0) as driver:
         await registered(folder)
-        assert [station.monitoring for station in driver.stations.values()] == [None]
+        assert [runtime.monitoring for runtime in driver.runtimes.values()] == [None]
     with pytest.raises(ConfigError, match="--monitor-interval"):
         NodeSettings(node=NODE_NAME, monitor_interval=-1.0)
 

@@ -135,8 +135,8 @@ def test_what_is_held_of_a_card_that_is_gone_can_be_given_back(node):
 
 
 def test_a_card_that_is_held_as_one_is_not_cut_after_its_mode_was_switched(tmp_path):
-    uncut = replace(gpu(0, mig=True), mig=MigState(enabled=False, pending=False))
-    node = PreparedNode(tmp_path, [uncut])
+    unpartitioned = replace(gpu(0, mig=True), mig=MigState(enabled=False, pending=False))
+    node = PreparedNode(tmp_path, [unpartitioned])
     held = claim("held", result("gpu-0", memory="40Gi", cores="100", shares="1", share_id="s"))
     assert not isinstance(node.prepare(held, pods=[pod("holder", claims=("held",))])["uid-held"], str)
     restarted(node, gpu(0, mig=True))

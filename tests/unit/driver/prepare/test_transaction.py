@@ -159,10 +159,10 @@ CUT = claim("cut", result("gpu-2-mig-1g-5gb-0"))
 def test_a_card_that_can_be_cut_is_one_while_it_is_held(node, wanted):
     one = claim("one", wanted)
     assert not isinstance(node.prepare(one)["uid-one"], str)
-    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert node.partitioner.unpartitioned_cards() == {"GPU-2"}
     assert env_of(only(node.specs()))["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
     assert node.unprepare(one) == {"uid-one": ""}
-    assert node.partitioner.uncut_cards() == set()
+    assert node.partitioner.unpartitioned_cards() == set()
     assert not isinstance(node.prepare(CUT)["uid-cut"], str)
     assert len(node.instances()) == 1
 
@@ -172,12 +172,12 @@ def test_a_card_is_one_until_its_last_share_is_given_back(node):
     node.prepare(first)
     node.prepare(second)
     node.unprepare(first)
-    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert node.partitioner.unpartitioned_cards() == {"GPU-2"}
     assert "needs 1 of" in node.prepare(CUT)["uid-cut"]
     assert node.restart() == []
-    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert node.partitioner.unpartitioned_cards() == {"GPU-2"}
     assert set(node.unprepare(second).values()) == {""}
-    assert node.partitioner.uncut_cards() == set()
+    assert node.partitioner.unpartitioned_cards() == set()
 
 
 def test_in_one_batch_a_share_is_given_back_and_a_part_is_made(node):
@@ -186,7 +186,7 @@ def test_in_one_batch_a_share_is_given_back_and_a_part_is_made(node):
     gone, made = node.work.run([Unprepare(("uid-one",)), prepare_job(CUT)])
     assert gone == {"uid-one": ""}
     assert not isinstance(made["uid-cut"], str)
-    assert (len(node.instances()), node.partitioner.uncut_cards()) == (1, set())
+    assert (len(node.instances()), node.partitioner.unpartitioned_cards()) == (1, set())
 
 
 def test_a_card_with_an_instance_of_somebody_is_not_made_one(node):
@@ -205,32 +205,32 @@ def test_a_card_that_cannot_be_as_it_was_yet_stays_held(node):
     def in_use(_uuid):
         raise PartitionRefused("GPU-2: MIG mode was not switched on: the GPU is in use")
 
-    node.partitioner.recut, real = in_use, node.partitioner.recut
+    node.partitioner.repartition, real = in_use, node.partitioner.repartition
     assert "the GPU is in use" in node.unprepare(one)["uid-one"]
     assert "needs 1 of" in node.prepare(CUT)["uid-cut"]
-    node.partitioner.recut = real
+    node.partitioner.repartition = real
     assert node.unprepare(one) == {"uid-one": ""}
     assert node.traces() == []
 
 
 def test_a_card_that_nobody_remembers_is_made_as_it_was_at_the_start(node):
-    node.partitioner.uncut("GPU-2")
+    node.partitioner.unpartition("GPU-2")
     assert node.restart() == []
-    assert node.partitioner.uncut_cards() == set()
+    assert node.partitioner.unpartitioned_cards() == set()
 
 
 def test_who_looks_on_switches_nothing(node):
     one, admin = claim("one", share("gpu-2", memory="1Gi", cores="10")), claim("admin", result("gpu-2", admin=True))
     node.prepare(CUT)
     node.prepare(admin)
-    assert node.partitioner.uncut_cards() == set()
+    assert node.partitioner.unpartitioned_cards() == set()
     node.unprepare(CUT)
     node.prepare(one)
     node.unprepare(admin)
-    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert node.partitioner.unpartitioned_cards() == {"GPU-2"}
     node.prepare(admin)
     node.unprepare(one)
-    assert node.partitioner.uncut_cards() == set()
+    assert node.partitioner.unpartitioned_cards() == set()
 
 
 def test_where_cards_cannot_be_cut_a_card_that_may_be_is_refused(node):

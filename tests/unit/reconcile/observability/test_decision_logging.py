@@ -41,10 +41,10 @@ def decided(memory="20Gi"):
         inventory.node_changed(None, node(name))
         inventory.slice_changed(None, slice_of(name, [card(0, memory="24Gi"), card(1)]))
     inventory.node_changed(None, node("n3", unschedulable=True))
-    demand = SchedulingRequest(
+    scheduling_request = SchedulingRequest(
         pod=pod("a"), claims=(PodClaim("gpu", claim("c", [request(memory=memory, cores="0")])),), policies=Policies()
     )
-    decision_logging.details(inventory, demand, OPTIONS, decide(inventory, demand, OPTIONS))
+    decision_logging.details(inventory, scheduling_request, OPTIONS, decide(inventory, scheduling_request, OPTIONS))
 
 
 def test_nothing_below_level_4(written):

@@ -24,9 +24,9 @@ class Counted:
     def __init__(self):
         self.count = 0
 
-    def __call__(self, inventory, demand, options):
+    def __call__(self, inventory, request, options):
         self.count += 1
-        return decide(inventory, demand, options)
+        return decide(inventory, request, options)
 
 
 def test_which_change_of_a_node_is_which():

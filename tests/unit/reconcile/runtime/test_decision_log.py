@@ -35,17 +35,17 @@ def wanted(name, memory="4Gi", uid=None):
     return SchedulingRequest(pod=pod(name, uid=uid), claims=(entry,), policies=Policies())
 
 
-def record(log, inventory, demand, *, now=0.0, at=AT, answer=None):
-    answer = answer or decide(inventory, demand, OPTIONS)
-    log.record(inventory, demand, OPTIONS, answer, at=at, now=now)
+def record(log, inventory, scheduling_request, *, now=0.0, at=AT, answer=None):
+    answer = answer or decide(inventory, scheduling_request, OPTIONS)
+    log.record(inventory, scheduling_request, OPTIONS, answer, at=at, now=now)
     return answer
 
 
 def test_a_decision_is_told_later_as_it_was(inventory):
     log = DecisionLog()
-    demand = wanted("a")
-    then = explain(inventory, demand, OPTIONS)
-    answer = record(log, inventory, demand)
+    scheduling_request = wanted("a")
+    then = explain(inventory, scheduling_request, OPTIONS)
+    answer = record(log, inventory, scheduling_request)
     for entry in answer.allocations:
         inventory.assume(entry.claim.metadata.uid, entry.allocation)
     inventory.node_changed(None, node("n2", unschedulable=True))
@@ -95,11 +95,11 @@ def test_details_are_kept_of_so_many_a_second_only(inventory):
 
 def test_the_same_refusal_again_keeps_the_details_and_counts_as_new(inventory):
     log = DecisionLog()
-    demand = wanted("a", memory="90Gi")
-    refusal = record(log, inventory, demand)
+    scheduling_request = wanted("a", memory="90Gi")
+    refusal = record(log, inventory, scheduling_request)
     record(log, inventory, wanted("b"))
     later = datetime(2026, 1, 1, 13, 0, 0, tzinfo=UTC)
-    record(log, inventory, demand, answer=without_trace(refusal), at=later)
+    record(log, inventory, scheduling_request, answer=without_trace(refusal), at=later)
     kept = log.latest(1)[0]
     assert (kept.pod, kept.outcome, kept.at[11:13]) == ("default/a", "refused", "13")
     assert log.of_pod("default/a").nodes
@@ -110,21 +110,23 @@ def test_the_same_refusal_again_keeps_the_details_and_counts_as_new(inventory):
 
 def test_what_passes_by_itself_does_not_replace_a_decision(inventory):
     log = DecisionLog()
-    demand = wanted("a")
-    log.waiting(demand.pod, "its claim is not generated yet", passing=True, at=AT)
+    scheduling_request = wanted("a")
+    log.waiting(scheduling_request.pod, "its claim is not generated yet", passing=True, at=AT)
     assert (log.of_pod("default/a").outcome, log.of_pod("default/a").message) == (
         "waiting",
         "its claim is not generated yet",
     )
-    record(log, inventory, demand)
-    log.waiting(demand.pod, "a claim is being written", passing=True, at=AT)
+    record(log, inventory, scheduling_request)
+    log.waiting(scheduling_request.pod, "a claim is being written", passing=True, at=AT)
     assert log.of_pod("default/a").outcome == "placed"
-    log.waiting(demand.pod, "others must be bound first", ["default/a-gpu"], passing=True, at=AT, replacing=True)
+    log.waiting(
+        scheduling_request.pod, "others must be bound first", ["default/a-gpu"], passing=True, at=AT, replacing=True
+    )
     assert log.of_claim("default/a-gpu").message == "others must be bound first"
-    record(log, inventory, demand)
-    log.waiting(demand.pod, "Pod default/a: annotation x: no such policy", passing=False, at=AT)
+    record(log, inventory, scheduling_request)
+    log.waiting(scheduling_request.pod, "Pod default/a: annotation x: no such policy", passing=False, at=AT)
     assert log.of_pod("default/a").outcome == "error"
-    record(log, inventory, demand)
+    record(log, inventory, scheduling_request)
     log.waiting(pod("a", uid="another"), "waits", passing=True, at=AT)
     assert log.of_pod("default/a").outcome == "waiting"
 

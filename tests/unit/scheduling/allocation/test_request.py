@@ -101,20 +101,20 @@ def test_constraints_cover_requests_by_name_or_all():
 def test_demand_lists_every_capacity_in_whole_units():
     view = only_view(problem_of(claim(exactly(capacity={"memory": "1500m"}))))
     shared = device_of(shared=True, capacity={"memory": "4", "cores": "100"})
-    assert view.demand(shared) == {"memory": 2, "cores": 100}
+    assert view.consumed(shared) == {"memory": 2, "cores": 100}
 
 
 def test_a_device_that_cannot_be_shared_is_taken_whole():
     view = only_view(problem_of(claim(exactly(capacity={"memory": "1"}))))
-    assert view.demand(device_of(capacity={"memory": "4"})) == {"memory": 4}
+    assert view.consumed(device_of(capacity={"memory": "4"})) == {"memory": 4}
     assert not view.shared(device_of(capacity={"memory": "4"}))
 
 
 def test_a_device_that_can_never_do_has_no_demand():
     view = only_view(problem_of(claim(exactly(capacity={"memory": "5"}))))
-    assert view.demand(device_of(capacity={"memory": "4"})) is None
-    assert view.demand(device_of(capacity={"tflops": "4"})) is None
-    assert view.demand(device_of(capacity={"memory": "8"})) == {"memory": 8}
+    assert view.consumed(device_of(capacity={"memory": "4"})) is None
+    assert view.consumed(device_of(capacity={"tflops": "4"})) is None
+    assert view.consumed(device_of(capacity={"memory": "8"})) == {"memory": 8}
 
 
 def test_a_negative_amount_names_claim_request_and_device():
@@ -122,62 +122,62 @@ def test_a_negative_amount_names_claim_request_and_device():
     with pytest.raises(
         AllocatorError, match=r"ResourceClaim ns/x: request r: capacity of device .*/gpu-0: -1 is negative"
     ):
-        view.demand(device_of(capacity={"memory": "4"}))
+        view.consumed(device_of(capacity={"memory": "4"}))
 
 
 def test_a_capacity_that_is_no_quantity_is_an_error_that_names_the_device():
     view = only_view(problem_of(claim(exactly())))
     with pytest.raises(AllocatorError, match=r"capacity of device .*/gpu-0: 'lots' is not a quantity"):
-        view.demand(device_of(shared=True, capacity={"memory": "lots"}))
+        view.consumed(device_of(shared=True, capacity={"memory": "lots"}))
 
 
 def test_devices_alike_and_devices_apart_are_told_apart():
     view = only_view(problem_of(claim(exactly())))
     small, large = (device_of(shared=True, capacity={"memory": size}) for size in ("1", "2"))
     again = device_of(shared=True, capacity={"memory": "1"})
-    assert [view.demand(each) for each in (small, large, again)] == [{"memory": 1}, {"memory": 2}, {"memory": 1}]
+    assert [view.consumed(each) for each in (small, large, again)] == [{"memory": 1}, {"memory": 2}, {"memory": 1}]
 
 
 def test_without_the_gate_capacity_plays_no_part_and_nothing_is_shared():
     view = only_view(problem_of(claim(exactly()), features=FeatureGates(consumable_capacity=False)))
     shared = device_of(shared=True, capacity={"memory": "4"})
-    assert view.demand(shared) == {"memory": 4}
+    assert view.consumed(shared) == {"memory": 4}
     assert not view.shared(shared)
 
 
 # --- memory by percentage ----------------------------------------------------------------------------------------------------
 
 
-def demand_with(class_config=(), claim_config=(), request=None):
+def consumed_with(class_config=(), claim_config=(), request=None):
     problem = problem_of(claim(request or exactly("r"), config=claim_config), classes=[class_of(config=class_config)])
     card = device_of(shared=True, capacity={"memory": "1000", "cores": "100"})
-    return problem.views[0].demand(card)["memory"]
+    return problem.views[0].consumed(card)["memory"]
 
 
 def test_a_percentage_replaces_the_memory_request():
-    assert demand_with(claim_config=[config(memoryPercent=30)]) == 300
+    assert consumed_with(claim_config=[config(memoryPercent=30)]) == 300
     request = exactly("r", capacity={"memory": "5"})
-    assert demand_with(claim_config=[config(memoryPercent=30)], request=request) == 300
+    assert consumed_with(claim_config=[config(memoryPercent=30)], request=request) == 300
 
 
 def test_the_claim_s_percentage_wins_over_the_class_s_and_the_later_over_the_earlier():
-    assert demand_with([config(memoryPercent=10)]) == 100
-    assert demand_with([config(memoryPercent=10)], [config(memoryPercent=20)]) == 200
-    assert demand_with([config(memoryPercent=10)], [config(priority=1)]) == 100
-    assert demand_with([], [config(memoryPercent=20), config(memoryPercent=25)]) == 250
+    assert consumed_with([config(memoryPercent=10)]) == 100
+    assert consumed_with([config(memoryPercent=10)], [config(memoryPercent=20)]) == 200
+    assert consumed_with([config(memoryPercent=10)], [config(priority=1)]) == 100
+    assert consumed_with([], [config(memoryPercent=20), config(memoryPercent=25)]) == 250
 
 
 def test_a_percentage_holds_for_the_requests_it_names_and_on_its_driver():
-    assert demand_with(claim_config=[config(memoryPercent=20, requests=["other"])]) == 1000
-    assert demand_with(claim_config=[config(memoryPercent=20, requests=["r"])]) == 200
-    assert demand_with(claim_config=[config("metax.hami.io", memoryPercent=20)]) == 1000
+    assert consumed_with(claim_config=[config(memoryPercent=20, requests=["other"])]) == 1000
+    assert consumed_with(claim_config=[config(memoryPercent=20, requests=["r"])]) == 200
+    assert consumed_with(claim_config=[config("metax.hami.io", memoryPercent=20)]) == 1000
     by_sub = first_of("r", alternative("x"))
-    assert demand_with(claim_config=[config(memoryPercent=20, requests=["r/x"])], request=by_sub) == 200
+    assert consumed_with(claim_config=[config(memoryPercent=20, requests=["r/x"])], request=by_sub) == 200
 
 
 def test_parameters_of_other_drivers_are_not_read():
     foreign = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"kind": "GpuConfig", "sharing": {}}}}
-    assert demand_with([foreign], [foreign]) == 1000
+    assert consumed_with([foreign], [foreign]) == 1000
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def test_bad_parameters_name_claim_or_class_and_field(parameters, says):
     with pytest.raises(
         AllocatorError, match=rf"ResourceClaim ns/c: spec.devices.config\[0\].opaque.parameters: {says}"
     ):
-        demand_with(claim_config=[config(**parameters)])
+        consumed_with(claim_config=[config(**parameters)])
     with pytest.raises(AllocatorError, match=rf"DeviceClass gpu: spec.config\[0\].opaque.parameters: {says}"):
-        demand_with([config(**parameters)])
+        consumed_with([config(**parameters)])
 
 
 def test_a_card_without_memory_cannot_give_a_percentage_of_it():
     problem = problem_of(claim(exactly(), config=[config(memoryPercent=10)]))
-    assert only_view(problem).demand(device_of(shared=True, capacity={"cores": "100"})) is None
+    assert only_view(problem).consumed(device_of(shared=True, capacity={"cores": "100"})) is None
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def cards(count, **attributes):
 class Reversed(FirstFit):
     """The last device first."""
 
-    def order(self, request, devices, trial):
+    def order(self, request, devices, tentative):
         return list(reversed(devices))
 
     def kind(self, device):
@@ -57,7 +57,7 @@ class Without(Reversed):
     def __init__(self, *refused):
         self._refused = refused
 
-    def order(self, request, devices, trial):
+    def order(self, request, devices, tentative):
         return [device for device in devices if device.id.device not in self._refused]
 
 
@@ -68,7 +68,7 @@ class Sets(Reversed):
         self._sets = sets
         self.read = 0
 
-    def sets(self, request, devices, count, trial):
+    def sets(self, request, devices, count, tentative):
         by_name = {device.id.device: device for device in devices}
         for names in (names for names in self._sets if len(names) == count):
             self.read += 1
@@ -100,9 +100,10 @@ def test_a_chooser_sees_what_earlier_requests_and_claims_took():
     seen = []
 
     class Watching(FirstFit):
-        def order(self, request, devices, trial):
+        def order(self, request, devices, tentative):
             added = {
-                str(id_): (delta.exclusive, delta.shares, dict(delta.consumed)) for id_, delta in trial.added.items()
+                str(id_): (delta.exclusive, delta.shares, dict(delta.consumed))
+                for id_, delta in tentative.added.items()
             }
             seen.append((request.name, [device.id.device for device in devices], added))
             return devices

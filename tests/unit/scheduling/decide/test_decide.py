@@ -21,7 +21,7 @@ def cluster(nodes=("n1", "n2"), cards=4, **card_options):
     return inventory
 
 
-def demand(*claims, name="pod", node_policy="binpack", device_policy="spread", spec=None, **options):
+def scheduling_request(*claims, name="pod", node_policy="binpack", device_policy="spread", spec=None, **options):
     policies = Policies(node=node_policy, device=DevicePolicy((device_policy,)))
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
     return SchedulingRequest(pod=pod(name, **(spec or {})), claims=entries, policies=policies, **options)
@@ -64,7 +64,9 @@ def test_the_four_patterns(node_policy, device_policy, expected):
     inventory = cluster(memory="15Gi")
     found = {}
     for number in range(4):
-        wanted = demand(shared(f"c{number}"), name=f"p{number}", node_policy=node_policy, device_policy=device_policy)
+        wanted = scheduling_request(
+            shared(f"c{number}"), name=f"p{number}", node_policy=node_policy, device_policy=device_policy
+        )
         answer = place(inventory, wanted)
         (result,) = results(answer)
         found[answer.node, result["device"]] = found.get((answer.node, result["device"]), 0) + 1
@@ -72,7 +74,7 @@ def test_the_four_patterns(node_policy, device_policy, expected):
 
 
 def test_the_allocation_says_all_that_is_taken_and_where():
-    answer = place(cluster(), demand(shared("c")))
+    answer = place(cluster(), scheduling_request(shared("c")))
     (entry,) = answer.allocations
     (result,) = entry.allocation["devices"]["results"]
     assert result["consumedCapacity"] == {"memory": "7500Mi", "cores": "0", "shares": "1"}
@@ -85,25 +87,25 @@ def test_the_allocation_says_all_that_is_taken_and_where():
 
 def test_whole_cards_want_idle_ones_and_let_nobody_join():
     inventory = cluster(nodes=["n1"], cards=2)
-    place(inventory, demand(shared("small"), name="small"))
-    whole_card = place(inventory, demand(claim("whole", [request()]), name="whole"))
+    place(inventory, scheduling_request(shared("small"), name="small"))
+    whole_card = place(inventory, scheduling_request(claim("whole", [request()]), name="whole"))
     assert results(whole_card)[0]["device"] == "gpu-1"
-    assert refused(inventory, demand(claim("more", [request()]), name="more")).reasons == {
+    assert refused(inventory, scheduling_request(claim("more", [request()]), name="more")).reasons == {
         "CardInsufficientMemory": 2,
     }
 
 
 def test_all_cores_are_exclusive_and_no_cores_do_not_join_them():
     inventory = cluster(nodes=["n1"], cards=1)
-    place(inventory, demand(shared("small", cores="50"), name="small"))
-    exclusive = demand(shared("all", memory="1Gi", cores="100"), name="all")
+    place(inventory, scheduling_request(shared("small", cores="50"), name="small"))
+    exclusive = scheduling_request(shared("all", memory="1Gi", cores="100"), name="all")
     assert refused(inventory, exclusive).reasons == {"CardInsufficientCore": 1}
     zero = cluster(nodes=["n1"], cards=1)
-    place(zero, demand(shared("none", memory="1Gi"), name="none"))
+    place(zero, scheduling_request(shared("none", memory="1Gi"), name="none"))
     assert refused(zero, exclusive).reasons == {"ExclusiveDeviceAllocateConflict": 1}
     taken = cluster(nodes=["n1"], cards=1)
     place(taken, exclusive)
-    assert refused(taken, demand(shared("none", memory="1Gi"), name="none")).reasons == {
+    assert refused(taken, scheduling_request(shared("none", memory="1Gi"), name="none")).reasons == {
         "CardComputeUnitsExhausted": 1,
     }
 
@@ -112,7 +114,7 @@ def test_an_allocation_with_parameters_can_be_assumed():
     inventory = cluster(nodes=["n1"], cards=1)
     parameters = {"apiVersion": "hami.io/v1alpha1", "kind": "DeviceConfig", "memoryPercent": 50}
     opaque = {"opaque": {"driver": DRIVER, "parameters": parameters}}
-    answer = place(inventory, demand(claim("half", [request(cores="0")], config=[opaque])))
+    answer = place(inventory, scheduling_request(claim("half", [request(cores="0")], config=[opaque])))
     (entry,) = answer.allocations
     assert entry.allocation["devices"]["config"] == [{"source": "FromClaim", **opaque}]
     assert inventory.usage.consumed(DeviceId(DRIVER, "n1", "gpu-0"))["memory"] == 8 << 30
@@ -120,8 +122,8 @@ def test_an_allocation_with_parameters_can_be_assumed():
 
 def test_first_fit_ignores_policies_and_vendor_rules():
     inventory = cluster(nodes=["n1"], cards=2)
-    place(inventory, demand(shared("a", memory="1Gi"), name="a"), first_fit=True)
-    second = place(inventory, demand(shared("b", memory="1Gi", cores="100"), name="b"), first_fit=True)
+    place(inventory, scheduling_request(shared("a", memory="1Gi"), name="a"), first_fit=True)
+    second = place(inventory, scheduling_request(shared("b", memory="1Gi", cores="100"), name="b"), first_fit=True)
     assert results(second)[0]["device"] == "gpu-0"
 
 
@@ -129,7 +131,7 @@ def test_cards_that_do_not_reach_the_node_are_no_reason_to_be_silent():
     inventory = cluster(nodes=["n1"], cards=0)
     elsewhere = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
     inventory.slice_changed(None, slice_of("wide", [card(0)], pool="wide", nodeSelector=elsewhere))
-    assert refused(inventory, demand(shared("c"))).reasons == {"NodeInsufficientDevice": 1}
+    assert refused(inventory, scheduling_request(shared("c"))).reasons == {"NodeInsufficientDevice": 1}
 
 
 def test_every_card_counts_once_by_its_first_reason():
@@ -147,7 +149,7 @@ def test_every_card_counts_once_by_its_first_reason():
         ),
     )
     picky = request(selectors=['device.attributes["hami.io"].productName == "Tesla T4"'], memory="7500Mi", cores="0")
-    answer = refused(inventory, demand(claim("c", [picky])))
+    answer = refused(inventory, scheduling_request(claim("c", [picky])))
     assert answer.reasons == {
         "CardNotHealth": 1,
         "CardTypeMismatch": 1,
@@ -164,7 +166,7 @@ def test_nodes_count_once_by_their_first_reason():
     inventory.node_changed(None, node("full", allocatable={"cpu": "100m", "memory": "1Gi", "pods": "10"}))
     inventory.slice_changed(None, slice_of("small", [card(0)]))
     cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "1"}}}]}
-    answer = refused(inventory, demand(claim("c", [request(count=2, memory="1Gi", cores="0")]), spec=cpu))
+    answer = refused(inventory, scheduling_request(claim("c", [request(count=2, memory="1Gi", cores="0")]), spec=cpu))
     assert answer.reasons == {
         "NodeUnschedulable": 1,
         "NodeTaintNotTolerated": 1,
@@ -177,55 +179,59 @@ def test_nodes_count_once_by_their_first_reason():
 def test_too_few_fitting_cards_are_counted_as_such():
     inventory = cluster(nodes=["n1"], cards=3)
     for number in range(2):
-        place(inventory, demand(shared(f"c{number}", memory="12Gi"), name=f"p{number}"))
-    answer = refused(inventory, demand(claim("pair", [request(count=2, memory="10Gi", cores="0")])))
+        place(inventory, scheduling_request(shared(f"c{number}", memory="12Gi"), name=f"p{number}"))
+    answer = refused(inventory, scheduling_request(claim("pair", [request(count=2, memory="10Gi", cores="0")])))
     assert answer.reasons == {"CardInsufficientMemory": 2, "AllocatedCardsInsufficientRequest": 1}
 
 
 def test_a_second_claim_of_the_pod_sees_the_first():
-    answer = place(cluster(nodes=["n1"]), demand(shared("a"), shared("b"), device_policy="spread"))
+    answer = place(cluster(nodes=["n1"]), scheduling_request(shared("a"), shared("b"), device_policy="spread"))
     assert [result["device"] for result in results(answer)] == ["gpu-0", "gpu-1"]
-    packed = place(cluster(nodes=["n1"]), demand(shared("a"), shared("b"), device_policy="binpack"))
+    packed = place(cluster(nodes=["n1"]), scheduling_request(shared("a"), shared("b"), device_policy="binpack"))
     assert [result["device"] for result in results(packed)] == ["gpu-0", "gpu-0"]
 
 
 def test_all_claims_of_a_pod_or_none():
     inventory = cluster(nodes=["n1"], cards=1)
-    assert isinstance(refused(inventory, demand(shared("a", memory="12Gi"), shared("b", memory="12Gi"))), Unschedulable)
+    assert isinstance(
+        refused(inventory, scheduling_request(shared("a", memory="12Gi"), shared("b", memory="12Gi"))), Unschedulable
+    )
 
 
 def test_an_allocated_claim_pins_the_pod_to_its_node():
     inventory = cluster()
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}
     there = claim("there", allocation={"devices": {"results": []}, "nodeSelector": selector})
-    assert place(inventory, demand(there, shared("new"))).node == "n2"
+    assert place(inventory, scheduling_request(there, shared("new"))).node == "n2"
     gone = claim("gone", allocation={"devices": {}, "nodeSelector": {"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}})  # fmt: skip
-    assert refused(inventory, demand(gone, shared("new"))).reasons == {"NodeNotWhereClaimIsAllocated": 2}
+    assert refused(inventory, scheduling_request(gone, shared("new"))).reasons == {"NodeNotWhereClaimIsAllocated": 2}
 
 
 def test_refused_preferred_and_required_nodes():
     inventory = cluster(nodes=["n1", "n2", "n3"])
-    assert place(inventory, demand(shared("a"), name="a", refused_nodes={"n1": "cpu"})).node == "n2"
-    assert place(inventory, demand(shared("b"), name="b", preferred_node="n3")).node == "n3"
-    assert place(inventory, demand(shared("c"), name="c", required_node="n1")).node == "n1"
+    assert place(inventory, scheduling_request(shared("a"), name="a", refused_nodes={"n1": "cpu"})).node == "n2"
+    assert place(inventory, scheduling_request(shared("b"), name="b", preferred_node="n3")).node == "n3"
+    assert place(inventory, scheduling_request(shared("c"), name="c", required_node="n1")).node == "n1"
     everywhere = dict.fromkeys(["n1", "n2", "n3"], "cpu")
-    assert refused(inventory, demand(shared("d"), refused_nodes=everywhere)).reasons == {"NodeRefusedByScheduler": 3}
+    assert refused(inventory, scheduling_request(shared("d"), refused_nodes=everywhere)).reasons == {
+        "NodeRefusedByScheduler": 3
+    }
 
 
 def test_a_pod_that_is_on_a_node_already_gets_its_devices_there_whatever_the_node_looks_like():
     inventory = cluster()
     inventory.node_changed(None, node("n1", unschedulable=True, allocatable={"cpu": "1m", "pods": "1"}))
     there = {"required_node": "n1", "refused_nodes": {"n1": "cpu"}}
-    assert place(inventory, demand(shared("a"), **there)).node == "n1"
+    assert place(inventory, scheduling_request(shared("a"), **there)).node == "n1"
     inventory.slice_changed(None, slice_of("n1", []))
-    assert refused(inventory, demand(shared("b"), name="b", **there)).reasons["NodeAffinityNotMatch"] == 1
+    assert refused(inventory, scheduling_request(shared("b"), name="b", **there)).reasons["NodeAffinityNotMatch"] == 1
 
 
 def test_a_node_with_a_device_plugin_is_no_place_for_a_claim():
     inventory = cluster()
     inventory.node_changed(None, node("n1", allocatable={"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}))
-    wanted = demand(shared("a"), plugin_resources=("nvidia.com/gpu",))
+    wanted = scheduling_request(shared("a"), plugin_resources=("nvidia.com/gpu",))
     assert place(inventory, wanted).node == "n2"
     inventory.node_changed(None, node("n2", unschedulable=True))
     assert refused(inventory, wanted).reasons == {"NodeOffersDevicePlugin": 1, "NodeUnschedulable": 1}
@@ -235,13 +241,13 @@ def test_a_node_that_takes_companions_too_is_better():
     inventory = cluster()
     inventory.node_changed(None, node("n1", allocatable={"cpu": "1", "memory": "64Gi", "pods": "110"}))
     heavy = pod("heavy", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}])
-    assert place(inventory, demand(shared("a"), companions=grouped([heavy]))).node == "n2"
+    assert place(inventory, scheduling_request(shared("a"), companions=grouped([heavy]))).node == "n2"
 
 
 def test_a_node_that_kube_scheduler_refused_for_companions_is_worse():
     inventory, light = cluster(), grouped([pod("light")])
-    best = place(inventory, demand(shared("a"), companions=light)).node
-    other = place(inventory, demand(shared("a"), companions=light, refused_for_companions={best: 1})).node
+    best = place(inventory, scheduling_request(shared("a"), companions=light)).node
+    other = place(inventory, scheduling_request(shared("a"), companions=light, refused_for_companions={best: 1})).node
     assert {best, other} == {"n1", "n2"}
 
 
@@ -249,7 +255,7 @@ def test_no_node_is_refused_because_of_companions():
     inventory = cluster()
     huge = pod("huge", containers=[{"name": "x", "resources": {"requests": {"cpu": "400"}}}])
     lost = pod("lost", nodeSelector={"no": "such"})
-    found = place(inventory, demand(shared("a"), companions=grouped([huge, lost])))
+    found = place(inventory, scheduling_request(shared("a"), companions=grouped([huge, lost])))
     assert [(each.companions.pod.metadata.name, each.companions.count, each.code) for each in found.left_out] == [
         ("huge", 1, "NodeInsufficientResources"),
         ("lost", 1, "NodeAffinityNotMatch"),
@@ -263,10 +269,10 @@ def test_companions_are_counted_beside_each_other():
     pods = [
         pod(f"p{number}", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}]) for number in range(3)
     ]
-    assert place(inventory, demand(shared("a"), companions=grouped(pods[:1]))).node == "n1"
+    assert place(inventory, scheduling_request(shared("a"), companions=grouped(pods[:1]))).node == "n1"
     [companions] = grouped(pods)
     assert companions.count == 3
-    assert place(inventory, demand(shared("a"), companions=(companions,))).node == "n2"
+    assert place(inventory, scheduling_request(shared("a"), companions=(companions,))).node == "n2"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +284,7 @@ def test_companions_are_counted_beside_each_other():
     ],
 )
 def test_what_cannot_be_searched_is_an_error_that_names_it(claims, words):
-    answer = refused(cluster(), demand(*claims))
+    answer = refused(cluster(), scheduling_request(*claims))
     assert answer.error
     for word in words:
         assert word in answer.error
@@ -289,20 +295,22 @@ def test_devices_of_others_are_not_touched_and_mixed_claims_are_refused():
     inventory.slice_changed(None, slice_of("n1", [whole(0)], name="other", driver="other.example.com"))
     inventory.class_changed(None, device_class("any", "true"))
     inventory.class_changed(None, device_class("other", 'device.driver == "other.example.com"'))
-    both = demand(claim("c", [request("a", class_name=CLASS), request("b", class_name="other")]))
+    both = scheduling_request(claim("c", [request("a", class_name=CLASS), request("b", class_name="other")]))
     assert "split" in refused(inventory, both).error
-    either = place(inventory, demand(claim("d", [request("a", class_name="any")])))
+    either = place(inventory, scheduling_request(claim("d", [request("a", class_name="any")])))
     assert results(either)[0]["driver"] == DRIVER
-    beside = place(inventory, demand(claim("e", [request("a", class_name="other")]), shared("f"), name="beside"))
+    beside = place(
+        inventory, scheduling_request(claim("e", [request("a", class_name="other")]), shared("f"), name="beside")
+    )
     assert [entry.claim.metadata.name for entry in beside.allocations] == ["f"]
 
 
 def test_an_invalid_pool_is_named_only_when_nothing_else_fits():
     inventory = cluster(nodes=["n1", "n2"])
     inventory.slice_changed(None, slice_of("n1", [card(0), card(0)]))
-    assert place(inventory, demand(shared("a"))).node == "n2"
+    assert place(inventory, scheduling_request(shared("a"))).node == "n2"
     inventory.node_changed(None, node("n2", unschedulable=True))
-    assert "duplicate" in refused(inventory, demand(shared("b"), name="b")).error
+    assert "duplicate" in refused(inventory, scheduling_request(shared("b"), name="b")).error
 
 
 def test_hard_spread_over_zones_is_right_at_the_first_try():
@@ -319,7 +327,7 @@ def test_hard_spread_over_zones_is_right_at_the_first_try():
     }
     zones = []
     for number in range(9):
-        wanted = demand(
+        wanted = scheduling_request(
             shared(f"c{number}"),
             name=f"web-{number}",
             spec={"labels": {"app": "web"}, "topologySpreadConstraints": [constraint]},
@@ -333,8 +341,8 @@ def test_a_pool_that_cannot_be_used_as_published_is_named():
     inventory = cluster(nodes=["n1"], cards=1)
     inventory.node_changed(None, node("n2"))
     inventory.slice_changed(None, slice_of("n2", [card(0)], generation=3, count=2))
-    assert place(inventory, demand(claim("one", [request()]), name="one")).node == "n1"
-    answer = refused(inventory, demand(claim("two", [request()]), name="two"))
+    assert place(inventory, scheduling_request(claim("one", [request()]), name="one")).node == "n1"
+    answer = refused(inventory, scheduling_request(claim("two", [request()]), name="two"))
     assert answer.reasons == {"CardInsufficientMemory": 1, "NodeInsufficientDevice": 1}
     assert answer.error == ""
     (problem,) = answer.pools
@@ -342,7 +350,7 @@ def test_a_pool_that_cannot_be_used_as_published_is_named():
         f"pool {DRIVER}/n2 of node n2 cannot be used, incomplete: spec.pool.resourceSliceCount is 2, "
         "slices of generation 3: 1; its driver must publish it again"
     )
-    elsewhere = demand(claim("two", [request()]), name="two", required_node="n1")
+    elsewhere = scheduling_request(claim("two", [request()]), name="two", required_node="n1")
     assert refused(inventory, elsewhere).pools == ()
 
 
@@ -380,13 +388,14 @@ def mixed_cards():
 def test_the_node_of_the_first_alternative_wins_before_all_scores():
     inventory = mixed_cards()
     place(
-        inventory, demand(claim("t4", [request(memory="1Gi", cores="0", selectors=[product("Tesla T4")])]), name="t4")
+        inventory,
+        scheduling_request(claim("t4", [request(memory="1Gi", cores="0", selectors=[product("Tesla T4")])]), name="t4"),
     )
     wanted = claim("c", [either(("large", product("NVIDIA A10G")), ("small", product("Tesla T4")))])
-    answer = place(inventory, demand(wanted, name="p"))  # binpack alone would join the T4
+    answer = place(inventory, scheduling_request(wanted, name="p"))  # binpack alone would join the T4
     assert (answer.node, results(answer)[0]["request"]) == ("n2", "gpu/large")
     other_way = claim("d", [either(("small", product("Tesla T4")), ("large", product("NVIDIA A10G")))])
-    answer = place(inventory, demand(other_way, name="q", node_policy="spread"))
+    answer = place(inventory, scheduling_request(other_way, name="q", node_policy="spread"))
     assert (answer.node, results(answer)[0]["request"]) == ("n1", "gpu/small")
 
 
@@ -396,7 +405,7 @@ def test_the_ranks_of_several_lists_add_up():
     none = product("none")
     first = either(("a", product("Tesla T4")), ("b", product("NVIDIA A10G")), name="one")
     second = either(("a", none), ("b", none), ("c", "true"), name="two")
-    answer = place(inventory, demand(claim("c", [first, second])))
+    answer = place(inventory, scheduling_request(claim("c", [first, second])))
     assert answer.node == "n1"
     assert [each["request"] for each in results(answer)] == ["one/a", "two/c"]
 
@@ -431,11 +440,11 @@ def test_a_node_that_promised_a_better_alternative_than_it_can_keep_is_taken_onl
         devices = msgspec.structs.replace(wanted.spec.devices, constraints=(constraint,))
         return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
 
-    answer = place(inventory, demand(pair(name="c")))
+    answer = place(inventory, scheduling_request(pair(name="c")))
     assert (answer.node, {each["request"] for each in results(answer)}) == ("n2", {"gpu/first"})
     # without n2 the second alternative on n1 is the best there is
     inventory.node_changed(node("n2"), None)
-    answer = place(inventory, demand(pair(name="d"), name="other"))
+    answer = place(inventory, scheduling_request(pair(name="d"), name="other"))
     assert (answer.node, {each["request"] for each in results(answer)}) == ("n1", {"gpu/second"})
 
 
@@ -463,7 +472,7 @@ def test_policies_choose_among_the_groups_of_a_constraint(device_policy, used, e
         for tenant in range(tenants):
             uuid = f'device.attributes["hami.io"].uuid == "GPU-{index}"'
             filler = claim(f"f{index}-{tenant}", [request(memory="1Gi", cores="0", selectors=[uuid])])
-            place(inventory, demand(filler, name=f"f{index}-{tenant}"))
+            place(inventory, scheduling_request(filler, name=f"f{index}-{tenant}"))
     asked = [request(f"r{number}", count=2 // requests, memory="1Gi", cores="0") for number in range(requests)]
     wanted = claim("pair", asked)
     constraints = (
@@ -472,7 +481,7 @@ def test_policies_choose_among_the_groups_of_a_constraint(device_policy, used, e
     )
     devices = msgspec.structs.replace(wanted.spec.devices, constraints=constraints)
     wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
-    answer = place(inventory, demand(wanted, device_policy=device_policy))
+    answer = place(inventory, scheduling_request(wanted, device_policy=device_policy))
     assert {each["device"] for each in results(answer)} == expected
 
 
@@ -494,7 +503,9 @@ def test_of_two_groups_packing_takes_the_one_that_it_leaves_smallest():
         wanted = claim(name, [request(count=2)])
         devices = msgspec.structs.replace(wanted.spec.devices, constraints=(constraint,))
         wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
-        answer = decide(inventory, demand(wanted, device_policy=policy), Options(managed=frozenset({DRIVER})))
+        answer = decide(
+            inventory, scheduling_request(wanted, device_policy=policy), Options(managed=frozenset({DRIVER}))
+        )
         return {each["device"] for each in results(answer)}
 
     assert pair("a", "binpack") == {"gpu-0", "gpu-1"}

@@ -68,7 +68,7 @@ def searched(monkeypatch):
     return seen
 
 
-def demand(*claims, pod="pod", **rest):
+def request(*claims, pod="pod", **rest):
     pod = parse({"metadata": {"name": pod, "namespace": "ns", "uid": pod}}, Pod)
     parsed = [parse(each, ResourceClaim) for each in claims]
     return SchedulingRequest(pod, tuple(PodClaim(each.metadata.name, each) for each in parsed), **rest)
@@ -104,36 +104,36 @@ def decided(inventory, wanted, options=OPTIONS, budget=OneAtATime, between=lambd
 
 def test_each_node_is_searched_once_however_many_turns_it_takes(searched):
     inventory = furnished(NODES)
-    answer, turns = decided(inventory, demand(IMPOSSIBLE))
+    answer, turns = decided(inventory, request(IMPOSSIBLE))
     assert turns > NODES
     assert sorted(searched) == sorted(f"node-{number}" for number in range(NODES))
-    assert answer == decide(inventory, demand(IMPOSSIBLE), Options())
+    assert answer == decide(inventory, request(IMPOSSIBLE), Options())
 
 
 def test_an_equal_claim_is_refused_without_a_search_and_a_changed_node_is_searched_again(searched):
     inventory = furnished(NODES)
-    decided(inventory, demand(IMPOSSIBLE))
+    decided(inventory, request(IMPOSSIBLE))
     searched.clear()
     renamed = {**IMPOSSIBLE, "metadata": {**IMPOSSIBLE["metadata"], "name": "other", "uid": "other"}}
-    answer, _ = decided(inventory, demand(renamed))
+    answer, _ = decided(inventory, request(renamed))
     assert isinstance(answer, Unschedulable)
     assert searched == []
     result = {"request": "r", "driver": DRIVER, "pool": "node-3", "device": "gpu-0"}
     inventory.assume("somebody", {"devices": {"results": [result]}})
-    assert isinstance(decided(inventory, demand(IMPOSSIBLE))[0], Unschedulable)
+    assert isinstance(decided(inventory, request(IMPOSSIBLE))[0], Unschedulable)
     assert searched == ["node-3"]
     searched.clear()
     fewer = claim(exactly(count=16), constraints=[{"matchAttribute": f"{DRIVER}/rack"}])
-    assert isinstance(decided(inventory, demand(fewer))[0], Decision)
+    assert isinstance(decided(inventory, request(fewer))[0], Decision)
 
 
 def test_a_node_that_can_meet_the_claim_now_is_found(searched):
     inventory = furnished(2)
-    decided(inventory, demand(IMPOSSIBLE))
+    decided(inventory, request(IMPOSSIBLE))
     larger = [device(f"gpu-{index}", rack=0, serial=index) for index in range(20)]
     changed = parse(slice_of(*larger, name="slice-node-1", pool="node-1", nodeName="node-1"), ResourceSlice)
     inventory.slice_changed(changed, changed)
-    answer, _ = decided(inventory, demand(IMPOSSIBLE))
+    answer, _ = decided(inventory, request(IMPOSSIBLE))
     assert isinstance(answer, Decision)
     assert answer.node == "node-1"
 
@@ -141,11 +141,11 @@ def test_a_node_that_can_meet_the_claim_now_is_found(searched):
 def test_searches_that_are_given_up_are_remembered_too(searched):
     inventory = furnished(6)
     options = Options(search_steps=500)
-    first, _ = decided(inventory, demand(*of_one_rack(17)), options)
+    first, _ = decided(inventory, request(*of_one_rack(17)), options)
     assert len(searched) == 4, "four searches that are given up end the decision"
     assert "given up after" in first.message
     searched.clear()
-    again, turns = decided(inventory, demand(*of_one_rack(17)), options)
+    again, turns = decided(inventory, request(*of_one_rack(17)), options)
     assert (turns, searched) == (1, [])
     assert again.message == first.message
 
@@ -161,11 +161,11 @@ LONG = Options(search_steps=20_000)
     "claims", [of_one_rack(17), of_one_rack(16), [IMPOSSIBLE]], ids=["given up", "found", "hopeless"]
 )
 def test_no_turn_is_longer_than_its_slice_and_a_portion(monkeypatch, searched, claims):
-    expected = decide(furnished(3), demand(*claims), LONG)
+    expected = decide(furnished(3), request(*claims), LONG)
     searched.clear()
     counter, inventory = Counter(monkeypatch), furnished(3)
     answer, _ = decided(
-        inventory, demand(*claims), LONG, budget=lambda: Steps(counter, SLICE), between=counter.turn_is_over
+        inventory, request(*claims), LONG, budget=lambda: Steps(counter, SLICE), between=counter.turn_is_over
     )
     assert answer == expected
     assert len(searched) == len({*searched}), "no search began anew"
@@ -174,7 +174,7 @@ def test_no_turn_is_longer_than_its_slice_and_a_portion(monkeypatch, searched, c
 
 
 def test_a_long_search_takes_many_turns_and_its_steps_are_those_of_one(monkeypatch):
-    inventory, wanted = furnished(1), demand(*of_one_rack(17))
+    inventory, wanted = furnished(1), request(*of_one_rack(17))
     counter = Counter(monkeypatch)
     expected = decide(furnished(1), wanted, LONG)
     at_once, counter.steps = counter.steps, 0
@@ -185,7 +185,7 @@ def test_a_long_search_takes_many_turns_and_its_steps_are_those_of_one(monkeypat
 
 
 def test_a_search_begins_anew_when_its_node_changes_and_not_when_another_does(searched):
-    inventory, wanted = furnished(2), demand(*of_one_rack(17), preferred_node="node-0")
+    inventory, wanted = furnished(2), request(*of_one_rack(17), preferred_node="node-0")
     wanted = dataclasses.replace(wanted, required_node="node-0")
 
     def turn():
@@ -203,7 +203,7 @@ def test_a_search_begins_anew_when_its_node_changes_and_not_when_another_does(se
 
 def test_decisions_that_take_turns_with_each_other_do_not_disturb_each_other(searched):
     inventory = furnished(1)
-    both = [demand(*of_one_rack(count), pod=f"pod-{count}") for count in (16, 17)]
+    both = [request(*of_one_rack(count), pod=f"pod-{count}") for count in (16, 17)]
     expected = [decide(furnished(1), wanted, LONG) for wanted in both]
     searched.clear()
     answers = [None, None]
@@ -221,7 +221,7 @@ def test_a_node_that_is_worse_than_promised_is_not_searched_again_in_the_next_tu
     """All of them are, and the best of them is taken once all were searched."""
     monkeypatch.setattr(decision, "most_promising", lambda candidates, _: ((1, 0.0), candidates))
     monkeypatch.setattr(decision, "PORTION", 8)
-    wanted = demand(*of_one_rack(16))
+    wanted = request(*of_one_rack(16))
     expected = decide(furnished(3), wanted, LONG)
     searched.clear()
     answer, turns = decided(furnished(3), wanted, LONG)

@@ -5,7 +5,7 @@ import pytest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
 from controller.scheduling.inventory.pools import compile_slice
-from controller.scheduling.inventory.roles import ask_of, demand_of, totals_of, used_of
+from controller.scheduling.inventory.roles import ask_of, consumed_of, totals_of, used_of
 from hami_dra.vendors.profiles import profile_of
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 
@@ -51,7 +51,7 @@ def test_an_exclusive_device_has_one_slot_and_is_used_whole():
     exclusive = device({"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}, "gpu.nvidia.com")
     assert totals_of(exclusive) == (1, 0, 80 * GIB)
     assert used_of(exclusive, 0, {}, exclusive=True) == (1, 0, 80 * GIB)
-    assert demand_of(exclusive, {"memory": GIB}) == (1, 0, 80 * GIB)
+    assert consumed_of(exclusive, {"memory": GIB}) == (1, 0, 80 * GIB)
 
 
 def test_slots_are_what_is_consumed_where_they_are_published_and_else_the_shares():
