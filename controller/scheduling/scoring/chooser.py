@@ -293,16 +293,14 @@ class PolicyChooser:
         picture = self._columns.cards(rows)
         if tentative.added:
             self._add(picture, cards_of_node, tentative)
-        ask = ask_of(request.consumed, [cards_of_node[position] for position in eligible.tolist()]).spread(
-            eligible, layout.size
-        )
+        ask = ask_of(request.consumed, [cards_of_node[position] for position in eligible.tolist()])
         mine = np.array([card.id in tentative.added for card in cards_of_node], dtype=np.bool_)
         may = np.zeros(layout.size, dtype=np.bool_)
         may[eligible] = True
         scene = node_view_of(
             layout,
             card_states_of(may, picture.slots_used == 0, mine),
-            vendor.states(picture, ask),
+            vendor.states(picture, ask.spread(eligible, layout.size)),
             count,
             policies=self._policies,
             vendor=vendor,
