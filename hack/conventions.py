@@ -84,7 +84,9 @@ WORDS: Final = (
     "anew", "whoever", "whomever", "of ours", "so many", "as far as", "is told", "are told", "is asked", "are asked",
     "is looked at", "are looked at", "beside", "another's", "mend", "mends", "mended", "in vain",
 )  # fmt: skip
-DOCUMENTS: Final = ("docs/glossary.md", "docs/architecture.md", "docs/develop.md")
+DOCUMENTS: Final = ("README.md", "docs/*.md")
+MOST_COLUMNS: Final = 100
+"""Of prose in documents; tables, code, pictures and single long words may be longer."""
 _WORD: Final = re.compile(rf"\b(?:{'|'.join(map(re.escape, WORDS))})\b", re.IGNORECASE)
 
 IMPURE: Final = (
@@ -122,13 +124,29 @@ def problems() -> Iterator[str]:
     for name, found in sorted(packages.items()):
         if len(found) > MOST_PACKAGES:
             yield f"class {name} is in {len(found)} packages: {', '.join(sorted(found))}"
+    for line in documents():
+        yield from _bad_prose(*line)
     yield from _too_many_words(allowed["words"])
 
 
+def documents() -> Iterator[tuple[str, int, str]]:
+    """Yield place, number and text of each line outside code."""
+    for path in sorted(path for pattern in DOCUMENTS for path in ROOT.glob(pattern)):
+        is_code = False
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            is_fence = line.lstrip().startswith("```")
+            is_code ^= is_fence
+            if not (is_code or is_fence or line.startswith("    ")):
+                yield path.relative_to(ROOT).as_posix(), number, line
+
+
+def _bad_prose(name: str, number: int, line: str) -> Iterator[str]:
+    yield from (f"{name}:{number}: {word!r}" for word in _WORD.findall(re.sub(r"`[^`]*`", "", line)))
+    if len(line) > MOST_COLUMNS and not line.lstrip().startswith(("|", "![")) and " " in line.strip():
+        yield f"{name}:{number}: {len(line)} columns, at most {MOST_COLUMNS}"
+
+
 def _too_many_words(allowed: Mapping[str, int]) -> Iterator[str]:
-    for document in DOCUMENTS:
-        for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
-            yield from (f"{document}:{number}: {word!r}" for word in _WORD.findall(re.sub(r"`[^`]*`", "", line)))
     for package, count in words_left().items():
         if count > allowed.get(package, 0):
             yield f"{package}: {count} stop words, {allowed.get(package, 0)} before: {', '.join(WORDS)}"

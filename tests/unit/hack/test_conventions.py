@@ -23,3 +23,18 @@ def test_a_station_of_the_way_that_is_gone_is_named(monkeypatch):
     monkeypatch.setattr(package_picture, "WAY", (("controller.scheduling", "no_such_module", ""),))
     with pytest.raises(ValueError, match=r"controller\.scheduling\.no_such_module"):
         package_picture.package_picture()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("lists anew", 1),
+        ("`anew` is quoted", 0),
+        ("word " * 21, 1),
+        ("| " + "word " * 21, 0),
+        ("![" + "word " * 21 + "](x.svg)", 0),
+        ("x" * 101, 0),
+    ],
+)
+def test_prose_of_documents_is_short_and_plain(line, found):
+    assert len(list(conventions._bad_prose("docs/x.md", 1, line))) == found
