@@ -14,7 +14,16 @@ from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
+from controller.cli.service_options import (
+    FeatureGatesOption,
+    Gate,
+    HealthHost,
+    HealthPort,
+    Kubeconfig,
+    LogFormat,
+    LogFormatOption,
+    Mode,
+)
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -93,7 +102,7 @@ def controller(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
     ] = None,
-    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    feature_gates: FeatureGatesOption = "",
     installation: Annotated[
         str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
     ] = names.MANAGED_BY,
@@ -140,8 +149,8 @@ def controller(
             "pod back; after 1.5 times as long /healthz fails."
         ),
     ] = "20s",
-    host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
-    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
+    host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
+    port: HealthPort = 8080,
     card_metrics: Annotated[
         bool, typer.Option(help="Export a series for each card, and for each pod that holds part of it, on /metrics.")
     ] = True,
@@ -172,7 +181,7 @@ def controller(
             help="on: while a dashboard page is open, read the cards' actual use from the node drivers' metrics port."
         ),
     ] = Readings.on,
-    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
+    log_format: LogFormatOption = LogFormat.text,
     verbosity: Annotated[
         int,
         typer.Option(

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Mode
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
@@ -38,18 +38,13 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-
-
 def register(app: typer.Typer) -> None:
     app.command("doctor", help=HELP)(doctor)
 
 
 def doctor(
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    output: OutputOption = Output.table,
     mode: Annotated[
         Mode | None, typer.Option(help="The controller's mode; default: read from its Deployment or its policies.")
     ] = None,

@@ -18,7 +18,18 @@ from controller.cli.driver_options import (
     taint_effects,
 )
 from controller.cli.durations import seconds
-from controller.cli.service_options import VENDORS, CommandWithVendors, FenceOption, Kubeconfig, LogFormat, Mode
+from controller.cli.service_options import (
+    VENDORS,
+    CommandWithVendors,
+    FenceOption,
+    HealthHost,
+    HealthPort,
+    Kubeconfig,
+    LogFormat,
+    LogFormatOption,
+    Mode,
+    Verbosity,
+)
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -197,12 +208,10 @@ def driver(
     ] = True,
     kernel_root: Annotated[Path, typer.Option(help="Directory that contains the node's /sys and /proc.")] = Path("/"),
     device_folder: Annotated[str, typer.Option(help="Directory of the cards' device nodes on the node.")] = "/dev",
-    host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
-    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
-    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
-    verbosity: Annotated[
-        int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
-    ] = 2,
+    host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
+    port: HealthPort = 8080,
+    log_format: LogFormatOption = LogFormat.text,
+    verbosity: Verbosity = 2,
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs

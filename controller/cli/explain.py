@@ -1,7 +1,6 @@
 """`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
 
 import asyncio
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
+from controller.cli.service_options import FeatureGatesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from hami_dra.api import names
 
@@ -48,11 +49,6 @@ pod or no decision on it.
 CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
 _PORT: Final = 8090
 _PATIENCE: Final = 30.0
-
-
-class Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -94,13 +90,13 @@ def explain(
         ),
     ] = None,
     manage_profile: ManageProfile = None,
-    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    feature_gates: FeatureGatesOption = "",
     node: Annotated[
         list[str] | None,
         typer.Option(help="Show the cards of this node; may be repeated. Default: the most relevant nodes."),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    output: OutputOption = Output.table,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:

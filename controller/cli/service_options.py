@@ -1,4 +1,4 @@
-"""Options shared by commands that connect to a cluster: one spelling, values and help text each."""
+"""Options that several commands share: one spelling, values and help text each."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -36,6 +36,13 @@ Kubeconfig = Annotated[
     str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")]
+LogFormatOption = Annotated[LogFormat, typer.Option(help="Log format.")]
+Verbosity = Annotated[
+    int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
+]
+HealthHost = Annotated[str, typer.Option(help="Address of the health and metrics server.")]
+HealthPort = Annotated[int, typer.Option(help="Its port; 0 takes a free one.")]
+FeatureGatesOption = Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")]
 RuntimeClasses = Annotated[
     list[str] | None,
     typer.Option(

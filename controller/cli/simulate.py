@@ -3,7 +3,6 @@ YAML.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
+from controller.cli.service_options import FeatureGatesOption
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -37,12 +38,6 @@ Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on
 """
 
 
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-    yaml = "yaml"
-
-
 def register(app: typer.Typer) -> None:
     app.command("simulate", help=HELP)(simulate)
 
@@ -50,7 +45,7 @@ def register(app: typer.Typer) -> None:
 def simulate(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    output: OutputWithYamlOption = OutputWithYaml.table,
     node_policy: Annotated[
         str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = None,
@@ -75,7 +70,7 @@ def simulate(
         ),
     ] = None,
     manage_profile: ManageProfile = None,
-    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    feature_gates: FeatureGatesOption = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
     ] = False,
@@ -106,12 +101,12 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _print(report: "SimulationReport", output: Output) -> None:
-    if output is Output.json:
+def _print(report: "SimulationReport", output: OutputWithYaml) -> None:
+    if output is OutputWithYaml.json:
         import json
 
         typer.echo(json.dumps(report.document(), indent=2))
-    elif output is Output.yaml:
+    elif output is OutputWithYaml.yaml:
         from hami_dra.driver.yaml_text import yaml_text
 
         typer.echo(yaml_text([report.document()]), nl=False)

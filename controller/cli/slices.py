@@ -1,13 +1,13 @@
 """`hami-dra slices`: prints or checks ResourceSlices, or publishes a simulated fleet."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.service_options import Context, FenceOption, Kubeconfig
 from controller.cli.tables import print_wide
 
@@ -46,12 +46,6 @@ A fleet file:
 """
 
 
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-    yaml = "yaml"
-
-
 def register(app: typer.Typer) -> None:
     app.command("slices", help=HELP)(slices)
 
@@ -87,7 +81,7 @@ def slices(
             "an API server checks each slice too, and stores nothing."
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    output: OutputWithYamlOption = OutputWithYaml.table,
     with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
     fence: Annotated[
         FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
@@ -183,12 +177,12 @@ def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return objects
 
 
-def _print(objects: list[dict[str, Any]], output: Output) -> None:
-    if output is Output.yaml:
+def _print(objects: list[dict[str, Any]], output: OutputWithYaml) -> None:
+    if output is OutputWithYaml.yaml:
         from hami_dra.driver.yaml_text import yaml_text
 
         typer.echo(yaml_text(objects), nl=False)
-    elif output is Output.json:
+    elif output is OutputWithYaml.json:
         import json
 
         typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2))

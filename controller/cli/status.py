@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
@@ -57,11 +58,6 @@ class By(StrEnum):
     namespace = "namespace"
 
 
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-
-
 def register(app: typer.Typer) -> None:
     app.command("status", help=HELP)(status)
 
@@ -81,7 +77,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep showing changes until Ctrl-C; with -o json, one line for each.")
     ] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    output: OutputOption = Output.table,
     manage_profile: ManageProfile = None,
     files: Files = None,
     kubeconfig: Kubeconfig = None,

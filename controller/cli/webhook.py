@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.errors import CommandError
-from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode, RuntimeClasses, runtime_classes
+from controller.cli.service_options import (
+    Gate,
+    Kubeconfig,
+    LogFormat,
+    LogFormatOption,
+    Mode,
+    RuntimeClasses,
+    Verbosity,
+    runtime_classes,
+)
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -70,10 +79,8 @@ def webhook(
             "server reaches the port. On with --client-ca-file.",
         ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
-    verbosity: Annotated[
-        int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
-    ] = 2,
+    log_format: LogFormatOption = LogFormat.text,
+    verbosity: Verbosity = 2,
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs

@@ -1,13 +1,14 @@
 """`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
+from controller.cli.service_options import FeatureGatesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ Examples:
 Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
 bad input.
 """
-
-
-class Output(StrEnum):
-    table = "table"
-    json = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -95,8 +91,8 @@ def whatif(
         bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
     ] = False,
     manage_profile: ManageProfile = None,
-    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    feature_gates: FeatureGatesOption = "",
+    output: OutputOption = Output.table,
     fail_unplaced: Annotated[
         bool,
         typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
