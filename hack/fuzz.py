@@ -4,7 +4,7 @@
     python hack/fuzz.py allocator --cases 1000 --seed 7      (again what seed 7 drew)
     python hack/fuzz.py --replay .fuzz/allocator-0f3a9c1b.json
 
-Kinds: `allocator` (tests/support/worlds.py, compared as tests/support/upstream.py says) and `selector`
+Kinds: `allocator` (tests/support/random_clusters.py, compared as tests/support/upstream.py says) and `selector`
 (tests/support/selector_cases.py). Cases come in rounds of 500, each with a seed of its own, on as many processes as there
 are cores. A case that fails is made smaller, kept in .fuzz/ and named with the command that shows it again; then the
 exit status is 1. At the end it prints how often each verdict came, and why known differences are no mistake.
@@ -38,7 +38,7 @@ from hack.controlplane.build import BuildError
 from hack.oracle.oracle import Conversation, ensure
 from tests.support import selector_cases, upstream
 from tests.support.failures import FOLDER, keep
-from tests.support.worlds import worlds
+from tests.support.random_clusters import random_clusters
 
 CASES: Final = 20_000
 ROUND: Final = 500
@@ -56,7 +56,10 @@ class Kind:
 
 KINDS: Final = {
     "allocator": Kind(
-        "allocator", worlds(), lambda world, ask: upstream.Comparison(world, ask).run(), dict(upstream.KNOWN)
+        "allocator",
+        random_clusters(),
+        lambda cluster, ask: upstream.Comparison(cluster, ask).run(),
+        dict(upstream.KNOWN),
     ),
     "selector": Kind("cel", selector_cases.selector_cases(), selector_cases.compare, dict(selector_cases.KNOWN)),
 }

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from controller.webhook import installation as bridge
+from controller.webhook import installation as webhook
 from hack.controlplane.api import Api, ApiError, Object
 from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.processes import free_port
@@ -113,10 +113,10 @@ class Program:
 class Installation:
     """hami-dra in one cluster. `remove()` takes it out again, whatever state it is in."""
 
-    def __init__(self, host: Host, choices: bridge.Installation | None = None) -> None:
+    def __init__(self, host: Host, choices: webhook.Installation | None = None) -> None:
         self.host = host
         self.api = host.api
-        self.choices = choices or bridge.Installation()
+        self.choices = choices or webhook.Installation()
         self.programs: dict[str, Program] = {}
         self._applied: list[Object] = []
         self._webhook_port = free_port()
@@ -130,7 +130,7 @@ class Installation:
         """
         url = f"https://127.0.0.1:{self._webhook_port}/mutate"
         self.choices = replace(self.choices, **{"webhook_url": url, **changes})
-        objects = [*bridge.manifests(self.choices), *shipped("deviceclasses")]
+        objects = [*webhook.manifests(self.choices), *shipped("deviceclasses")]
         for item in sorted(objects, key=_order):
             self.api.apply(item, manager=_MANAGER)
             self._applied.append(item)

@@ -318,7 +318,7 @@ async def _serve(
 ) -> None:
     from controller.reconcile.controller import Controller, Process
     from controller.reconcile.observability.side_thread import SideServices
-    from controller.webhook.converted import LegacyBridge
+    from controller.webhook.converted import LegacyConversion
     from controller.webhook.templates import TemplateCollector
     from hami_dra.kube.http import connect
     from hami_dra.kube.side_thread import SideThread
@@ -327,9 +327,9 @@ async def _serve(
     timeouts = Timeouts(write=settings.write_timeout)
     cluster = connect(kubeconfig, timeouts=timeouts)
 
-    async def collect(world: "Informers", may_write: Callable[[], bool]) -> None:
+    async def collect(informers: "Informers", may_write: Callable[[], bool]) -> None:
         await TemplateCollector(
-            cluster, lambda: world.templates.store, world.is_template_used, may_write=may_write
+            cluster, lambda: informers.templates.store, informers.is_template_used, may_write=may_write
         ).run()
 
     # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting
@@ -346,7 +346,7 @@ async def _serve(
         controller = Controller(
             cluster,
             settings,
-            bridge=LegacyBridge(native=settings.mode == "native"),
+            conversion=LegacyConversion(native=settings.mode == "native"),
             helpers=(collect,),
             process=Process(listen=listen, side=side, on_synced=on_synced),
         )

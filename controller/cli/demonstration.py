@@ -19,7 +19,7 @@ from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime.settings import Settings
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.admission import Admission
-from controller.webhook.converted import LegacyBridge
+from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
@@ -130,7 +130,7 @@ async def running() -> AsyncIterator[Demonstration]:
         probe=False,
         leader_election=False,
     )
-    controller = Controller(cluster, settings, bridge=LegacyBridge(), process=Process(on_synced=synced.set))
+    controller = Controller(cluster, settings, conversion=LegacyConversion(), process=Process(on_synced=synced.set))
     async with EmbeddedControlPlane(cluster):
         task = asyncio.create_task(controller.run())
         try:

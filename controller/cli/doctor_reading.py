@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.cli.progress import Told
+from controller.cli.progress import OnProgress
 from controller.cli.state import read_cluster
 from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
@@ -55,7 +55,7 @@ class Read:
     """Drivers in the controller's Deployment that it manages in addition to our own."""
 
 
-async def read_live(cluster: "HttpCluster", namespace: str, progress: Told) -> Read:
+async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress) -> Read:
     """Read the cluster.
 
     Raises ClusterError if not even nodes, slices, classes, claims and pods can be read.
@@ -67,7 +67,7 @@ async def read_live(cluster: "HttpCluster", namespace: str, progress: Told) -> R
 class _Reading:
     cluster: "HttpCluster"
     namespace: str
-    progress: Told
+    progress: OnProgress
     unread: dict[str, str] = field(default_factory=dict)
 
     async def read(self) -> Read:
@@ -108,7 +108,7 @@ class _Reading:
             managed=frozenset(_MANAGE.findall(arguments)),
         )
 
-    def _told(self, text: str) -> None:
+    def _note_missing(self, text: str) -> None:
         """Note what could not be read, except kinds that the cluster does not serve.
 
         Such a kind leaves no gap in the state (1.36 has no DeviceTaintRule).

@@ -51,12 +51,12 @@ async def serve_page(
 ) -> None:
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
     from controller.dashboard.serving import serving
-    from controller.dashboard.source import WorldSource
+    from controller.dashboard.source import InformerSource
     from hami_dra.kube.protocol import ConfigError
 
     await synced.wait()
     try:
-        async with serving(WorldSource(controller), cluster, settings, namespace=controller.settings.namespace):
+        async with serving(InformerSource(controller), cluster, settings, namespace=controller.settings.namespace):
             await asyncio.Event().wait()
     except OSError as error:
         raise ConfigError(f"--dashboard-bind: {settings.host}:{settings.port}: {error.strerror or error}") from error

@@ -22,7 +22,7 @@ BETWEEN_LINES: Final = 10.0
 """Seconds between two lines without a terminal."""
 
 
-class Told(Protocol):
+class OnProgress(Protocol):
     """Receives progress: the current step, units done and in total (0 while unknown)."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...

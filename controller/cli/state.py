@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli.errors import CommandError
-from controller.cli.progress import Told, quiet
+from controller.cli.progress import OnProgress, quiet
 from controller.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
 from controller.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
 from hami_dra.api import kinds, names
@@ -88,7 +88,7 @@ def read_state(
     paths: Sequence[Path] | None,
     connection: Connection = Connection(),
     *,
-    progress: Told = quiet,
+    progress: OnProgress = quiet,
     tell: Callable[[str], None] = note,
 ) -> list[Document]:
     """Return the documents of the files, or of the live cluster. Raises CommandError.
@@ -105,7 +105,7 @@ def read_state(
         raise CommandError(str(error)) from error
 
 
-async def _read_live(connection: Connection, progress: Told, tell: Callable[[str], None]) -> list[Document]:
+async def _read_live(connection: Connection, progress: OnProgress, tell: Callable[[str], None]) -> list[Document]:
     from hami_dra.kube.http import connect
 
     cluster = connect(connection.kubeconfig, connection.context)
@@ -118,7 +118,7 @@ async def _read_live(connection: Connection, progress: Told, tell: Callable[[str
 async def read_cluster(
     cluster: "HttpCluster",
     *,
-    progress: Told = quiet,
+    progress: OnProgress = quiet,
     tell: Callable[[str], None] = note,
     skipped: Callable[[str], None] = note,
 ) -> list[Document]:
@@ -137,7 +137,7 @@ async def read_cluster(
 
 
 async def _objects(
-    cluster: "HttpCluster", kind: Kind[Any], progress: Told, tell: Callable[[str], None]
+    cluster: "HttpCluster", kind: Kind[Any], progress: OnProgress, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return objects of a kind with kind and apiVersion, which list items lack. Raises
     ClusterError.

@@ -237,28 +237,28 @@ async def _watching(wanted: _Selection, connection: Connection, output: Output, 
             # A reflector retries indefinitely; report a missing right or a wrong address now.
             await cluster.list(kind, field_selector="metadata.name=-")
         inventory = Inventory(profiles=profiles)
-        world = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
+        informers = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
         changed = asyncio.Event()
-        for feed in world.feeds():
+        for feed in informers.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
 
         def picture() -> _Picture:
             try:
-                return wanted.of(inventory, world.claims.store, world.pods.store)
+                return wanted.of(inventory, informers.claims.store, informers.pods.store)
             except CommandError as error:
                 # unwrapped from the task group, as `run_service` expects it
                 raise ConfigError(str(error)) from error
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(world.run())
-            await _synced(world)
+            group.create_task(informers.run())
+            await _synced(informers)
             draw = _lines if output is Output.json else _screen
-            await draw(picture, changed, world.problems)
+            await draw(picture, changed, informers.problems)
     finally:
         await cluster.close()
 
 
-async def _synced(world: "Informers") -> None:
+async def _synced(informers: "Informers") -> None:
     """Wait until all copies are in sync.
 
     Raises Unavailable if a kind cannot be read: a reflector itself never gives up.
@@ -268,9 +268,9 @@ async def _synced(world: "Informers") -> None:
     while True:
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await world.wait_synced()
+                return await informers.wait_synced()
         except TimeoutError:
-            if problems := world.problems():
+            if problems := informers.problems():
                 raise Unavailable("; ".join(problems)) from None
 
 

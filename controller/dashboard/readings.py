@@ -87,21 +87,21 @@ class Meters(Protocol):
 
 
 class Readings:
-    """The latest readings. `meters` None: no driver is queried. `told` is called after each
+    """The latest readings. `meters` None: no driver is queried. `on_change` is called after each
     update.
     """
 
     def __init__(
         self,
         meters: Meters | None,
-        told: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         *,
         interval: float = INTERVAL,
         longest: float = LONGEST,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._meters = meters
-        self._told = told
+        self._on_change = on_change
         self._interval = interval
         self._longest = longest
         self._now = now
@@ -123,7 +123,7 @@ class Readings:
         self._wanted.set()
         if self._nodes and self._now() - self._taken > OLD:
             self._nodes = {}
-            self._told()
+            self._on_change()
 
     def of(self, node: str, uuid: str) -> CardReading | None:
         return self._nodes.get(node, {}).get(uuid)
@@ -150,7 +150,7 @@ class Readings:
                 await self._round(self._meters)
             except Exception:  # a page without readings is better than no page
                 log.exception("the drivers could not be queried for readings")
-            self._told()
+            self._on_change()
             await asyncio.sleep(self._interval)
 
     async def _round(self, meters: Meters) -> None:

@@ -1,4 +1,4 @@
-"""Data of the pages. `Source` is the contract; `WorldSource` implements it for a running
+"""Data of the pages. `Source` is the contract; `InformerSource` implements it for a running
 controller.
 
 Created by the CLI and by tests; read by `pages`, `history` and `stream`. All data are the
@@ -73,8 +73,8 @@ class Source(Protocol):
         The objects are immutable: another thread may read them.
         """
 
-    def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Call `told` after each change of anything shown. Returns a function that unsubscribes."""
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` with each claim that was added, changed or deleted, old and new.
@@ -83,14 +83,14 @@ class Source(Protocol):
         """
 
 
-class WorldSource:
+class InformerSource:
     """The data of a controller that is in sync (`on_synced`)."""
 
     def __init__(self, controller: Controller) -> None:
-        world = controller.world
-        assert world is not None, "the controller runs and is synced"
+        informers = controller.informers
+        assert informers is not None, "the controller runs and is synced"
         self._controller = controller
-        self._world: Informers = world
+        self._informers: Informers = informers
 
     @property
     def inventory(self) -> Inventory:
@@ -113,34 +113,34 @@ class WorldSource:
         return self._controller.is_leading
 
     def problems(self) -> Sequence[str]:
-        return self._world.problems()
+        return self._informers.problems()
 
     def pods(self) -> Iterable[Pod]:
-        return self._world.pods.store
+        return self._informers.pods.store
 
     def pod(self, key: str) -> Pod | None:
-        return self._world.pod(key)
+        return self._informers.pod(key)
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
-        return self._world.pods_of(claim)
+        return self._informers.pods_of(claim)
 
     def claims(self) -> Iterable[ResourceClaim]:
-        return self._world.claims.store
+        return self._informers.claims.store
 
     def claim(self, key: str) -> ResourceClaim | None:
-        return self._world.claim(key)
+        return self._informers.claim(key)
 
     def claims_on(self, device: str) -> Sequence[ResourceClaim]:
-        return self._world.claims_on(device)
+        return self._informers.claims_on(device)
 
     def objects(self) -> list[tuple[Kind[Any], Object]]:
-        return [(feed.kind, each) for feed in self._world.feeds() for each in feed.store]
+        return [(feed.kind, each) for feed in self._informers.feeds() for each in feed.store]
 
-    def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         def changed(_old: Object | None, _new: Object | None) -> None:
-            told()
+            callback()
 
-        ends = [feed.subscribe(changed) for feed in self._world.feeds()]
+        ends = [feed.subscribe(changed) for feed in self._informers.feeds()]
 
         def end() -> None:
             for each in ends:
@@ -149,4 +149,4 @@ class WorldSource:
         return end
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
-        return self._world.claims.subscribe(heard)
+        return self._informers.claims.subscribe(heard)

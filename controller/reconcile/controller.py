@@ -1,6 +1,6 @@
 """The controller: one object that runs until it is cancelled. Created by the CLI, demo and tests.
 
-    await Controller(cluster, settings, bridge=..., ...).run()
+    await Controller(cluster, settings, conversion=..., ...).run()
 
 Standby and leader keep the same local copies; only the leader acts (`term`). Losing the lease ends
 a term, not the process.
@@ -18,7 +18,7 @@ from controller.reconcile.observability.collectors.scrape import Scrape
 from controller.reconcile.observability.exposition import Exposition
 from controller.reconcile.observability.server import serving
 from controller.reconcile.observability.side_thread import SideServices, watched
-from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.queueing.pod_assessment import Conversion
 from controller.reconcile.runtime.clock import Clock, LoopClock
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.decision_log import DecisionLog
@@ -67,7 +67,7 @@ class Controller:
         cluster: Cluster,
         settings: Settings,
         *,
-        bridge: Bridge | None = None,
+        conversion: Conversion | None = None,
         helpers: tuple[Helper, ...] = (),
         clock: Clock | None = None,
         elector_clock: Callable[[], float] = boot_clock,
@@ -79,11 +79,11 @@ class Controller:
         self.inventory = Inventory(profiles=settings.profiles)
         self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
-        self.world: Informers | None = None
+        self.informers: Informers | None = None
         self.scrape: Scrape | None = None
         self.is_leading = False
         self._cluster = cluster
-        self._bridge = bridge
+        self._conversion = conversion
         self._helpers = helpers
         self._clock = clock or LoopClock()
         self._elector_clock = elector_clock
@@ -100,15 +100,15 @@ class Controller:
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings, rule_kind)
-        world = self.world = Informers(
+        informers = self.informers = Informers(
             self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
         )
-        for feed in world.feeds():
+        for feed in informers.feeds():
             self.metrics.internal_errors.labels(watch_name(feed.kind))
         scrape = self.scrape = Scrape(
             self.metrics,
             self.inventory,
-            world,
+            informers,
             self._clock.wall,
             lambda: self.is_leading,
             cards=self.settings.card_metrics,
@@ -128,18 +128,18 @@ class Controller:
             if self._process.side is not None:
                 beating = self._heartbeat.run(self._unready, self.metrics.loop_stalled.inc)
                 group.create_task(beating, name="heartbeat")
-            group.create_task(world.run(), name="world")
+            group.create_task(informers.run(), name="informers")
             group.create_task(events.run(), name="events")
-            group.create_task(self._tell_synced(world), name="sync")
+            group.create_task(self._tell_synced(informers), name="sync")
             if elector is not None:
                 election = (
                     elector if self._process.side is None else ThreadedElection(elector, self._process.side.thread)
                 )
                 leaving = UninstallWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
                 group.create_task(leaving.run(), name="leaving")
-                group.create_task(self._elect(world, events, election, leaving), name="elect")
+                group.create_task(self._elect(informers, events, election, leaving), name="elect")
             else:
-                group.create_task(self._lead(world, events, NoElection()), name="lead")
+                group.create_task(self._lead(informers, events, NoElection()), name="lead")
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
         """Serve health until the stack ends, and supervise the main loop if there is a side
@@ -166,17 +166,17 @@ class Controller:
             log.info("health and metrics on port %d", bound)
 
     def _unready(self) -> list[str]:
-        if self.world is None or not self.world.is_synced:
+        if self.informers is None or not self.informers.is_synced:
             return ["not all objects are listed yet"]
-        return self.world.problems()
+        return self.informers.problems()
 
-    async def _tell_synced(self, world: Informers) -> None:
-        await world.wait_synced()
+    async def _tell_synced(self, informers: Informers) -> None:
+        await informers.wait_synced()
         log.info(
             "synced: %d nodes, %d pods, %d claims",
-            len(world.nodes.store),
-            len(world.pods.store),
-            len(world.claims.store),
+            len(informers.nodes.store),
+            len(informers.pods.store),
+            len(informers.claims.store),
         )
         self._process.on_synced()
 
@@ -194,13 +194,13 @@ class Controller:
             wall=self._clock.wall,
         )
 
-    async def _elect(self, world: Informers, events: Events, election: Election, leaving: UninstallWatch) -> None:
+    async def _elect(self, informers: Informers, events: Events, election: Election, leaving: UninstallWatch) -> None:
         while True:
             await leaving.wait_back()
             # Returns during an uninstall; the lease is then free, so that uninstall sees it.
-            await election.run(lambda: _first_of(lambda: self._lead(world, events, election), leaving.wait_leaving))
+            await election.run(lambda: _first_of(lambda: self._lead(informers, events, election), leaving.wait_leaving))
 
-    async def _lead(self, world: Informers, events: Events, election: Election) -> None:
+    async def _lead(self, informers: Informers, events: Events, election: Election) -> None:
         """Run one term, until it is cancelled or the lease is lost; the elector then starts again.
 
         It must not wait to be cancelled: a task group that is ending because of an error swallows a
@@ -209,19 +209,19 @@ class Controller:
         context = Context(
             cluster=self._cluster,
             writer=Writer(self._cluster, election.holds, self.settings.write_timeout),
-            world=world,
+            informers=informers,
             inventory=self.inventory,
             settings=self.settings,
             clock=self._clock,
             events=events,
             metrics=self.metrics,
-            held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, world.pod),
+            held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, informers.pod),
             decision_log=self.decision_log,
         )
         self.is_leading = self._heartbeat.in_term = True
         self.metrics.lead(leads=True)
         try:
-            await Term(context, self._decide, self._bridge, self._helpers, election.holds).run()
+            await Term(context, self._decide, self._conversion, self._helpers, election.holds).run()
         except* LeadershipLost as lost:
             log.warning("%s", _first(lost))
         finally:

@@ -72,7 +72,7 @@ class Waiting:
 
     queue: Queue
     triggers: Triggers
-    patience: Timeouts
+    timeouts: Timeouts
     refusals: NodeBackoff
     wake: asyncio.Event
 
@@ -82,9 +82,9 @@ class Acting:
     """The parts that carry a decision out, or revert it."""
 
     in_flight: InFlight
-    aftermath: BindingCycle
+    binding_cycle: BindingCycle
     gate: GateKeeper
-    undoer: Deallocator
+    deallocator: Deallocator
     claims: ClaimWriter
     fence: Fence
 
@@ -92,7 +92,7 @@ class Acting:
 class SchedulingCycle:
     def __init__(self, context: Context, deciding: Deciding, waiting: Waiting, acting: Acting) -> None:
         self._guard = context.guard("decisions")
-        self._world = context.world
+        self._informers = context.informers
         self._inventory = context.inventory
         self._settings = context.settings
         self._clock = context.clock
@@ -106,13 +106,13 @@ class SchedulingCycle:
         self._selectors = deciding.selectors
         self._queue = waiting.queue
         self._triggers = waiting.triggers
-        self._patience = waiting.patience
+        self._timeouts = waiting.timeouts
         self._refusals = waiting.refusals
         self._wake = waiting.wake
         self._in_flight = acting.in_flight
-        self._aftermath = acting.aftermath
+        self._binding_cycle = acting.binding_cycle
         self._gate = acting.gate
-        self._undoer = acting.undoer
+        self._deallocator = acting.deallocator
         self._claims = acting.claims
         self._fence = acting.fence
         self._group: asyncio.TaskGroup
@@ -128,7 +128,7 @@ class SchedulingCycle:
         async with asyncio.TaskGroup() as self._group:
             self._triggers.start()
             while True:
-                await self._aftermath.slots.wait()
+                await self._binding_cycle.slots.wait()
                 now = self._clock.monotonic()
                 self._spread_news(now)
                 key = self._queue.pop(now)
@@ -154,7 +154,7 @@ class SchedulingCycle:
             self._fence_changed = False
             for key in self._queue.keys_in("waiting"):
                 with self._guard.each(key):
-                    if (pod := self._world.pod(key)) is not None:
+                    if (pod := self._informers.pod(key)) is not None:
                         self._triggers.look_at(pod)
         if self._triggers.news and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
@@ -181,15 +181,15 @@ class SchedulingCycle:
             self._queue.wait(key, now + self._settings.retry_most)
 
     def _look(self, key: str, now: float) -> None:
-        pod = self._world.pod(key)
+        pod = self._informers.pod(key)
         if pod is None:
             self._queue.drop(key)
             return
         if not self._settings.gate and has_our_gate(pod):
             self._lift(pod, "the gate is off")
         if (hold := self._held_back.hold(pod, now)) is not None:
-            told = messages.decision_stalled(hold.why)
-            self._keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=told), now)
+            event = messages.decision_stalled(hold.why)
+            self._keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=event), now)
             return
         before = time.perf_counter()
         budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
@@ -211,7 +211,7 @@ class SchedulingCycle:
             self._queue.wait(key, now + self._settings.retry_most)
 
     def _selectors_of(self, pod: Pod) -> bytes:
-        claims = [self._world.claim(key) for key in claim_keys(pod)]
+        claims = [self._informers.claim(key) for key in claim_keys(pod)]
         return content_of(claim for claim in claims if claim is not None)
 
     def _act(self, pod: Pod, answer: Answer, now: float) -> None:
@@ -228,14 +228,14 @@ class SchedulingCycle:
     def _let_go(self, pod: Pod, why: str) -> None:
         log.debug("pod %s: %s", pod.key, why)
         self._queue.drop(pod.key)
-        self._patience.forget(pod.metadata.uid)
+        self._timeouts.forget(pod.metadata.uid)
         if has_our_gate(pod):
             self._lift(pod, why)
 
     def _leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
         """Remove the gate; the pod is assessed again when managed devices appear that match it."""
         log.debug("pod %s: %s", pod.key, foreign.why)
-        self._patience.forget(pod.metadata.uid)
+        self._timeouts.forget(pod.metadata.uid)
         if has_our_gate(pod):
             self._lift(pod, foreign.why)
         self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
@@ -264,7 +264,7 @@ class SchedulingCycle:
         """
         if not has_our_gate(pod):
             return FOREVER
-        until = self._patience.runs_out(pod.metadata.uid, "room", now)
+        until = self._timeouts.runs_out(pod.metadata.uid, "room", now)
         if now < until:
             return until
         self._lift(pod, "no room for a while: autoscaler and preemption should see it")
@@ -323,10 +323,10 @@ class SchedulingCycle:
         namespace = pod.metadata.namespace
         if self._fence.is_down:
             self._queue.wait(pod.key)
-        elif now < (until := self._aftermath.paused_until(pod)):
+        elif now < (until := self._binding_cycle.paused_until(pod)):
             self._queue.wait(pod.key, until)
-        elif not self._aftermath.slots.may_start(namespace):
-            self._aftermath.slots.park(namespace, pod.key)
+        elif not self._binding_cycle.slots.may_start(namespace):
+            self._binding_cycle.slots.park(namespace, pod.key)
             self._queue.wait(pod.key)
         else:
             return False
@@ -401,7 +401,7 @@ class SchedulingCycle:
         """Release the pod's allocated claims, which keep devices from other pods."""
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.request.claims):
             why = "its other claims do not fit next to it"
-            self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
+            self._group.create_task(self._deallocator.release(pod, why), name=f"release {pod.key}")
 
     def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:
         """Postpone a pod that fits, but would violate its topology spread.
@@ -418,10 +418,10 @@ class SchedulingCycle:
             return
         decision_logging.placed(pod, decision)
         self._metrics.decisions.labels("placed").inc()
-        self._patience.forget(pod.metadata.uid)
+        self._timeouts.forget(pod.metadata.uid)
         self._queue.placed(pod.key)
         self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
-        self._aftermath.start(self._group, pod, decision)
+        self._binding_cycle.start(self._group, pod, decision)
 
     def _waits_for_nominated(self, pod: Pod, request: SchedulingRequest, decision: Decision, now: float) -> bool:
         """Return whether to wait for the node that kube-scheduler is emptying for this pod.
@@ -431,9 +431,9 @@ class SchedulingCycle:
         nominated = node_made_free(pod)
         if not nominated or decision.node == nominated or request.required_node:
             return False
-        if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
+        if now >= self._timeouts.runs_out(pod.metadata.uid, "nomination", now):
             return False
-        return any(map(is_leaving, self._world.pods_on(nominated)))
+        return any(map(is_leaving, self._informers.pods_on(nominated)))
 
 
 def drivers_of(decision: Decision) -> set[str]:

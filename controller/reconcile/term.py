@@ -25,7 +25,7 @@ from controller.reconcile.observability.quotas import QuotaNotes
 from controller.reconcile.observability.unreadable import UnreadableObjects
 from controller.reconcile.observability.vanished import VanishedWatch
 from controller.reconcile.queueing.node_backoff import NodeBackoff
-from controller.reconcile.queueing.pod_assessment import Bridge, PodAssessor
+from controller.reconcile.queueing.pod_assessment import Conversion, PodAssessor
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.selector_budgets import SelectorBudgets
 from controller.reconcile.queueing.timeouts import Timeouts
@@ -57,7 +57,7 @@ class Term:
         self,
         context: Context,
         decide: Decide,
-        bridge: Bridge | None,
+        conversion: Conversion | None,
         helpers: tuple[Helper, ...],
         may_write: Callable[[], bool],
     ) -> None:
@@ -66,32 +66,34 @@ class Term:
         self._helpers = helpers
         self._may_write = may_write
         self._gate = GateKeeper(context)
-        self._templates = TemplateMaker(context, bridge) if bridge else None
-        self._bypass = UnconvertedPodWatch(bridge, context.events) if bridge else None
+        self._templates = TemplateMaker(context, conversion) if conversion else None
+        self._unconverted_pods = UnconvertedPodWatch(conversion, context.events) if conversion else None
         claims = ClaimWriter(context)
-        self._orphans = LeakedClaims(context, claims)
-        self._foreign = ExternalAllocationWatch(context, claims, lambda device: _totals(context.inventory, device))
+        self._leaked_claims = LeakedClaims(context, claims)
+        self._external_allocations = ExternalAllocationWatch(
+            context, claims, lambda device: _totals(context.inventory, device)
+        )
         self._fence = Fence(context, Prober(context))
         refusals = NodeBackoff(settings.refusal_time, settings.refusal_time_most)
         in_flight, shared = InFlight(), SharedClaims()
-        self._undoer = Deallocator(context, claims, refusals, in_flight)
+        self._deallocator = Deallocator(context, claims, refusals, in_flight)
         self._wake = asyncio.Event()
         queue = Queue(
             turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
         )
         context.metrics.queue = queue
-        patience = Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience})
+        timeouts = Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
             context,
             queue=queue,
             refusals=refusals,
-            patience=patience,
+            timeouts=timeouts,
             in_flight=in_flight,
             shared=shared,
             wake=self._wake.set,
         )
-        self._undoer.on_done(self._triggers.look_at)
-        self._aftermath = BindingCycle(
+        self._deallocator.on_done(self._triggers.look_at)
+        self._binding_cycle = BindingCycle(
             context,
             committer=ClaimCommitter(context, claims, self._fence.holds),
             gate=self._gate,
@@ -114,29 +116,29 @@ class Term:
                     context.inventory, claim, settings.managed, settings.options.gates
                 ),
                 shared=shared,
-                bridge=bridge,
+                conversion=conversion,
             ),
             SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
         )
-        self._placer = SchedulingCycle(
+        self._scheduling_cycle = SchedulingCycle(
             context,
             deciding,
-            Waiting(queue, self._triggers, patience, refusals, self._wake),
-            Acting(in_flight, self._aftermath, self._gate, self._undoer, claims, self._fence),
+            Waiting(queue, self._triggers, timeouts, refusals, self._wake),
+            Acting(in_flight, self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
         )
 
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed
         first.
         """
-        settings, world = self._context.settings, self._context.world
+        settings, informers = self._context.settings, self._context.informers
         if settings.leader_election:
             await self._context.clock.sleep(settings.write_timeout)
-        await world.wait_synced()
+        await informers.wait_synced()
         await self._list_claims()
         with ExitStack() as ends:
-            ends.enter_context(self._unreadable.told())
-            self._subscribe_bridge(ends)
+            ends.enter_context(self._unreadable.reporting())
+            self._subscribe_conversion(ends)
             async with asyncio.TaskGroup() as group:
                 if settings.mode is Mode.NATIVE:
                     ends.callback(self._gate.lift_all("native mode has no gate"))
@@ -144,29 +146,29 @@ class Term:
                 else:
                     self._subscribe(ends)
                     group.create_task(self._fence.run(), name="fence")
-                    group.create_task(self._placer.run(), name="placer")
+                    group.create_task(self._scheduling_cycle.run(), name="scheduling cycle")
                     group.create_task(self._context.held_back.run(self._triggers.look_at_namespace), name="held back")
-                    group.create_task(self._undoer.run(), name="undo")
-                    group.create_task(self._foreign.run(), name="foreign")
-                ends.callback(world.pods.subscribe(self._gate.pod_changed))
+                    group.create_task(self._deallocator.run(), name="deallocator")
+                    group.create_task(self._external_allocations.run(), name="external allocations")
+                ends.callback(informers.pods.subscribe(self._gate.pod_changed))
                 group.create_task(self._gate.run(), name="gates")
-                group.create_task(self._orphans.run(), name="orphans")
-                for feed in (world.claims, world.pods, world.slices):
+                group.create_task(self._leaked_claims.run(), name="leaked claims")
+                for feed in (informers.claims, informers.pods, informers.slices):
                     ends.callback(feed.subscribe(self._vanished.changed))
                 self._vanished.look()
-                ends.callback(world.quotas.subscribe(self._quota_notes.quota_changed))
+                ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
                 if self._templates is not None:
                     group.create_task(self._templates.run(), name="templates")
                 for helper in self._helpers:
-                    group.create_task(helper(world, self._may_write))
+                    group.create_task(helper(informers, self._may_write))
 
     async def _list_claims(self) -> None:
         """List all claims by a quorum read, which misses no write of the former leader."""
         backoff = Backoff()
         while True:
             try:
-                await self._context.world.relist_claims()
+                await self._context.informers.relist_claims()
             except ClusterError as error:
                 log.warning("claims cannot be listed yet: %s", error)
                 await self._context.clock.sleep(backoff.next())
@@ -177,7 +179,7 @@ class Term:
         """Remove the rules of exclusive mode after a switch of modes, however long it takes; then
         return.
         """
-        feed = self._context.world.taint_rules
+        feed = self._context.informers.taint_rules
         backoff = Backoff()
         rules = [rule for rule in feed.store if is_fence_rule(rule)] if feed is not None else []
         while feed is not None and rules:
@@ -196,45 +198,45 @@ class Term:
         """Subscribe all parts. Order matters within a kind: the queue must see what undo
         remembers.
         """
-        world, triggers, undoer = self._context.world, self._triggers, self._undoer
-        ends.callback(self._aftermath.abandon)
-        ends.callback(undoer.stop)
-        ends.callback(world.nodes.subscribe(undoer.node_changed))
-        ends.callback(world.nodes.subscribe(triggers.node_changed))
-        ends.callback(world.namespaces.subscribe(triggers.namespace_changed))
-        ends.callback(world.quotas.subscribe(triggers.quota_changed))
-        ends.callback(world.classes.subscribe(triggers.class_changed))
-        ends.callback(world.slices.subscribe(self._fence.slice_changed))
-        ends.callback(world.slices.subscribe(triggers.devices_changed))
-        ends.callback(world.templates.subscribe(triggers.template_changed))
-        ends.callback(world.claims.subscribe(self._foreign.claim_changed))
-        ends.callback(world.claims.subscribe(undoer.claim_changed))
-        ends.callback(world.claims.subscribe(triggers.claim_changed))
-        ends.callback(world.claims.subscribe(self._aftermath.claim_changed))
-        ends.callback(world.pods.subscribe(self._aftermath.pod_changed))
-        ends.callback(world.pods.subscribe(undoer.pod_changed))
-        ends.callback(world.pods.subscribe(triggers.pod_changed))
-        if world.taint_rules is not None:
-            ends.callback(world.taint_rules.subscribe(self._fence.rule_changed))
-            ends.callback(world.taint_rules.subscribe(triggers.devices_changed))
-        self._fence.on_change(self._placer.fence_changed)
-        undoer.start()
+        informers, triggers, deallocator = self._context.informers, self._triggers, self._deallocator
+        ends.callback(self._binding_cycle.abandon)
+        ends.callback(deallocator.stop)
+        ends.callback(informers.nodes.subscribe(deallocator.node_changed))
+        ends.callback(informers.nodes.subscribe(triggers.node_changed))
+        ends.callback(informers.namespaces.subscribe(triggers.namespace_changed))
+        ends.callback(informers.quotas.subscribe(triggers.quota_changed))
+        ends.callback(informers.classes.subscribe(triggers.class_changed))
+        ends.callback(informers.slices.subscribe(self._fence.slice_changed))
+        ends.callback(informers.slices.subscribe(triggers.devices_changed))
+        ends.callback(informers.templates.subscribe(triggers.template_changed))
+        ends.callback(informers.claims.subscribe(self._external_allocations.claim_changed))
+        ends.callback(informers.claims.subscribe(deallocator.claim_changed))
+        ends.callback(informers.claims.subscribe(triggers.claim_changed))
+        ends.callback(informers.claims.subscribe(self._binding_cycle.claim_changed))
+        ends.callback(informers.pods.subscribe(self._binding_cycle.pod_changed))
+        ends.callback(informers.pods.subscribe(deallocator.pod_changed))
+        ends.callback(informers.pods.subscribe(triggers.pod_changed))
+        if informers.taint_rules is not None:
+            ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
+            ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))
+        self._fence.on_change(self._scheduling_cycle.fence_changed)
+        deallocator.start()
 
-    def _subscribe_bridge(self, ends: ExitStack) -> None:
-        world = self._context.world
+    def _subscribe_conversion(self, ends: ExitStack) -> None:
+        informers = self._context.informers
         if self._templates is not None:
-            ends.callback(world.pods.subscribe(self._templates.pod_changed))
-            ends.callback(world.templates.subscribe(self._templates.template_changed))
-        if self._bypass is not None:
+            ends.callback(informers.pods.subscribe(self._templates.pod_changed))
+            ends.callback(informers.templates.subscribe(self._templates.template_changed))
+        if self._unconverted_pods is not None:
             guard = self._context.guard("bypass")
-            for node in world.nodes.store:
+            for node in informers.nodes.store:
                 with guard.each(node.key):
-                    self._bypass.node_changed(None, node)
-            for pod in world.pods.store:
+                    self._unconverted_pods.node_changed(None, node)
+            for pod in informers.pods.store:
                 with guard.each(pod.key):
-                    self._bypass.pod_changed(None, pod)
-            ends.callback(world.nodes.subscribe(self._bypass.node_changed))
-            ends.callback(world.pods.subscribe(self._bypass.pod_changed))
+                    self._unconverted_pods.pod_changed(None, pod)
+            ends.callback(informers.nodes.subscribe(self._unconverted_pods.node_changed))
+            ends.callback(informers.pods.subscribe(self._unconverted_pods.pod_changed))
 
 
 def _totals(inventory: Inventory, device: str) -> Mapping[str, int] | None:

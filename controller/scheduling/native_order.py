@@ -119,8 +119,8 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
     )
 
     def tiers(count: int) -> Iterable[CandidateTier]:
-        scene = NodeView(layout, cells.tobytes(), states.tobytes(), count, preferences, names.BINPACK, policy.keys)
-        arrangement = vendor.arrange(scene)
+        node_view = NodeView(layout, cells.tobytes(), states.tobytes(), count, preferences, names.BINPACK, policy.keys)
+        arrangement = vendor.arrange(node_view)
         return arrangement.tiers if arrangement is not None else ()
 
     chosen: list[int] = []

@@ -1,6 +1,6 @@
 """Facts about pods that were converted, or should have been, for the controller.
 
-Implements `controller.reconcile.queueing.pod_assessment.Bridge`; created by the program that starts the controller.
+Implements `controller.reconcile.queueing.pod_assessment.Conversion`; created by the program that starts the controller.
 Pure.
 """
 
@@ -17,7 +17,7 @@ from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 
-class LegacyBridge:
+class LegacyConversion:
     """`native`: kube-scheduler serves plain counts of whole cards itself."""
 
     def __init__(self, *, native: bool = False, vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS) -> None:

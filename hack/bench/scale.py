@@ -257,9 +257,9 @@ class Bench:
     async def run(self) -> None:
         gc.set_threshold(100_000, 50, 100)  # as the controller
         start = time.perf_counter()
-        world = Informers(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
-        running = asyncio.create_task(world.run())
-        await world.wait_synced()
+        informers = Informers(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
+        running = asyncio.create_task(informers.run())
+        await informers.wait_synced()
         gc.collect()
         gc.freeze()
         self._decide(QUESTIONS["decide: a shared card"])

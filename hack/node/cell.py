@@ -124,8 +124,8 @@ def _keep(folder: Path, cgroup: str) -> int:
         os.waitpid(first, 0)
         os._exit(0)
     os.close(announce)
-    with os.fdopen(ready) as told:
-        text = told.read()  # ends when both have closed it
+    with os.fdopen(ready) as reported:
+        text = reported.read()  # ends when both have closed it
     if "+" not in text:
         os.waitpid(maker, 0)
         _remove_cgroups(cgroup)

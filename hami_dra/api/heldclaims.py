@@ -62,13 +62,13 @@ def encode(claims: Iterable[HeldClaim]) -> str:
     if len(text) <= MOST_LENGTH:
         return text
     room = MOST_LENGTH - len(_encoded([_folded(ordered)]))
-    told = []
+    listed = []
     for claim in ordered:
         room -= len(_encoded([claim]))
         if room < 0:
             break
-        told.append(claim)
-    return _encoded([_folded(ordered[len(told) :]), *told])
+        listed.append(claim)
+    return _encoded([_folded(ordered[len(listed) :]), *listed])
 
 
 def decode(text: str) -> tuple[HeldClaim, ...]:

@@ -41,7 +41,7 @@ class MachineHost:
         self._root = kernel_root
         self._cdi_folders = tuple(cdi_folders)
         self._ours = frozenset(not_from)
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self.driver_files = FolderTree(driver_root) if driver_root is not None else None
 
     @property
@@ -51,9 +51,9 @@ class MachineHost:
         """
         registry = self._registry()
         for problem in registry.problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 log.warning("%s", problem)
-        self._told = frozenset(registry.problems)
+        self._reported = frozenset(registry.problems)
         return {name: device for name, device in registry.devices.items() if _kind(name) not in self._ours}
 
     @property

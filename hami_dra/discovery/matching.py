@@ -38,7 +38,7 @@ class Trace:
     @property
     def anonymous(self) -> bool:
         """Return whether a listed device cannot be identified."""
-        return not any(_is_told(key(self)) for key in _KEYS)
+        return not any(_is_known(key(self)) for key in _KEYS)
 
 
 def trace_of(card: Card) -> Trace:
@@ -99,7 +99,7 @@ def _paired(known: Sequence[Trace], found: Sequence[Trace], true_uuid: Sequence[
         for position in left:
             value = key(found[position])
             # two cards of one board may share a serial number
-            if not _is_told(value) or values[value] > 1 or places[value] != 1:
+            if not _is_known(value) or values[value] > 1 or places[value] != 1:
                 continue
             place = of_value[value]
             if not _contradict(known[place], found[position], strength, true_uuid=true_uuid[position]):
@@ -118,12 +118,12 @@ def _contradict(known: Trace, found: Trace, strength: int, *, true_uuid: bool) -
 
 
 def _differ(one: Hashable, other: Hashable) -> bool:
-    return _is_told(one) and _is_told(other) and one != other
+    return _is_known(one) and _is_known(other) and one != other
 
 
 def _same(one: Hashable, other: Hashable) -> bool:
-    return _is_told(one) and one == other
+    return _is_known(one) and one == other
 
 
-def _is_told(value: Hashable) -> bool:
+def _is_known(value: Hashable) -> bool:
     return value not in ("", None)

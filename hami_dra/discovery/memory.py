@@ -152,9 +152,9 @@ class CardMemory:
         faults = {uuid: self._faults_of(kept[uuid].card, card) for uuid, card in present.items()}
         for place in missing:
             card = kept[uuids[place]].card
-            told = named[place].faults if place in named else None
-            if told is not None:
-                faults[card.uuid] = told
+            reported = named[place].faults if place in named else None
+            if reported is not None:
+                faults[card.uuid] = reported
                 continue
             if place in named or unnamed:
                 fault = Fault(code=UNREADABLE, message=f"{_named(card)} is listed, and its record cannot be read")
@@ -287,13 +287,13 @@ def _refreshed(known: Card, found: Card, moved_to: Mapping[int, int]) -> Card:
     if found.provenance.rank > known.provenance.rank:
         minor = known.minor if found.minor is None else found.minor
         return _readdressed(replace(known, index=found.index, minor=minor, present=True, faults=()), moved_to)
-    untold: dict[str, Any] = {
+    unreported: dict[str, Any] = {
         each.name: getattr(known, each.name)
         for each in fields(known)
         if each.name not in ("links", "distances") and getattr(found, each.name) in _NOT_A_VALUE
     }
     provenance = replace(found.provenance, identified_by=known.provenance.identified_by)
-    card = replace(found, **untold)
+    card = replace(found, **unreported)
     card = replace(card, uuid=known.uuid, number=known.name_number, provenance=provenance, faults=())
     if found.links or found.distances:
         return card

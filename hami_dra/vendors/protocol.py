@@ -309,8 +309,8 @@ class Vendor:
         """
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:  # noqa: ARG002 (for vendors to override)
-        """Return legal sets of `scene.count` of the eligible cards, best first, or None: any set,
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:  # noqa: ARG002 (for vendors to override)
+        """Return legal sets of `node_view.count` of the eligible cards, best first, or None: any set,
         in order of the device policy.
         """
         return None

@@ -15,11 +15,11 @@ from contextlib import AsyncExitStack
 from controller.dashboard.readings import Target
 from controller.dashboard.serving import DashboardSettings as PageSettings
 from controller.dashboard.serving import serving
-from controller.dashboard.source import WorldSource
+from controller.dashboard.source import InformerSource
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime.settings import Settings
 from controller.webhook.admission import Admission
-from controller.webhook.converted import LegacyBridge
+from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile
@@ -169,7 +169,7 @@ class Stage:
             managed=DRIVERS, own_drivers=DRIVERS, quiet_time=0.0, probe=False, leader_election=False, gate_patience=0.5
         )
         controller = self.controller = Controller(
-            cluster, settings, bridge=LegacyBridge(), process=Process(on_synced=synced.set)
+            cluster, settings, conversion=LegacyConversion(), process=Process(on_synced=synced.set)
         )
         async with AsyncExitStack() as stack:
             control_plane = await stack.enter_async_context(EmbeddedControlPlane(cluster))
@@ -183,7 +183,7 @@ class Stage:
             gc.freeze()
             page = PageSettings("127.0.0.1", 0, auth=False)
             port = await stack.enter_async_context(
-                serving(WorldSource(controller), cluster, page, meters=SimulatedDrivers(self.nodes))
+                serving(InformerSource(controller), cluster, page, meters=SimulatedDrivers(self.nodes))
             )
             self.url = f"http://127.0.0.1:{port}"
             self._started.set()
@@ -192,7 +192,7 @@ class Stage:
 
     def _decided(self):
         """Every pod has a node, but those that cannot have one."""
-        pods = [pod for pod in self.controller.world.pods.store if pod.spec.resource_claims]
+        pods = [pod for pod in self.controller.informers.pods.store if pod.spec.resource_claims]
         waiting = [pod for pod in pods if not pod.spec.node_name]
         return len(pods) >= number_of_pods(self.nodes) and all(
             self.controller.decision_log.of_pod(pod.key) is not None for pod in waiting

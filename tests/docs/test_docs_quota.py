@@ -24,10 +24,10 @@ def rows(heading):
 
 
 def test_every_key_is_in_the_table_with_its_unit():
-    told = {key.strip("`"): (added, unit) for key, added, unit in rows("\n## Keys\n")}
-    assert told.keys() == QUOTA_NAMES.keys()
+    reported = {key.strip("`"): (added, unit) for key, added, unit in rows("\n## Keys\n")}
+    assert reported.keys() == QUOTA_NAMES.keys()
     for key, name in QUOTA_NAMES.items():
-        added, unit = told[key]
+        added, unit = reported[key]
         assert unit.startswith(name.unit), key
         assert (name.counted is Counted.WHOLE) == ("held as a whole" in added), key
         assert (name.counted is Counted.PART) == (added == "parts of cards"), key
@@ -44,8 +44,8 @@ def test_the_examples_of_refusals_come_out_as_told():
         sizes = [int(size) for size in cards.split(", ")]
         report = simulated(*CLASSES, *nvidia_node("n1", sizes), quota({"nvidia.com/gpumem": limit}), PODS[pod])
         if "refused" in outcome:
-            told = {code: int(count) for code, count in re.findall(r"`(\w+)` (\d+)", outcome)}
-            assert reasons_of(report) == {"default/p": told}
+            reported = {code: int(count) for code, count in re.findall(r"`(\w+)` (\d+)", outcome)}
+            assert reasons_of(report) == {"default/p": reported}
         else:
             (device,) = devices_of(report)["default/p"]
             assert f"the card of {sizes[int(device.removeprefix('gpu-'))]}" == outcome

@@ -312,14 +312,14 @@ def test_good_pods_are_placed_among_all_of_it_by_a_controller_that_begins_with_i
     controller = lab.hami.programs["controller"].process
     controller.stop()
     lab.create(bad_slice("one", 1, count=2), bad_slice("two", 2, count=2))
-    told = {}
+    reported = {}
     for number, (items, reason, _) in enumerate(BAD_PODS.values()):
-        told[number] = lab.create(*renamed(items, f"bad-{number}")), reason
+        reported[number] = lab.create(*renamed(items, f"bad-{number}")), reason
     lab.create(pod("before", templates=["good"]))
     controller.start()
     lab.hami.wait_ready()
     lab.wait_running(names=["before"])
-    for stored, reason in told.values():
+    for stored, reason in reported.values():
         wait_described(lab, stored, reason)
     place_a_good_one(lab, "after")
     assert {each.pod for each in lab.placements()} == {"before", "after"}

@@ -140,13 +140,13 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
         ("slices", "Pool gpu.example.com/half"),
     }
 
-    def told():
+    def reported():
         """The API server's authorizer hears of the binding a moment later."""
         code, report = hami_dra("doctor", kubeconfig=admin)
         return code == 1 and expected <= found(report) and report
 
     try:
-        report = lab.api.wait_for(f"findings {expected}", told, seconds=30)
+        report = lab.api.wait_for(f"findings {expected}", reported, seconds=30)
     finally:
         lab.api.delete(f"{DEPLOYMENTS}/hami-dra-webhook")
     assert all(each["fix"] for each in report["findings"])

@@ -63,9 +63,10 @@ def test_one_pod_that_fits_and_one_that_does_not(lab):
     placement = lab.placement("fits")
     # -- as kubectl shows it
     table = described(lab, "fits")
-    told = f"find fit node({placement.node}), 0 nodes not fit, 2 nodes fit(n1:0.00,n2:0.00)"
+    reported = f"find fit node({placement.node}), 0 nodes not fit, 2 nodes fit(n1:0.00,n2:0.00)"
     assert any(
-        line.startswith("Normal FilteringSucceed ") and line.endswith(f"hami.io/controller {told}") for line in table
+        line.startswith("Normal FilteringSucceed ") and line.endswith(f"hami.io/controller {reported}")
+        for line in table
     )
     table = [line.partition("hami.io/controller ")[2] for line in described(lab, "waits") if "FilteringFailed" in line]
     assert set(table) == {"no available node, 2 nodes do not meet", "2 nodes CardInsufficientMemory(n1,n2)"}

@@ -46,11 +46,11 @@ def used(lab):
 
 
 def wait_used(lab, expected, name="q"):
-    def told():
+    def reported():
         text = read(lab, name)["metadata"].get("annotations", {}).get("hami.io/quota-used")
         return text is not None and json.loads(text) == expected
 
-    lab.hami.wait_for(f"quota {name} to show {expected}", told)
+    lab.hami.wait_for(f"quota {name} to show {expected}", reported)
 
 
 def wait_native(lab, name, key, most):

@@ -210,8 +210,8 @@ def test_an_allocation_cannot_be_written_but_the_status_of_devices_on_its_node_c
 
     device = {"driver": "nvidia.hami.io", "pool": MINE, "device": "gpu-0", "data": {"uuid": "GPU-1"}}
     mine.patch(f"{path}/status", {"status": {"devices": [device]}})
-    (told,) = mine.get(path)["status"]["devices"]
-    assert told["data"] == {"uuid": "GPU-1"}
+    (reported,) = mine.get(path)["status"]["devices"]
+    assert reported["data"] == {"uuid": "GPU-1"}
     assert "resourceclaims/binding" in write(mine, allocation=None, devices=None)
     assert "resourceclaims/driver" in write(other, devices=[{**device, "data": {"uuid": "GPU-2"}}])
     control_plane.api.patch(f"{path}/status", {"status": {"allocation": None, "devices": None}})

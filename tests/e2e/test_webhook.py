@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.webhook.convert import Options
-from controller.webhook.converted import LegacyBridge
+from controller.webhook.converted import LegacyConversion
 from controller.webhook.installation import Installation, manifests
 from controller.webhook.server import Server, WebhookSettings
 from hami_dra.api import kinds, names
@@ -127,14 +127,14 @@ async def converts(cluster, pod, namespace="default"):
 
 async def make_templates(cluster, namespace):
     """What the controller does for pods that are stored; a template that is there must be the right one. The names."""
-    bridge, made = LegacyBridge(), set()
+    conversion, made = LegacyConversion(), set()
     for pod in (await cluster.list(kinds.POD, namespace=namespace)).items:
-        body = bridge.template(pod)
+        body = conversion.template(pod)
         made.add(body["metadata"]["name"])
         try:
             await cluster.create(TEMPLATE, body, namespace=namespace)
         except AlreadyExists:
-            assert bridge.is_template(body, await cluster.get(TEMPLATE, body["metadata"]["name"], namespace))
+            assert conversion.is_template(body, await cluster.get(TEMPLATE, body["metadata"]["name"], namespace))
     return made
 
 

@@ -7,9 +7,9 @@ class CountedWork:
     def __init__(self):
         self.seconds = self.longest = 0.0
 
-    def watch(self, scene):
+    def watch(self, harness):
         """Let the controller go by this clock, and note the longest work without a yield to the loop."""
-        sleep, began = scene.clock.sleep, 0.0
+        sleep, began = harness.clock.sleep, 0.0
 
         async def noted(seconds):
             nonlocal began
@@ -17,5 +17,5 @@ class CountedWork:
             began = self.seconds
             await sleep(seconds)
 
-        scene.clock.cpu = lambda: self.seconds
-        scene.clock.sleep = noted
+        harness.clock.cpu = lambda: self.seconds
+        harness.clock.sleep = noted

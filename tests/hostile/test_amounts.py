@@ -130,7 +130,7 @@ def distorted(draw, found):
 
 
 @st.composite
-def scenes(draw):
+def node_views(draw):
     """An inventory, the claims in it and the class to ask."""
     machine = draw(st.sampled_from(sorted(MACHINES)))
     inventory, claims = Inventory(), Store(device=allocated_devices)
@@ -161,9 +161,9 @@ def scenes(draw):
 
 @pytest.mark.filterwarnings("error")
 @settings(max_examples=60, deadline=None)
-@given(scenes(), pods, st.data())
-def test_no_amount_breaks_a_decision_or_what_is_said_of_it(scene, parts, data):
-    inventory, claims, class_name = scene
+@given(node_views(), pods, st.data())
+def test_no_amount_breaks_a_decision_or_what_is_said_of_it(node_view, parts, data):
+    inventory, claims, class_name = node_view
     wanted = [
         request(
             f"gpu-{number}",

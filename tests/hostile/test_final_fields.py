@@ -10,11 +10,11 @@ from hami_dra.driver.prepare.claim import read_claim
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import read_pod
 from tests.cards import card
+from tests.support.harness import SPACE, play
 from tests.support.manifests import claim, cluster, device_class, part, pod, simulated, slices
 from tests.support.manifests import node as node_of
 from tests.support.preparing import DRIVER, PreparedNode, env_of, only, pod_json, result, share
 from tests.support.preparing import claim as allocated
-from tests.support.scene import SPACE, play
 
 QOS = "metax-tech.com/sgpu-qos-policy"
 
@@ -120,23 +120,25 @@ def test_parameters_that_mean_nothing_are_named(parameters, words):
 
 
 def test_the_pod_is_told_by_an_event_of_its_own_reason():
-    async def story(scene):
+    async def story(harness):
         found = administered(**STRICT)
-        await scene.add(kinds.DEVICE_CLASS, found)
-        await scene.add(kinds.NODE, {"metadata": {"name": "gpu"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}})
+        await harness.add(kinds.DEVICE_CLASS, found)
+        await harness.add(
+            kinds.NODE, {"metadata": {"name": "gpu"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}
+        )
         pool = {"name": "gpu", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": "gpu", "pool": pool, "devices": [card(0)]}
-        await scene.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "gpu"}, "spec": spec})
+        await harness.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "gpu"}, "spec": spec})
         wanted = asking(config(priority=0))
         wanted["metadata"]["namespace"] = SPACE
-        await scene.add(kinds.RESOURCE_CLAIM, wanted)
-        await scene.add(kinds.POD, pod("p", "c", namespace=SPACE))
+        await harness.add(kinds.RESOURCE_CLAIM, wanted)
+        await harness.add(kinds.POD, pod("p", "c", namespace=SPACE))
 
-        async def told():
-            return await scene.events("InvalidClaim")
+        async def reported():
+            return await harness.events("InvalidClaim")
 
-        await scene.until(told, seconds=30)
-        [event] = await scene.events("InvalidClaim")
+        await harness.until(reported, seconds=30)
+        [event] = await harness.events("InvalidClaim")
         assert event["regarding"]["name"] == "p"
         assert "DeviceClass strict" in event["note"]
         assert "priority" in event["note"]

@@ -352,9 +352,9 @@ def test_the_annotation_is_bounded_and_what_does_not_fit_is_held_as_a_whole():
     ]
     text = heldclaims.encode(many)
     assert len(text) <= heldclaims.MOST_LENGTH
-    folded, *told = heldclaims.decode(text)
+    folded, *reported = heldclaims.decode(text)
     assert (folded.uid, folded.devices) == ("", (HeldDevice(device="gpu-0"),))
-    assert [each.uid for each in told] == [f"u{number:04}" for number in range(len(told))]
+    assert [each.uid for each in reported] == [f"u{number:04}" for number in range(len(reported))]
     assert heldclaims.encode([]) == ""
     with pytest.raises(InvalidHeldClaims, match="at most"):
         heldclaims.decode(" " * (heldclaims.MOST_LENGTH + 1))
@@ -393,11 +393,11 @@ def happenings(draw):
         return what, found.key, claim(name, uid=f"claim-{name}{again}") if draw(st.integers(0, 3)) == 0 else found
     if what == "slice":
         on = draw(st.sampled_from(NODES))
-        told = [
+        reported = [
             msgspec.structs.replace(gone(held_by(name, *PODS)), uid=f"claim-{name}")
             for name in draw(st.lists(st.sampled_from(CLAIMS), max_size=2, unique=True))
         ]
-        return what, f"{on}-{DRIVER}", telling(*told, on=on)
+        return what, f"{on}-{DRIVER}", telling(*reported, on=on)
     return what, "default/" + draw(st.sampled_from(PODS if what == "pod gone" else CLAIMS)), None
 
 
@@ -462,11 +462,11 @@ class Model:
         for item in self.slices.values():
             on = item.spec.node_name
             text = item.metadata.annotations.get(names.HELD_CLAIMS)
-            for told in heldclaims.decode(text) if text else ():
-                if told.uid not in there:
+            for reported in heldclaims.decode(text) if text else ():
+                if reported.uid not in there:
                     uses[on] += 1
                     charges += any(
-                        each.metadata.uid in told.pods and each.spec.node_name == on and not over(each)
+                        each.metadata.uid in reported.pods and each.spec.node_name == on and not over(each)
                         for each in self.pods.values()
                     )
         return uses, charges

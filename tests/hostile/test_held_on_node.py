@@ -55,7 +55,7 @@ async def counted(cluster):
     return inventory.usage.shares(CARD), inventory.usage.consumed(CARD).get("memory", 0), used
 
 
-async def told(cluster):
+async def reported(cluster):
     """Uids of the claims that the slice tells of."""
     (found,) = (await cluster.list(RESOURCE_SLICE)).items
     text = found.metadata.annotations.get(names.HELD_CLAIMS, "")
@@ -87,23 +87,23 @@ async def test_a_controller_that_starts_knows_what_is_held_and_a_driver_that_sta
     claim = await allocated(cluster, "one", "gpu-2")
     async with running(folder, cluster, cards(), **OFTEN), kubelet_of(folder) as kubelet:
         reference = await prepared(kubelet, claim)
-        assert (await counted(cluster), await told(cluster)) == ((1, 4 << 30, 1), [])
+        assert (await counted(cluster), await reported(cluster)) == ((1, 4 << 30, 1), [])
         await strip_and_delete(cluster, "one")
-        await until(lambda: told(cluster))
+        await until(lambda: reported(cluster))
         assert await counted(cluster) == (1, 4 << 30, 1)
-    assert await told(cluster) == [claim.metadata.uid], "what was said stands while nobody is there"
+    assert await reported(cluster) == [claim.metadata.uid], "what was said stands while nobody is there"
     body = {"metadata": {"name": "one", "namespace": "default"}, "spec": {"devices": {}}}
     await cluster.create(RESOURCE_CLAIM, body)  # another claim of that name
     async with running(folder, cluster, cards(), **OFTEN), kubelet_of(folder) as kubelet:
         await asyncio.sleep(0.5)
-        assert (await counted(cluster), await told(cluster)) == ((1, 4 << 30, 1), [claim.metadata.uid])
+        assert (await counted(cluster), await reported(cluster)) == ((1, 4 << 30, 1), [claim.metadata.uid])
         request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])
         assert (await kubelet.NodeUnprepareResources(request)).claims[claim.metadata.uid].error == ""
 
-        async def nothing_told():
-            return not await told(cluster)
+        async def nothing_reported():
+            return not await reported(cluster)
 
-        await until(nothing_told)
+        await until(nothing_reported)
         assert await counted(cluster) == (0, 0, 0)
 
 
@@ -113,7 +113,7 @@ async def test_slices_that_kubelet_wipes_come_back_with_what_is_held(folder):
     async with running(folder, cluster, cards(), **OFTEN), kubelet_of(folder) as kubelet:
         await prepared(kubelet, claim)
         await strip_and_delete(cluster, "one")
-        await until(lambda: told(cluster))
+        await until(lambda: reported(cluster))
         (found,) = (await cluster.list(RESOURCE_SLICE)).items
         await cluster.delete(RESOURCE_SLICE, found.metadata.name)
 
@@ -121,7 +121,7 @@ async def test_slices_that_kubelet_wipes_come_back_with_what_is_held(folder):
             return (await cluster.list(RESOURCE_SLICE)).items
 
         await until(back)
-        assert await told(cluster) == [claim.metadata.uid]
+        assert await reported(cluster) == [claim.metadata.uid]
 
 
 # -- what is asked, and what it costs --------------------------------------------------------------------------------------
@@ -162,14 +162,14 @@ def watch(cluster, *records, known=True):
 
 
 def uids(found):
-    return [each.uid for each in heldclaims.decode(found.told())] if found.told() else []
+    return [each.uid for each in heldclaims.decode(found.report())] if found.report() else []
 
 
 async def test_nothing_is_said_before_all_were_asked_for():
     found, _, changes = watch(Asked(a="uid-a"), record("a"))
-    assert found.told() is None
+    assert found.report() is None
     assert await found.look()
-    assert (found.told(), changes) == ("", [1])
+    assert (found.report(), changes) == ("", [1])
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), Forbidden("no right")])
@@ -186,7 +186,7 @@ async def test_what_cannot_be_asked_is_not_gone_and_the_rest_is_asked(error):
 async def test_a_checkpoint_that_cannot_be_read_takes_nothing_back():
     found, _, changes = watch(Asked(), known=False)
     assert not await found.look()
-    assert (found.told(), changes) == (None, [])
+    assert (found.report(), changes) == (None, [])
 
 
 async def test_a_claim_that_is_gone_is_asked_for_once():

@@ -11,7 +11,7 @@ import pytest
 
 from hami_dra.api import kinds, names
 from tests.support.apart import TIMINGS, Stage
-from tests.support.scene import SPACE, claim, first_fit, pod
+from tests.support.harness import SPACE, claim, first_fit, pod
 
 
 def wait_for(what, condition, seconds=30.0):

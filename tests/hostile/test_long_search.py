@@ -4,7 +4,7 @@ from controller.scheduling.allocation.search import Search
 from controller.scheduling.decide import decide_slice
 from hami_dra.api import kinds
 from tests.hostile.counted_work import CountedWork
-from tests.support.scene import DRIVER, claim, play, pod
+from tests.support.harness import DRIVER, claim, play, pod
 
 STEP = 5e-6
 """Seconds of CPU: what a step takes on a busy machine."""
@@ -34,26 +34,26 @@ def of_one_rack(number):
     return made
 
 
-async def add_racks(scene):
+async def add_racks(harness):
     devices = [{"name": f"gpu-{number}", "attributes": {"rack": {"int": number // 16}}} for number in range(128)]
     spec = {"driver": DRIVER, "nodeName": "n0", "devices": devices}
     pool = {"name": "cards", "generation": 1, "resourceSliceCount": 1}
-    await scene.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": {**spec, "pool": pool}})
+    await harness.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": {**spec, "pool": pool}})
 
 
 def test_a_search_that_explodes_yields_every_fifty_milliseconds(monkeypatch):
     work = Work(monkeypatch)
 
-    async def story(scene):
-        work.watch(scene)
-        await add_racks(scene)
-        await scene.add(kinds.RESOURCE_CLAIM, *map(of_one_rack, range(CLAIMS)), claim("small"))
+    async def story(harness):
+        work.watch(harness)
+        await add_racks(harness)
+        await harness.add(kinds.RESOURCE_CLAIM, *map(of_one_rack, range(CLAIMS)), claim("small"))
         claims = [f"rack-{number}" for number in range(CLAIMS)]
-        await scene.add(kinds.POD, pod("hog", claims=claims, gated=True), pod("honest", claims=["small"], gated=True))
-        await scene.bound("honest", seconds=2)
-        await scene.sleep(30)
-        told = [event["note"] for event in await scene.events() if event["regarding"]["name"] == "hog"]
-        assert any("the search for devices was given up after" in note for note in told)
+        await harness.add(kinds.POD, pod("hog", claims=claims, gated=True), pod("honest", claims=["small"], gated=True))
+        await harness.bound("honest", seconds=2)
+        await harness.sleep(30)
+        reported = [event["note"] for event in await harness.events() if event["regarding"]["name"] == "hog"]
+        assert any("the search for devices was given up after" in note for note in reported)
         assert work.seconds > 2 * YIELD, "the search was long"
         assert work.longest < YIELD
 

@@ -84,12 +84,12 @@ def seen(inventory):
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_honest_nodes_read_as_without_the_liar(told, dice, looked_at):
+def test_honest_nodes_read_as_without_the_liar(reported, dice, looked_at):
     truth = list(honest())
     without = Inventory()
     for kind, each in truth:
         getattr(without, f"{kind}_changed")(None, each)
-    events = [*truth, *(("lie", each) for each in told)]
+    events = [*truth, *(("lie", each) for each in reported)]
     dice.shuffle(events)
     heard, published = Inventory(), {}
     for kind, each in events:

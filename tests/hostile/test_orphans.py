@@ -8,7 +8,7 @@ import pytest
 
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Conflict, Unavailable
-from tests.support.scene import SPACE, claim, play, pod
+from tests.support.harness import SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False, "scheduler": False}
 EVIL = "evil"
@@ -25,9 +25,9 @@ def left_over(name, namespace):
     return body
 
 
-async def orphan(scene, name, namespace=SPACE, device="gpu-0"):
+async def orphan(harness, name, namespace=SPACE, device="gpu-0"):
     """A claim with an allocation of ours that a crash left behind."""
-    await scene.add(CLAIM, left_over(name, namespace))
+    await harness.add(CLAIM, left_over(name, namespace))
     result = {
         "request": "card",
         "driver": "gpu.example.com",
@@ -36,16 +36,16 @@ async def orphan(scene, name, namespace=SPACE, device="gpu-0"):
         "shareID": str(uuid.uuid4()),
     }
     allocation = {"devices": {"results": [{**result, "consumedCapacity": {"memory": "1Gi"}}]}}
-    await scene.cluster.patch(
+    await harness.cluster.patch(
         CLAIM, name, {"status": {"allocation": allocation}}, namespace=namespace, subresource="status"
     )
 
 
-async def is_freed(scene, name, namespace=SPACE):
-    return (await scene.cluster.get(CLAIM, name, namespace)).status.allocation is None
+async def is_freed(harness, name, namespace=SPACE):
+    return (await harness.cluster.get(CLAIM, name, namespace)).status.allocation is None
 
 
-def requests_by_namespace(scene):
+def requests_by_namespace(harness):
     """Requests for claims and pods from now on, by (label, namespace); watches and lists of all namespaces apart."""
     seen = Counter()
 
@@ -53,25 +53,25 @@ def requests_by_namespace(scene):
         if request.kind in (CLAIM, kinds.POD) and request.namespace and request.verb != "watch":
             seen[request.label, request.namespace] += 1
 
-    scene.cluster.hooks.append(count)
+    harness.cluster.hooks.append(count)
     return seen
 
 
 def test_devices_are_freed_first_however_many_annotations_are_forged():
-    async def story(scene):
-        await scene.add(CLAIM, *(left_over(f"forged-{number}", EVIL) for number in range(1_500)))
-        await scene.add(
+    async def story(harness):
+        await harness.add(CLAIM, *(left_over(f"forged-{number}", EVIL) for number in range(1_500)))
+        await harness.add(
             kinds.POD,
             *({**pod(f"p{number}"), "metadata": {"name": f"p{number}", "namespace": EVIL}} for number in range(50)),
         )
         for number in range(5):
-            await orphan(scene, f"real-{number}")
-        scene.start(quiet_time=0.0, probe=False)
-        await scene.sleep(5)
-        seen = requests_by_namespace(scene)
-        await scene.sleep(80)
+            await orphan(harness, f"real-{number}")
+        harness.start(quiet_time=0.0, probe=False)
+        await harness.sleep(5)
+        seen = requests_by_namespace(harness)
+        await harness.sleep(80)
         sent = dict(seen)
-        assert all([await is_freed(scene, f"real-{number}") for number in range(5)])
+        assert all([await is_freed(harness, f"real-{number}") for number in range(5)])
         # three sweeps at most: nothing is read for a forged claim, and nothing of the tenant's is listed
         assert set(sent) == {
             ("list pods", SPACE),
@@ -81,25 +81,25 @@ def test_devices_are_freed_first_however_many_annotations_are_forged():
         }
         assert sent["list pods", SPACE] == 1
         assert sent["patch resourceclaims", EVIL] <= 300
-        await scene.sleep(300)
-        found = (await scene.cluster.list(CLAIM, namespace=EVIL)).items
+        await harness.sleep(300)
+        found = (await harness.cluster.list(CLAIM, namespace=EVIL)).items
         assert not any(names.ALLOCATED_BY in each.metadata.annotations for each in found)
 
     play(story, controller=False, scheduler=False)
 
 
 def test_forging_again_is_answered_later_each_time():
-    async def story(scene):
-        await scene.add(CLAIM, left_over("forged", EVIL))
-        seen = requests_by_namespace(scene)
+    async def story(harness):
+        await harness.add(CLAIM, left_over("forged", EVIL))
+        seen = requests_by_namespace(harness)
         forged = 0
         for _ in range(4 * 360):
-            await scene.sleep(10)
-            found = await scene.cluster.get(CLAIM, "forged", EVIL)
+            await harness.sleep(10)
+            found = await harness.cluster.get(CLAIM, "forged", EVIL)
             if names.ALLOCATED_BY not in found.metadata.annotations:
                 forged += 1
                 again = {"metadata": {"annotations": {names.ALLOCATED_BY: "hami-dra"}}}
-                await scene.cluster.patch(CLAIM, "forged", again, namespace=EVIL)
+                await harness.cluster.patch(CLAIM, "forged", again, namespace=EVIL)
         ours = seen["patch resourceclaims", EVIL] - forged
         # after 1, 2, 4, ... 60 minutes: ten in four hours, and not 240
         assert 8 <= ours <= 12
@@ -111,20 +111,20 @@ def test_forging_again_is_answered_later_each_time():
 def test_what_cannot_be_freed_holds_up_nobody_else(verb):
     """A namespace whose pods cannot be listed, and claims that somebody changes before each write."""
 
-    async def story(scene):
+    async def story(harness):
         for number in range(10):
-            await orphan(scene, f"stuck-{number}", EVIL)
-        await orphan(scene, "real")
+            await orphan(harness, f"stuck-{number}", EVIL)
+        await orphan(harness, "real")
         if verb == "list":
-            await scene.add(kinds.NAMESPACE, {"metadata": {"name": EVIL}})
-            scene.cluster.hooks.append(failing_for(EVIL))
+            await harness.add(kinds.NAMESPACE, {"metadata": {"name": EVIL}})
+            harness.cluster.hooks.append(failing_for(EVIL))
         else:
             error = Conflict("changed in between")
             for number in range(10):
-                scene.cluster.fail_next(error, verb="patch", kind=CLAIM, name=f"stuck-{number}", times=10**9)
-        scene.start(quiet_time=0.0, probe=False)
-        await scene.until(lambda: is_freed(scene, "real"), seconds=90)
-        assert not await is_freed(scene, "stuck-0", EVIL)
+                harness.cluster.fail_next(error, verb="patch", kind=CLAIM, name=f"stuck-{number}", times=10**9)
+        harness.start(quiet_time=0.0, probe=False)
+        await harness.until(lambda: is_freed(harness, "real"), seconds=90)
+        assert not await is_freed(harness, "stuck-0", EVIL)
 
     play(story, controller=False, scheduler=False, limit=4_000)
 
@@ -138,19 +138,19 @@ def failing_for(namespace):
 
 
 def test_an_error_that_nobody_planned_for_ends_no_loop():
-    async def story(scene):
-        await orphan(scene, "stuck", EVIL)
-        await orphan(scene, "real")
+    async def story(harness):
+        await orphan(harness, "stuck", EVIL)
+        await orphan(harness, "real")
 
         async def fail(request):
             if request.namespace == EVIL and request.kind is kinds.POD:
                 raise RuntimeError("nobody planned for this")
 
-        scene.cluster.hooks.append(fail)
-        scene.start(quiet_time=0.0, probe=False)
-        await scene.until(lambda: is_freed(scene, "real"), seconds=90)
-        scene.cluster.hooks.remove(fail)
-        await scene.until(lambda: is_freed(scene, "stuck", EVIL), seconds=90)
+        harness.cluster.hooks.append(fail)
+        harness.start(quiet_time=0.0, probe=False)
+        await harness.until(lambda: is_freed(harness, "real"), seconds=90)
+        harness.cluster.hooks.remove(fail)
+        await harness.until(lambda: is_freed(harness, "stuck", EVIL), seconds=90)
 
     play(story, controller=False, scheduler=False)
 
@@ -158,20 +158,20 @@ def test_an_error_that_nobody_planned_for_ends_no_loop():
 def test_claims_whose_writes_hang_hold_up_no_later_sweep():
     """An admission webhook of one namespace that takes its time: what another tenant's crash leaves meanwhile is freed."""
 
-    async def story(scene):
+    async def story(harness):
         for number in range(30):
-            await orphan(scene, f"stuck-{number}", EVIL)
+            await orphan(harness, f"stuck-{number}", EVIL)
 
         async def hang(request):
             if request.is_write and request.kind is CLAIM and request.namespace == EVIL:
                 await asyncio.sleep(4)
                 raise Unavailable("a webhook does not answer")
 
-        scene.cluster.hooks.append(hang)
-        scene.start(quiet_time=0.0, probe=False)
-        await scene.sleep(85)  # the first of them are under way
-        await orphan(scene, "real")
-        await scene.until(lambda: is_freed(scene, "real"), seconds=90)
-        assert not await is_freed(scene, "stuck-0", EVIL)
+        harness.cluster.hooks.append(hang)
+        harness.start(quiet_time=0.0, probe=False)
+        await harness.sleep(85)  # the first of them are under way
+        await orphan(harness, "real")
+        await harness.until(lambda: is_freed(harness, "real"), seconds=90)
+        assert not await is_freed(harness, "stuck-0", EVIL)
 
     play(story, controller=False, scheduler=False)

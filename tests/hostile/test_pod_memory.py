@@ -50,13 +50,13 @@ def body(name, annotations):
 
 @pytest.mark.parametrize("annotations", ANNOTATIONS.values(), ids=ANNOTATIONS)
 def test_a_pod_with_250_kib_of_annotations_costs_less_than_2_kib(annotations):
-    world = Informers(SteeredCluster(), Inventory(), LoopClock(), None)
+    informers = Informers(SteeredCluster(), Inventory(), LoopClock(), None)
     bodies = [body(str(number), annotations) for number in range(PODS)]
     gc.collect()
     tracemalloc.start()
     for text in bodies:
         pod, _ = read_object(kinds.POD, text)
-        world.pods.store.put(pod)
+        informers.pods.store.put(pod)
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

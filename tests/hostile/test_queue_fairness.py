@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.reconcile.queueing.queue import FOREVER, Queue, Rank
 from controller.reconcile.queueing.queueing_hints import ANY, News
 from hami_dra.api import kinds
-from tests.support.scene import SPACE, claim, first_fit, play, pod
+from tests.support.harness import SPACE, claim, first_fit, play, pod
 
 COST = 0.001
 SHARERS = 60
@@ -157,26 +157,26 @@ class Counted:
         return first_fit(inventory, request, options)
 
 
-async def share_impossible_claim(scene):
-    await scene.add(kinds.RESOURCE_CLAIM, claim("shared", memory=1_000))
+async def share_impossible_claim(harness):
+    await harness.add(kinds.RESOURCE_CLAIM, claim("shared", memory=1_000))
     for number in range(SHARERS):
-        await scene.add(kinds.POD, pod(f"p{number:03}", claims=["shared"]))
-    await scene.sleep(3)
+        await harness.add(kinds.POD, pod(f"p{number:03}", claims=["shared"]))
+    await harness.sleep(3)
 
 
-async def patch_shared(scene, metadata):
-    await scene.cluster.patch(kinds.RESOURCE_CLAIM, "shared", {"metadata": metadata}, namespace=SPACE)
-    await scene.sleep(3)
+async def patch_shared(harness, metadata):
+    await harness.cluster.patch(kinds.RESOURCE_CLAIM, "shared", {"metadata": metadata}, namespace=SPACE)
+    await harness.sleep(3)
 
 
 def test_a_claim_of_many_pods_is_decided_once_and_not_once_per_pod():
     decide = Counted()
 
-    async def story(scene):
-        await share_impossible_claim(scene)
+    async def story(harness):
+        await share_impossible_claim(harness)
         assert len(decide.pods) <= 2
         decide.pods.clear()
-        await patch_shared(scene, {"annotations": {"hami.io/gpu-scheduler-policy": "spread"}})
+        await patch_shared(harness, {"annotations": {"hami.io/gpu-scheduler-policy": "spread"}})
         assert len(decide.pods) <= 2, "a policy may change the answer, of all of them at once"
 
     play(story, decide=decide, **QUICK)
@@ -185,17 +185,17 @@ def test_a_claim_of_many_pods_is_decided_once_and_not_once_per_pod():
 def test_metadata_that_nobody_reads_wakes_nobody():
     decide = Counted()
 
-    async def story(scene):
-        await share_impossible_claim(scene)
-        looked_at = scene.controller.metrics
+    async def story(harness):
+        await share_impossible_claim(harness)
+        looked_at = harness.controller.metrics
         decide.pods.clear()
         queue = looked_at.queue
         versions = {key: queue._items[key].version for key in queue.keys_in("no_room")}
-        await patch_shared(scene, {"annotations": {"example.com/x": "y"}, "labels": {"a": "b"}})
+        await patch_shared(harness, {"annotations": {"example.com/x": "y"}, "labels": {"a": "b"}})
         for name in ("p000", "p001"):
             patch = {"metadata": {"labels": {"a": "b"}, "annotations": {"example.com/x": "y"}}}
-            await scene.cluster.patch(kinds.POD, name, patch, namespace=SPACE)
-        await scene.sleep(3)
+            await harness.cluster.patch(kinds.POD, name, patch, namespace=SPACE)
+        await harness.sleep(3)
         assert decide.pods == []
         assert versions == {key: queue._items[key].version for key in queue.keys_in("no_room")}
 
@@ -206,12 +206,12 @@ def test_when_one_of_many_sharers_goes_nobody_is_tried():
     """It was in nobody's way."""
     decide = Counted()
 
-    async def story(scene):
-        await share_impossible_claim(scene)
+    async def story(harness):
+        await share_impossible_claim(harness)
         decide.pods.clear()
         for number in range(10):
-            await scene.delete_pod(f"p{number:03}")
-        await scene.sleep(3)
+            await harness.delete_pod(f"p{number:03}")
+        await harness.sleep(3)
         assert decide.pods == []
 
     play(story, decide=decide, **QUICK)
@@ -220,12 +220,12 @@ def test_when_one_of_many_sharers_goes_nobody_is_tried():
 def test_a_sharer_that_goes_makes_room_for_the_one_that_waits_on_its_node():
     """Two pods cannot be on one node together: one runs, the other waits."""
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("shared"))
-        await scene.add(kinds.POD, *(pod(name, claims=["shared"], cpu="5") for name in ("a", "b")))
-        await scene.sleep(30)
-        assert [found.metadata.name for found in await scene.pods() if found.spec.node_name] == ["a"]
-        await scene.delete_pod("a")
-        await scene.bound("b", seconds=3)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("shared"))
+        await harness.add(kinds.POD, *(pod(name, claims=["shared"], cpu="5") for name in ("a", "b")))
+        await harness.sleep(30)
+        assert [found.metadata.name for found in await harness.pods() if found.spec.node_name] == ["a"]
+        await harness.delete_pod("a")
+        await harness.bound("b", seconds=3)
 
     play(story, **QUICK)

@@ -12,7 +12,7 @@ from hami_dra.cel import SHORT, CostLimitExceeded, DeviceInput, EvaluationError,
 from tests.cards import claim as card_claim
 from tests.cards import request
 from tests.hostile.counted_work import CountedWork
-from tests.support.scene import DRIVER, SPACE, claim, play, pod
+from tests.support.harness import DRIVER, SPACE, claim, play, pod
 from tests.unit.cel.test_limits import HOSTILE, grown
 
 DEVICE = DeviceInput.of("d.io", {"name": {"string": "T4"}})
@@ -181,7 +181,7 @@ def selecting(name, count):
     return made
 
 
-async def add_cards(scene, count):
+async def add_cards(harness, count):
     devices = [
         {
             "name": f"gpu-{number}",
@@ -193,35 +193,37 @@ async def add_cards(scene, count):
     ]
     pool = {"name": "cards", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": "n0", "pool": pool, "devices": devices}
-    await scene.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": spec})
+    await harness.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": spec})
 
 
 def test_an_expensive_claim_is_refused_with_an_event_and_others_are_placed_meanwhile(monkeypatch):
     work = Work(monkeypatch, each=0.01)
 
-    async def story(scene):
-        work.watch(scene)
-        await add_cards(scene, 64)
-        await scene.add(kinds.RESOURCE_CLAIM, selecting("big", 20), claim("small"))
-        await scene.add(kinds.POD, pod("hog", claims=["big"], gated=True), pod("honest", claims=["small"], gated=True))
-        await scene.bound("honest", seconds=2)
-        await scene.sleep(30)
-        assert scene.controller.world.pod(f"{SPACE}/hog").spec.scheduling_gates, "kube-scheduler is spared it"
-        [told] = await scene.events("SelectorOverBudget")
-        assert "ResourceClaim default/big: request card: selectors[" in told["note"]
-        assert "the selectors of one pod may take 2 s" in told["note"]
-        assert "tries again in 60 s" in told["note"]
+    async def story(harness):
+        work.watch(harness)
+        await add_cards(harness, 64)
+        await harness.add(kinds.RESOURCE_CLAIM, selecting("big", 20), claim("small"))
+        await harness.add(
+            kinds.POD, pod("hog", claims=["big"], gated=True), pod("honest", claims=["small"], gated=True)
+        )
+        await harness.bound("honest", seconds=2)
+        await harness.sleep(30)
+        assert harness.controller.informers.pod(f"{SPACE}/hog").spec.scheduling_gates, "kube-scheduler is spared it"
+        [reported] = await harness.events("SelectorOverBudget")
+        assert "ResourceClaim default/big: request card: selectors[" in reported["note"]
+        assert "the selectors of one pod may take 2 s" in reported["note"]
+        assert "tries again in 60 s" in reported["note"]
         assert work.seconds < 2.1
         assert work.longest < 0.05
         # made again under another name it costs nothing
         before = work.seconds
         renamed = selecting("big", 20)
         renamed["metadata"]["name"] = "again"
-        await scene.add(kinds.RESOURCE_CLAIM, renamed)
-        await scene.add(kinds.POD, pod("hog-again", claims=["again"], gated=True))
-        await scene.sleep(10)
+        await harness.add(kinds.RESOURCE_CLAIM, renamed)
+        await harness.add(kinds.POD, pod("hog-again", claims=["again"], gated=True))
+        await harness.sleep(10)
         assert work.seconds == before
-        assert len(await scene.events("SelectorOverBudget")) == 2
+        assert len(await harness.events("SelectorOverBudget")) == 2
 
     play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)
 
@@ -229,14 +231,14 @@ def test_an_expensive_claim_is_refused_with_an_event_and_others_are_placed_meanw
 def test_a_claim_that_takes_several_turns_is_placed_in_the_end(monkeypatch):
     work = Work(monkeypatch, each=0.005)
 
-    async def story(scene):
-        work.watch(scene)
-        await add_cards(scene, 40)
-        await scene.add(kinds.RESOURCE_CLAIM, selecting("careful", 5))
-        await scene.add(kinds.POD, pod("p", claims=["careful"], gated=True))
-        await scene.bound("p", seconds=10)
+    async def story(harness):
+        work.watch(harness)
+        await add_cards(harness, 40)
+        await harness.add(kinds.RESOURCE_CLAIM, selecting("careful", 5))
+        await harness.add(kinds.POD, pod("p", claims=["careful"], gated=True))
+        await harness.bound("p", seconds=10)
         assert 0.9 < work.seconds < 1.1, "each selector was evaluated once on each device"
-        assert scene.metric("hami_dra_decision_seconds_count", result="unfinished") > 20
-        assert scene.metric("hami_dra_selector_cpu_seconds_total", payer="claim") == pytest.approx(1.0, rel=0.1)
+        assert harness.metric("hami_dra_decision_seconds_count", result="unfinished") > 20
+        assert harness.metric("hami_dra_selector_cpu_seconds_total", payer="claim") == pytest.approx(1.0, rel=0.1)
 
     play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)

@@ -14,7 +14,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.kube.protocol import Forbidden
-from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
+from tests.support.harness import DRIVER, SPACE, claim, play, pod, template
 from tests.support.steered_cluster import SteeredCluster
 
 DEEP = json.loads("[" * 60 + "]" * 60)
@@ -52,46 +52,46 @@ def lines(caplog):
     return [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
 
 
-async def told(scene, name, reason):
-    return [each["note"] for each in await scene.events(reason) if each["regarding"]["name"] == name]
+async def reported(harness, name, reason):
+    return [each["note"] for each in await harness.events(reason) if each["regarding"]["name"] == name]
 
 
 def test_an_event_a_metric_and_one_log_line_name_what_cannot_be_read(caplog):
-    async def story(scene):
-        scene.cluster.put_raw(kinds.POD, odd_pod("odd"))
-        await scene.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
-        first = scene.start()
-        await scene.sleep(5)
-        assert scene.metric("hami_dra_unreadable_objects", resource="pods") == 1
-        assert scene.metric("hami_dra_unreadable_objects", resource="resourceclaims") == 1
+    async def story(harness):
+        harness.cluster.put_raw(kinds.POD, odd_pod("odd"))
+        await harness.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
+        first = harness.start()
+        await harness.sleep(5)
+        assert harness.metric("hami_dra_unreadable_objects", resource="pods") == 1
+        assert harness.metric("hami_dra_unreadable_objects", resource="resourceclaims") == 1
         said = lines(caplog)
         assert {line.partition(" cannot")[0] for line in said} == {f"Pod {SPACE}/odd", f"ResourceClaim {SPACE}/deep"}
-        await scene.controller.world.relist_claims()
+        await harness.controller.informers.relist_claims()
         assert lines(caplog) == said
-        await scene.add(kinds.RESOURCE_CLAIM, claim("good"))
-        await scene.add(kinds.POD, pod("asks", claims=["deep"]), pod("honest", claims=["good"]))
-        await scene.bound("honest")
-        [note] = await told(scene, "deep", "Unreadable")
+        await harness.add(kinds.RESOURCE_CLAIM, claim("good"))
+        await harness.add(kinds.POD, pod("asks", claims=["deep"]), pod("honest", claims=["good"]))
+        await harness.bound("honest")
+        [note] = await reported(harness, "deep", "Unreadable")
         assert "spec.devices.config[0].opaque.parameters: nested more than 50 levels deep" in note
-        [note] = await told(scene, "odd", "Unreadable")
+        [note] = await reported(harness, "odd", "Unreadable")
         assert "hami-dra cannot read this Pod" in note
-        await scene.cluster.delete(kinds.POD, "odd", namespace=SPACE)
-        await scene.sleep(5)
-        assert scene.metric("hami_dra_unreadable_objects", resource="pods") == 0
-        await scene.stop(first)
+        await harness.cluster.delete(kinds.POD, "odd", namespace=SPACE)
+        await harness.sleep(5)
+        assert harness.metric("hami_dra_unreadable_objects", resource="pods") == 0
+        await harness.stop(first)
 
     with caplog.at_level(logging.WARNING):
         play(story, controller=False)
 
 
 def test_devices_of_a_claim_that_cannot_be_read_are_not_given_away():
-    async def story(scene):
+    async def story(harness):
         for number in range(2):
-            scene.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim(f"odd-{number}", f"gpu-{number}"))
-        await scene.add(kinds.RESOURCE_CLAIM, claim("good"))
-        await scene.add(kinds.POD, pod("honest", claims=["good"]))
-        await scene.sleep(30)
-        assert (await scene.claim("good")).status.allocation is None
+            harness.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim(f"odd-{number}", f"gpu-{number}"))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("good"))
+        await harness.add(kinds.POD, pod("honest", claims=["good"]))
+        await harness.sleep(30)
+        assert (await harness.claim("good")).status.allocation is None
 
     play(story, nodes=1)
 
@@ -120,14 +120,14 @@ def test_a_failure_over_one_object_leaves_every_loop_running(monkeypatch, owner,
 
     monkeypatch.setattr(owner, method, failing)
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
-        await scene.add(kinds.RESOURCE_CLAIM, claim("evil"))
-        await scene.add(kinds.POD, pod("evil", claims=["evil"]), pod("before", templates=["small"]))
-        await scene.bound("before")
-        await scene.add(kinds.POD, pod("after", templates=["small"]))
-        await scene.bound("after")
-        assert not any(task.done() for task in scene.controllers)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("evil"))
+        await harness.add(kinds.POD, pod("evil", claims=["evil"]), pod("before", templates=["small"]))
+        await harness.bound("before")
+        await harness.add(kinds.POD, pod("after", templates=["small"]))
+        await harness.bound("after")
+        assert not any(task.done() for task in harness.controllers)
 
     play(story)
 
@@ -135,22 +135,22 @@ def test_a_failure_over_one_object_leaves_every_loop_running(monkeypatch, owner,
 # --- uninstall -------------------------------------------------------------------------------------------------------
 
 
-async def uninstall(scene):
+async def uninstall(harness):
     said = []
     try:
-        await Uninstaller(scene.cluster, Plan(), scene.clock, said.append).run()
+        await Uninstaller(harness.cluster, Plan(), harness.clock, said.append).run()
     except LeftBehind as error:
         return said, str(error)
     return said, ""
 
 
 def test_uninstall_treats_what_it_cannot_read_by_its_metadata_and_names_it():
-    async def story(scene):
+    async def story(harness):
         gates = [{"name": names.GATE}, {"name": "others"}]
-        scene.cluster.put_raw(kinds.POD, odd_pod("odd", schedulingGates=gates))
-        scene.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
-        await scene.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
-        said, left = await uninstall(scene)
+        harness.cluster.put_raw(kinds.POD, odd_pod("odd", schedulingGates=gates))
+        harness.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
+        await harness.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
+        said, left = await uninstall(harness)
         assert left.count("\n") <= 1
         for name in ("Pod default/odd", "ResourceClaim default/odd", "ResourceClaim default/deep"):
             assert any(f"could not be read, and was treated by its metadata: {name}" in line for line in said)
@@ -159,34 +159,34 @@ def test_uninstall_treats_what_it_cannot_read_by_its_metadata_and_names_it():
 
 
 def test_nothing_is_deleted_while_something_cannot_be_listed():
-    async def story(scene):
-        await scene.add(kinds.MUTATING_POLICY, {"metadata": {"name": names.GATE_POLICY}})
-        scene.cluster.fail_next(Forbidden("no right"), verb="list", kind=kinds.RESOURCE_CLAIM, times=100)
+    async def story(harness):
+        await harness.add(kinds.MUTATING_POLICY, {"metadata": {"name": names.GATE_POLICY}})
+        harness.cluster.fail_next(Forbidden("no right"), verb="list", kind=kinds.RESOURCE_CLAIM, times=100)
         with pytest.raises(Forbidden):
-            await Uninstaller(scene.cluster, Plan(), scene.clock, print).run()
-        assert len((await scene.cluster.list(kinds.MUTATING_POLICY)).items) == 1
+            await Uninstaller(harness.cluster, Plan(), harness.clock, print).run()
+        assert len((await harness.cluster.list(kinds.MUTATING_POLICY)).items) == 1
 
     play(story, controller=False)
 
 
 def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everything_else_goes():
-    async def story(scene):
-        await scene.add(kinds.VALIDATING_POLICY, {"metadata": {"name": names.FENCE_POLICY}})
+    async def story(harness):
+        await harness.add(kinds.VALIDATING_POLICY, {"metadata": {"name": names.FENCE_POLICY}})
         mark = {"metadata": {"annotations": {names.ALLOCATED_BY: "hami-dra"}}}
-        await scene.add(kinds.RESOURCE_CLAIM, claim("one"), claim("stuck"), claim("two"))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("one"), claim("stuck"), claim("two"))
         for name in ("one", "stuck", "two"):
-            await scene.cluster.patch(kinds.RESOURCE_CLAIM, name, mark, namespace=SPACE)
+            await harness.cluster.patch(kinds.RESOURCE_CLAIM, name, mark, namespace=SPACE)
 
         async def refuse(request):
             if request.label == "patch resourceclaims" and request.name == "stuck":
                 raise Forbidden("a policy says no")
 
-        scene.cluster.hooks.append(refuse)
-        _, left = await uninstall(scene)
+        harness.cluster.hooks.append(refuse)
+        _, left = await uninstall(harness)
         assert left == f"annotation {names.ALLOCATED_BY} of ResourceClaim {SPACE}/stuck: Forbidden: a policy says no"
-        marked = [each.metadata.name for each in await scene.claims() if each.metadata.annotations]
+        marked = [each.metadata.name for each in await harness.claims() if each.metadata.annotations]
         assert marked == ["stuck"]
-        assert (await scene.cluster.list(kinds.VALIDATING_POLICY)).items == ()
+        assert (await harness.cluster.list(kinds.VALIDATING_POLICY)).items == ()
 
     play(story, controller=False)
 

@@ -96,10 +96,10 @@ async def test_what_cannot_be_read_is_a_bad_request_and_one_line_of_the_log(serv
     with caplog.at_level(logging.INFO):
         status, _ = await call(server, trusted, "/mutate", data=data)
     assert status == 400
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(told) == 1
-    assert "\n" not in told[0].getMessage()
-    assert not any(record.exc_info for record in told)
+    reported = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(reported) == 1
+    assert "\n" not in reported[0].getMessage()
+    assert not any(record.exc_info for record in reported)
 
 
 @pytest.mark.parametrize("changes", ODD_PODS.values(), ids=ODD_PODS)

@@ -151,8 +151,8 @@ def test_numbers_that_move_give_no_card_out_twice(bench, gcus):
     bench.wait_running(*placed)
     assert [bench.allocated(name) for name in placed] == [["gcu-3"]]
     assert bench.got(placed[0])["env"]["ENFLAME_VISIBLE_DEVICES"] == "2"
-    told = {device["containerEdits"]["env"][0] for spec in specs(bench) for device in spec["devices"]}
-    assert told == {f"ENFLAME_VISIBLE_DEVICES={number}" for number in range(3)}
+    reported = {device["containerEdits"]["env"][0] for spec in specs(bench) for device in spec["devices"]}
+    assert reported == {f"ENFLAME_VISIBLE_DEVICES={number}" for number in range(3)}
     bench.delete_all()
     bench.wait_nothing_left()
 

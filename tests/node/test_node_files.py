@@ -61,14 +61,14 @@ def test_cards_come_from_a_cdi_file_that_is_there(bench):
     bench.wait_nothing_left()
 
 
-def wait_told(bench, name, *words):
+def wait_reported(bench, name, *words):
     """Until an event of the pod has these words; returns it."""
 
-    def told():
+    def reported():
         lines = bench.events().splitlines()
         return next((line for line in lines if line.startswith(f"{name}:") and all(word in line for word in words)), "")
 
-    return bench.hami.wait_for(f"an event of {name} with {words}", told)
+    return bench.hami.wait_for(f"an event of {name} with {words}", reported)
 
 
 def test_a_cdi_file_that_cannot_be_written(bench):
@@ -80,7 +80,7 @@ def test_a_cdi_file_that_cannot_be_written(bench):
     obstacle.mkdir()
     try:
         bench.create(pod("waits", claims=["late"]))
-        wait_told(bench, "waits", str(obstacle), "s a directory")
+        wait_reported(bench, "waits", str(obstacle), "s a directory")
     finally:
         obstacle.rmdir()
     bench.wait_running("before", "waits")
@@ -136,7 +136,7 @@ def test_memory_that_was_given_away_twice(bench):
     )
     _allocated_again(bench, "second", bench.claim_of("first"))
     bench.create(pod("second", claims=["second"], gated=False))
-    wait_told(bench, "second", "memory", "first")
+    wait_reported(bench, "second", "memory", "first")
     assert bench.outputs("first")
     assert len(bench.prepared()) == 1
     bench.delete("first")

@@ -14,13 +14,13 @@ def wait_one_refused(bench, *names):
     """Until one of these pods was refused and the others run; returns its name."""
 
     def refused():
-        told = {
+        reported = {
             event["involvedObject"]["name"]
             for event in bench.api.list(f"/api/v1/namespaces/{bench.namespace}/events")
             if event["reason"] == "FilteringFailed"
         }
         found = [pod["metadata"]["name"] for pod in bench.pods() if "nodeName" not in pod["spec"]]
-        return found if len(found) == 1 and set(found) <= told & set(names) else None
+        return found if len(found) == 1 and set(found) <= reported & set(names) else None
 
     (found,) = bench.hami.wait_for("one pod that finds no card", refused)
     bench.wait_running(*(name for name in names if name != found))

@@ -115,13 +115,13 @@ def doctor(bench):
 
 def test_a_node_without_nvidias_runtime(bench, start, tmp_path):
     """B7: NVML, libraries and hooks come from the driver root; as long as they are not there, MIG pods wait and doctor says why."""
-    root, told = tmp_path / "driver", tmp_path / "hooks"
+    root, reported = tmp_path / "driver", tmp_path / "hooks"
     folder = root / LIBRARIES
     folder.mkdir(parents=True)
     nvml = library_folder() / "libnvidia-ml.so.1"
     shutil.copy(nvml, folder)
     hook = tmp_path / "nvidia-cdi-hook"
-    hook.write_text(f'#!/bin/sh\necho "$@" >> {told}\n')
+    hook.write_text(f'#!/bin/sh\necho "$@" >> {reported}\n')
     hook.chmod(0o755)
     flags = (f"--driver-root={root}", f"--cdi-hook={hook}", "--discover-every=1s")
     start(machine(1, mig=1) + H100_PROFILES, *flags, library=False)
@@ -151,7 +151,7 @@ def test_a_node_without_nvidias_runtime(bench, start, tmp_path):
     got = bench.got("next")
     assert got["env"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert {f"/{LIBRARIES}/libcuda.so.{VERSION}", f"/{LIBRARIES}/libnvidia-ml.so.{VERSION}"} <= set(got["mounts"])
-    links, compat, cache, _ = told.read_text().splitlines()
+    links, compat, cache, _ = reported.read_text().splitlines()
     assert f"--link libcuda.so.1::/{LIBRARIES}/libcuda.so" in links
     assert (compat, cache) == (
         f"enable-cuda-compat --host-driver-version={VERSION}",
@@ -169,10 +169,10 @@ def test_an_instance_that_nvml_refuses(bench, start):
         device_class="nvidia-mig.hami.io", selector='device.attributes["nvidia.hami.io"].profile == "1g.10gb"'
     )
     bench.create(claim("refused", wanted), pod("refused", claims=["refused"]))
-    told = bench.hami.wait_for(
+    reported = bench.hami.wait_for(
         "an event that says why", lambda: [line for line in bench.events().splitlines() if "1g.10gb" in line]
     )
-    assert any("failed with NVML error 23" in line for line in told), told
+    assert any("failed with NVML error 23" in line for line in reported), reported
     assert bench.cdi_files() == []
     bench.delete_all()
     bench.wait_nothing_left()

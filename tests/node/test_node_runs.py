@@ -98,12 +98,12 @@ def test_two_pods_on_one_card_with_different_limits(nvidia):
     }
     assert limits == {"small": (["gpu-2"], "1024m", "5"), "large": (["gpu-2"], "9216m", "60")}
 
-    def told():
+    def reported():
         (status,) = bench.claim_of("small")["status"]["devices"]
         return status if any(each["status"] == "True" for each in status.get("conditions", ())) else None
 
     status = bench.api.wait_for(
-        "the claim's status", lambda: bench.claim_of("small")["status"].get("devices") and told()
+        "the claim's status", lambda: bench.claim_of("small")["status"].get("devices") and reported()
     )
     assert bench.cards(T4)[2].uuid in json.dumps(status["data"])
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from tests.support.failures import kept
 from tests.support.oracles import conversation
+from tests.support.random_clusters import random_clusters
 from tests.support.upstream import Comparison
-from tests.support.worlds import worlds
 
 SEEN: Counter[str] = Counter()
 
@@ -24,10 +24,10 @@ def asking():
 
 @pytest.mark.timeout(600)  # a first build with empty caches takes minutes
 @settings(max_examples=500)
-@given(world=worlds())
-def test_same_as_kubernetes(asking, world):
-    with kept("allocator", world):
-        SEEN.update(Comparison(world, asking).run())
+@given(cluster=random_clusters())
+def test_same_as_kubernetes(asking, cluster):
+    with kept("allocator", cluster):
+        SEEN.update(Comparison(cluster, asking).run())
 
 
 def test_the_worlds_are_worth_asking():

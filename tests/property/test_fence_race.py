@@ -17,8 +17,8 @@ from controller.reconcile.fence.rules import is_fence_taint, is_kept, is_proven
 from hami_dra.api import kinds, names
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.protocol import ClusterError
+from tests.support.harness import DRIVER, GIB, claim, play, pod
 from tests.support.mortal import Mortal
-from tests.support.scene import DRIVER, GIB, claim, play, pod
 
 RULE = kinds.DEVICE_TAINT_RULE
 QUIET = 2.0
@@ -141,8 +141,8 @@ class Allocator:
 class Vandal:
     """Deletes rules right before the requests with the given numbers. Checks after each write to a claim."""
 
-    def __init__(self, scene, moments):
-        self.scene = scene
+    def __init__(self, harness, moments):
+        self.harness = harness
         self.moments = moments
         self.number = 0
         self.problem = ""
@@ -165,14 +165,14 @@ class Vandal:
 
     async def check(self):
         try:
-            await self.scene.check_never_overcommitted()
+            await self.harness.check_never_overcommitted()
         except AssertionError as error:
             self.problem = str(error)  # not raised: the requester would only die of it
 
     async def delete(self, which):
-        rules = [rule.metadata.name for rule in (await self.scene.cluster.list(RULE)).items]
+        rules = [rule.metadata.name for rule in (await self.harness.cluster.list(RULE)).items]
         for name in rules if which == "all" else rules[which : which + 1]:
-            await self.scene.cluster.delete(RULE, name)
+            await self.harness.cluster.delete(RULE, name)
 
 
 @settings(
@@ -185,38 +185,38 @@ class Vandal:
     before=st.booleans(),
 )
 def test_nobody_but_the_controller_allocates_whenever_rules_are_deleted(delays, moments, dies_at, before):
-    async def story(scene):
-        mortal = Mortal(scene.cluster, 0, before=before)
-        first = scene.start(through=mortal, quiet_time=QUIET)
-        await scene.sleep(QUIET + 1)
-        scheduler = Allocator(scene.cluster, delays)
+    async def story(harness):
+        mortal = Mortal(harness.cluster, 0, before=before)
+        first = harness.start(through=mortal, quiet_time=QUIET)
+        await harness.sleep(QUIET + 1)
+        scheduler = Allocator(harness.cluster, delays)
         await scheduler.start()
-        vandal = Vandal(scene, moments)
-        scene.cluster.hooks.append(vandal)
+        vandal = Vandal(harness, moments)
+        harness.cluster.hooks.append(vandal)
         if dies_at is not None:
             mortal.at_write(mortal.writes + dies_at, before=before)
         for number in range(PODS):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", SIZE))
-            await scene.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
-            await scene.sleep(STRIDE)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", SIZE))
+            await harness.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
+            await harness.sleep(STRIDE)
         if mortal.dead.is_set():
-            await scene.stop(first)
-            scene.start(quiet_time=QUIET)
+            await harness.stop(first)
+            harness.start(quiet_time=QUIET)
 
         async def as_many_as_fit():
-            return sum(held.status.allocation is not None for held in await scene.claims()) == 8
+            return sum(held.status.allocation is not None for held in await harness.claims()) == 8
 
-        await scene.until(as_many_as_fit)
-        await scene.sleep(3 * QUIET)
-        if mortal.dead.is_set() and first in scene.controllers:
-            await scene.stop(first)
-            scene.start(quiet_time=QUIET)
-        scene.cluster.hooks.remove(vandal)
-        await scene.sleep(3 * QUIET)
+        await harness.until(as_many_as_fit)
+        await harness.sleep(3 * QUIET)
+        if mortal.dead.is_set() and first in harness.controllers:
+            await harness.stop(first)
+            harness.start(quiet_time=QUIET)
+        harness.cluster.hooks.remove(vandal)
+        await harness.sleep(3 * QUIET)
         await vandal.check()
         assert vandal.problem == ""
         assert scheduler.done == 0
-        [rule] = (await scene.cluster.list(RULE)).items
+        [rule] = (await harness.cluster.list(RULE)).items
         assert (is_kept(rule, DRIVER), is_proven(rule)) == (True, True)
         await scheduler.stop()
 
@@ -226,14 +226,14 @@ def test_nobody_but_the_controller_allocates_whenever_rules_are_deleted(delays, 
 def test_the_model_finds_a_gap_where_there_is_one():
     """Without any rule it takes what it can get: or the property above would prove nothing."""
 
-    async def story(scene):
-        scheduler = Allocator(scene.cluster, Delays(0.0, 0.003, 0.6))
+    async def story(harness):
+        scheduler = Allocator(harness.cluster, Delays(0.0, 0.003, 0.6))
         await scheduler.start()
         for number in range(PODS):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", SIZE))
-        await scene.sleep(2)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", SIZE))
+        await harness.sleep(2)
         assert scheduler.done == 8
-        await scene.check_never_overcommitted()
+        await harness.check_never_overcommitted()
         await scheduler.stop()
 
     play(story, controller=False, scheduler=False)

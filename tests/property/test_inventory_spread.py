@@ -41,7 +41,7 @@ def constraints(draw):
 
 
 @st.composite
-def worlds(draw):
+def clusters(draw):
     nodes = []
     for number in range(draw(st.integers(2, 6))):
         labels = {"gpu": draw(st.sampled_from("yyn"))}
@@ -113,9 +113,9 @@ def untolerated(wanted, each):
 
 
 @settings(max_examples=400, deadline=None)
-@given(worlds())
-def test_spread_is_kube_schedulers(world):
-    nodes, running, wanted = world
+@given(clusters())
+def test_spread_is_kube_schedulers(cluster):
+    nodes, running, wanted = cluster
     inventory = Inventory()
     for each in nodes:
         inventory.node_changed(None, each)
@@ -123,7 +123,7 @@ def test_spread_is_kube_schedulers(world):
     for each in running:
         inventory.pod_changed(None, each)
     fit = inventory.node_fit(wanted)
-    bad = refused(*world)
+    bad = refused(*cluster)
     earlier = {"", names.NODE_TOPOLOGY_SPREAD}
     for each in nodes:
         code = CODES[fit.codes[inventory.nodes.index_of(each.metadata.name)]]

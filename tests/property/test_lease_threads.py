@@ -50,10 +50,10 @@ class Settling(Time):
 class Controller(Candidate):
     """`self.name` is its side thread, `name/main` its main thread."""
 
-    def __init__(self, name, world):
-        super().__init__(name, world.cluster, world.time, TIMINGS)
+    def __init__(self, name, replicas):
+        super().__init__(name, replicas.cluster, replicas.time, TIMINGS)
         self.main = f"{name}/main"
-        self.world = world
+        self.replicas = replicas
         self.election = ThreadedElection(self.elector, SameLoop())
 
     async def run(self):
@@ -61,7 +61,7 @@ class Controller(Candidate):
             await self.election.run(self.lead)
 
     async def lead(self):
-        time = self.world.time
+        time = self.replicas.time
         self.working = True
         try:
             await time.sleep_as(self.main, TIMINGS.write_timeout)
@@ -70,15 +70,15 @@ class Controller(Candidate):
                 asked = time.now
                 if not self.election.holds():
                     return
-                self.world.acts(self.name, acting_since)
+                self.replicas.acts(self.name, acting_since)
                 await time.sleep_as(self.main, 0.7)  # headers, a connection, other tasks; or it is frozen here
                 if time.now - asked < TIMINGS.write_timeout:
-                    self.world.sends(self.name)
+                    self.replicas.sends(self.name)
         finally:
             self.working = False
 
 
-class World:
+class Replicas:
     def __init__(self):
         self.cluster, self.time = SteeredCluster(), Settling()
         self.acting = {}
@@ -134,32 +134,32 @@ class World:
 @example([("wait", 10), ("stop", "a", ("main",)), ("resign", "a"), ("wait", 9), ("go on", "a", ("main",)), ("wait", 9)])
 def test_nobody_writes_while_another_may_act(steps):
     async def story():
-        world = World()
+        replicas = Replicas()
         for step in steps:
-            await world.do(step)
-        world.cluster.clear_faults()
+            await replicas.do(step)
+        replicas.cluster.clear_faults()
         for who in "ab":
-            world.time.go_on(who)
-            world.time.go_on(f"{who}/main")
-        await world.wait(60)
-        leaders = [who for who, one in world.controllers.items() if one.election.holds()]
+            replicas.time.go_on(who)
+            replicas.time.go_on(f"{who}/main")
+        await replicas.wait(60)
+        leaders = [who for who, one in replicas.controllers.items() if one.election.holds()]
         assert len(leaders) == 1
-        assert not set(leaders) & world.resigned
-        assert [who for who, one in world.controllers.items() if one.working] == leaders
-        await world.end()
+        assert not set(leaders) & replicas.resigned
+        assert [who for who, one in replicas.controllers.items() if one.working] == leaders
+        await replicas.end()
 
     asyncio.run(story())
 
 
 def test_a_frozen_main_thread_keeps_its_lease():
     async def story():
-        world = World()
-        await world.wait(10)
-        [leader] = [who for who, one in world.controllers.items() if one.election.holds()]
-        world.time.stop(f"{leader}/main")
+        replicas = Replicas()
+        await replicas.wait(10)
+        [leader] = [who for who, one in replicas.controllers.items() if one.election.holds()]
+        replicas.time.stop(f"{leader}/main")
         for _ in range(120):
-            await world.wait(1)
-            assert world.controllers[leader].election.holds()
-        await world.end()
+            await replicas.wait(1)
+            assert replicas.controllers[leader].election.holds()
+        await replicas.end()
 
     asyncio.run(story())

@@ -21,7 +21,7 @@ STEPS = st.one_of(
 )
 
 
-class World:
+class Replicas:
     def __init__(self):
         self.cluster, self.time = SteeredCluster(), Time()
         self.candidates, self.tasks = {}, {}
@@ -64,16 +64,16 @@ class World:
 @given(st.lists(STEPS, max_size=20))
 def test_never_two_leaders_and_always_one_in_the_end(steps):
     async def story():
-        world = World()
+        replicas = Replicas()
         for step in steps:
-            await world.do(step)
-        world.cluster.clear_faults()
+            await replicas.do(step)
+        replicas.cluster.clear_faults()
         for who in "abc":
-            world.time.go_on(who)
-        await world.wait(60)
-        assert len(world.leaders) == 1
-        assert [who for who, candidate in world.candidates.items() if candidate.working] == world.leaders
+            replicas.time.go_on(who)
+        await replicas.wait(60)
+        assert len(replicas.leaders) == 1
+        assert [who for who, candidate in replicas.candidates.items() if candidate.working] == replicas.leaders
         for who in "abc":
-            await world.end(who)
+            await replicas.end(who)
 
     asyncio.run(story())

@@ -61,7 +61,7 @@ def published(name, zones):
     return {"apiVersion": PRODUCT["apiVersion"], "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
-def world(found):
+def objects(found):
     raws = list(CLASSES)
     for number, (zones, busy) in enumerate(found):
         name = f"n{number}"
@@ -84,7 +84,7 @@ def world(found):
 def test_the_best_node_and_its_cards(found, count, kind, policy):
     limits = {name: amount or count for name, amount in KINDS[kind].items()}
     wanted = pod("p", limits=limits, annotations={"hami.io/node-scheduler-policy": policy})
-    report = simulated(world(found), wanted)
+    report = simulated(objects(found), wanted)
     ranked = []
     for number, (zones, busy) in enumerate(found):
         free = [card for card in range(len(zones)) if card not in busy]

@@ -134,7 +134,7 @@ def test_any_value_in_place_of_one_of_neuron_monitors(data):
     check("neuron", json.dumps(answer))
 
 
-TOLD_IN = {
+GIVEN_IN = {
     "C": ("temperature",),
     "W": ("power",),
     "%": ("utilization", "memory_used"),
@@ -157,7 +157,7 @@ def test_a_value_is_read_in_its_unit_or_not_at_all(name, data):
     for unit in UNITS[name]:
         word = data.draw(st.sampled_from(["F", "K", "A", "V", "kW", "ppm", "TB", "N/A", "-", unit, unit]))
         lines[at] = re.sub(rf"(?<![A-Za-z%]){re.escape(unit)}(?![A-Za-z%])", word, lines[at])
-        lost |= set(TOLD_IN[unit]) if word != unit else set()
+        lost |= set(GIVEN_IN[unit]) if word != unit else set()
     for reading in parse("".join(lines)).readings:
         for field in RANGES:
             assert getattr(reading, field) == (None if field in lost else getattr(true[reading.index], field)), field

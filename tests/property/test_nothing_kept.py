@@ -14,7 +14,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import Invalid
 from tests.support.census import census, grown
-from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
+from tests.support.harness import DRIVER, SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False, "leader_election": True}
 LIVES: Final = 100_000 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 3_000
@@ -38,14 +38,14 @@ def check(before: Counter[str], after: Counter[str]) -> None:
     assert {name: count for name, count in more.items() if name not in BOUNDED} == {}
 
 
-async def leader_and_standby(scene):
-    scene.start(identity="leader", **QUICK)
-    leader = scene.controller
+async def leader_and_standby(harness):
+    harness.start(identity="leader", **QUICK)
+    leader = harness.controller
     leader.decision_log = DecisionLog(most=4)  # full by the time it is counted
-    await scene.sleep(30)
-    scene.start(identity="standby", **QUICK)
-    standby = scene.controller
-    await scene.sleep(30)
+    await harness.sleep(30)
+    harness.start(identity="standby", **QUICK)
+    standby = harness.controller
+    await harness.sleep(30)
     assert leader.is_leading
     assert not standby.is_leading
     return leader, standby
@@ -99,13 +99,13 @@ def live(controller, life, number, *, looks=False):
 
     `looks`: somebody asks in the middle for metrics.
     """
-    world, key = controller.world, f"{number}/{number}"
+    informers, key = controller.informers, f"{number}/{number}"
 
     def claim_is(new):
-        world.claims.reflector._report(world.claim(key), new)
+        informers.claims.reflector._report(informers.claim(key), new)
 
     def pod_is(new):
-        world.pods.reflector._report(world.pod(key), new)
+        informers.pods.reflector._report(informers.pod(key), new)
 
     claim_is(life.claim(number, allocated=False))
     pod_is(life.pod(number))
@@ -121,8 +121,8 @@ def live(controller, life, number, *, looks=False):
 
 @pytest.mark.parametrize("scraped", [False, True])
 def test_nothing_is_kept_of_very_many(scraped):
-    async def story(scene):
-        leader, standby = await leader_and_standby(scene)
+    async def story(harness):
+        leader, standby = await leader_and_standby(harness)
         life, before = Life(), None
         for number in range(WARM + LIVES):
             live(leader, life, number, looks=scraped and number % 50 == 0)
@@ -130,9 +130,9 @@ def test_nothing_is_kept_of_very_many(scraped):
             if number % 200 == 0:
                 await asyncio.sleep(0)
             if number + 1 == WARM:
-                await scene.sleep(400)
+                await harness.sleep(400)
                 before = kept()
-        await scene.sleep(400)
+        await harness.sleep(400)
         check(before, kept())
 
     play(story, controller=False, scheduler=False)
@@ -141,41 +141,41 @@ def test_nothing_is_kept_of_very_many(scraped):
 # --- a few, as they are lived ----------------------------------------------------------------------------------------------
 
 
-async def live_through(scene, number):
+async def live_through(harness, number):
     """Pods that run and end, that share a claim, that find no room, that are moved, that go in the middle."""
     bodies = [pod(f"run-{number}-{each}", templates=["small"], gated=True) for each in range(6)]
-    await scene.add(kinds.RESOURCE_CLAIM, claim(f"shared-{number}", 1))
+    await harness.add(kinds.RESOURCE_CLAIM, claim(f"shared-{number}", 1))
     bodies += [pod(f"pair-{number}-{each}", claims=[f"shared-{number}"]) for each in range(2)]
     bodies += [pod(f"vast-{number}", templates=["small"], cpu="100", gated=True)]
     bodies += [pod(f"moved-{number}", templates=["small"], schedulerName="default-scheduler", cpu="3")]
-    await scene.add(kinds.POD, *bodies)
-    await scene.delete_pod(f"run-{number}-5")
-    await scene.patch_node("n0", {"spec": {"unschedulable": True}})
-    await scene.bound(*(f"run-{number}-{each}" for each in range(5)), f"pair-{number}-0")
-    await scene.patch_node("n0", {"spec": {"unschedulable": False}})
+    await harness.add(kinds.POD, *bodies)
+    await harness.delete_pod(f"run-{number}-5")
+    await harness.patch_node("n0", {"spec": {"unschedulable": True}})
+    await harness.bound(*(f"run-{number}-{each}" for each in range(5)), f"pair-{number}-0")
+    await harness.patch_node("n0", {"spec": {"unschedulable": False}})
     for each in range(5):
-        await scene.finish_pod(f"run-{number}-{each}")
-    await scene.sleep(60)
-    for each in await scene.pods():
-        await scene.delete_pod(each.metadata.name)
-    await scene.cluster.delete(kinds.RESOURCE_CLAIM, f"shared-{number}", namespace=SPACE)
+        await harness.finish_pod(f"run-{number}-{each}")
+    await harness.sleep(60)
+    for each in await harness.pods():
+        await harness.delete_pod(each.metadata.name)
+    await harness.cluster.delete(kinds.RESOURCE_CLAIM, f"shared-{number}", namespace=SPACE)
 
     async def all_gone():
-        return not await scene.pods() and not await scene.claims()
+        return not await harness.pods() and not await harness.claims()
 
-    await scene.until(all_gone)
-    await scene.sleep(2_000)
+    await harness.until(all_gone)
+    await harness.sleep(2_000)
 
 
 def test_nothing_is_kept_of_what_was_lived_through():
-    async def story(scene):
-        await leader_and_standby(scene)
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 1))
+    async def story(harness):
+        await leader_and_standby(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 1))
         for number in range(2):
-            await live_through(scene, number)
+            await live_through(harness, number)
         before = kept()
         for number in range(2, ROUNDS):
-            await live_through(scene, number)
+            await live_through(harness, number)
         check(before, kept())
 
     play(story, controller=False)
@@ -192,22 +192,22 @@ def test_nothing_but_the_object_is_kept_of_a_pod_that_has_failed_and_stays():
             "controller.reconcile.scheduling_cycle",
         )
 
-    async def story(scene):
-        await leader_and_standby(scene)
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+    async def story(harness):
+        await leader_and_standby(harness)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
         before = acting()
 
         async def refuse(request):
             if request.is_write and request.kind is kinds.RESOURCE_CLAIM:
                 raise Invalid("a webhook refuses it")
 
-        scene.cluster.hooks.append(refuse)
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.sleep(5)
-        scene.cluster.hooks.remove(refuse)
+        harness.cluster.hooks.append(refuse)
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.sleep(5)
+        harness.cluster.hooks.remove(refuse)
         failed = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
-        await scene.cluster.patch(kinds.POD, "p", failed, namespace=SPACE, subresource="status")
-        await scene.sleep(1_000)
+        await harness.cluster.patch(kinds.POD, "p", failed, namespace=SPACE, subresource="status")
+        await harness.sleep(1_000)
         assert grown(before, acting()) == {}
 
     play(story, controller=False, scheduler=False)

@@ -21,8 +21,8 @@ from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import AlreadyExists, Conflict, NotFound, Unavailable
+from tests.support.harness import claim, first_fit, play, pod, template
 from tests.support.mortal import Mortal
-from tests.support.scene import claim, first_fit, play, pod, template
 
 SETTINGS = {"quiet_time": 2.0, "probe": True, "lease": Timings()}
 SIZES = (2, 4, 6)
@@ -39,8 +39,8 @@ BLOCKS: Final = 11
 class Life:
     """What happens to the cluster, one step after the other, all from one seed."""
 
-    def __init__(self, scene, seed, decide):
-        self.scene = scene
+    def __init__(self, harness, seed, decide):
+        self.harness = harness
         self.random = random.Random(seed)
         self.decide = decide
         self.slow = self.random.random() < 0.8
@@ -51,12 +51,12 @@ class Life:
         self.task = None
 
     async def run(self, steps):
-        scene = self.scene
+        harness = self.harness
         for size in SIZES:
-            await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(f"t{size}", size))
-        scene.cluster.hooks.append(self.watch_writes)
+            await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(f"t{size}", size))
+        harness.cluster.hooks.append(self.watch_writes)
         self.start_controller()
-        await scene.sleep(3)
+        await harness.sleep(3)
         for _ in range(steps):
             step = self.random.choices(
                 [self.add_pod, self.add_shared, self.add_stranger, self.delete_pod, self.make_again, self.finish,
@@ -85,7 +85,7 @@ class Life:
     async def check(self):
         self._checking = True
         try:
-            await self.scene.check_never_overcommitted()
+            await self.harness.check_never_overcommitted()
         finally:
             self._checking = False
 
@@ -116,9 +116,9 @@ class Life:
             if kind is kinds.POD:
                 await self.create(body)
             else:
-                await self.scene.add(kind, body)
+                await self.harness.add(kind, body)
             if self.random.random() < 0.3:
-                await self.scene.sleep(0.2)
+                await self.harness.sleep(0.2)
 
     async def add_stranger(self):
         """It waits for another gate or another scheduler, or for a node that is not there."""
@@ -137,17 +137,17 @@ class Life:
 
     async def create(self, body):
         self.bodies[body["metadata"]["name"]] = body
-        await self.scene.add(kinds.POD, body)
+        await self.harness.add(kinds.POD, body)
 
     async def make_again(self):
         """As a StatefulSet does: another pod of that name, at once or a little later."""
-        pods = await self.scene.pods()
+        pods = await self.harness.pods()
         if not pods:
             return
         name = self.random.choice(pods).metadata.name
         await self.delete(name)
         if self.random.random() < 0.3:
-            await self.scene.sleep(self.random.choice([0.1, 1.0]))
+            await self.harness.sleep(self.random.choice([0.1, 1.0]))
         try:
             await self.create(self.bodies[name])
         except AlreadyExists:
@@ -155,53 +155,55 @@ class Life:
 
     async def finish(self):
         """Its containers end; the pod is kept, as those of a Job are."""
-        running = [found for found in await self.scene.pods() if found.status.phase == "Running"]
+        running = [found for found in await self.harness.pods() if found.status.phase == "Running"]
         if running:
             name = self.random.choice(running).metadata.name
             patch = {"status": {"phase": self.random.choice(["Succeeded", "Failed"])}}
-            await self.scene.cluster.patch(kinds.POD, name, patch, namespace="default", subresource="status")
+            await self.harness.cluster.patch(kinds.POD, name, patch, namespace="default", subresource="status")
 
     async def open_gate(self):
         """The other gate is lifted."""
-        waiting = [found for found in await self.scene.pods() if has_other_gate(found)]
+        waiting = [found for found in await self.harness.pods() if has_other_gate(found)]
         if waiting:
             found = self.random.choice(waiting)
             gates = [{"name": gate.name} for gate in found.spec.scheduling_gates if gate.name == names.GATE]
             patch = {"spec": {"schedulingGates": gates or None}}
-            await self.scene.cluster.patch(kinds.POD, found.metadata.name, patch, namespace="default")
+            await self.harness.cluster.patch(kinds.POD, found.metadata.name, patch, namespace="default")
 
     async def delete_pod(self):
-        pods = await self.scene.pods()
+        pods = await self.harness.pods()
         if pods:
             await self.delete(self.random.choice(pods).metadata.name)
 
     async def delete(self, name):
         try:
-            await self.scene.delete_pod(name)
+            await self.harness.delete_pod(name)
         except NotFound:
             return
 
     async def cordon(self):
         patch = {"spec": {"unschedulable": self.random.random() < 0.5}}
-        await self.scene.patch_node(f"n{self.random.randrange(3)}", patch)
+        await self.harness.patch_node(f"n{self.random.randrange(3)}", patch)
 
     async def not_ready(self):
         ready = self.random.choice(["True", "True", "False"])
         conditions = [{"type": "Ready", "status": ready}]
-        await self.scene.patch_node(f"n{self.random.randrange(3)}", {"status": {"conditions": conditions}}, status=True)
+        await self.harness.patch_node(
+            f"n{self.random.randrange(3)}", {"status": {"conditions": conditions}}, status=True
+        )
 
     async def lose_fence(self):
         """Somebody deletes a rule, and may not want to wait until it is let go."""
         kind = kinds.DEVICE_TAINT_RULE
-        rules = (await self.scene.cluster.list(kind)).items
+        rules = (await self.harness.cluster.list(kind)).items
         if not rules:
             return
         name = self.random.choice(rules).metadata.name
         impatient = self.random.random() < 0.5
         try:
             if impatient:
-                await self.scene.cluster.patch(kind, name, {"metadata": {"finalizers": None}})
-            await self.scene.cluster.delete(kind, name)
+                await self.harness.cluster.patch(kind, name, {"metadata": {"finalizers": None}})
+            await self.harness.cluster.delete(kind, name)
         except NotFound:
             return
 
@@ -215,66 +217,66 @@ class Life:
     async def lag(self):
         """The controller's view stands still for a while."""
         self.troubled.flowing.clear()
-        await self.scene.sleep(self.random.choice([0.1, 1.0, 3.0]))
+        await self.harness.sleep(self.random.choice([0.1, 1.0, 3.0]))
         self.troubled.flowing.set()
 
     async def forget(self):
-        self.scene.cluster.forget_history()
-        self.scene.cluster.close_watches(Unavailable("connection lost"))
+        self.harness.cluster.forget_history()
+        self.harness.cluster.close_watches(Unavailable("connection lost"))
 
     async def kill(self):
         """At one of its next writes; then another one takes over."""
         self.mortal.at_write(self.mortal.writes + self.random.randint(1, 6), before=self.random.random() < 0.5)
-        await self.scene.sleep(self.random.choice([0.5, 3.0]))
+        await self.harness.sleep(self.random.choice([0.5, 3.0]))
         self.mortal.at_write(0, before=False)  # there is no such write: it lives on
         if self.mortal.dead.is_set():
-            await self.scene.stop(self.task)
+            await self.harness.stop(self.task)
             self.start_controller()
 
     async def pause(self):
-        await self.scene.sleep(self.random.choice([0.01, 0.1, 0.5, 2.0, 20.0]))
+        await self.harness.sleep(self.random.choice([0.01, 0.1, 0.5, 2.0, 20.0]))
 
     # --- actors --------------------------------------------------------------------------------------------------------
 
     def start_controller(self):
-        self.troubled = Troubled(self.scene.cluster, self.random if self.slow else None)
+        self.troubled = Troubled(self.harness.cluster, self.random if self.slow else None)
         self.mortal = Mortal(self.troubled, 0, before=False)
-        self.task = self.scene.start(through=self.mortal, decide=self.decide, **SETTINGS)
+        self.task = self.harness.start(through=self.mortal, decide=self.decide, **SETTINGS)
 
     async def heal(self):
         """Everything works again and there is room for all that is left: they all run, and nothing is left over."""
-        scene = self.scene
+        harness = self.harness
         self.troubled.forget_faults()
         for number in range(3):
-            await scene.patch_node(f"n{number}", {"spec": {"unschedulable": False}})
+            await harness.patch_node(f"n{number}", {"spec": {"unschedulable": False}})
             ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-            await scene.patch_node(f"n{number}", ready, status=True)
-        pods = await scene.pods()
+            await harness.patch_node(f"n{number}", ready, status=True)
+        pods = await harness.pods()
         self.random.shuffle(pods)
         kept = [found.metadata.name for found in pods[:KEPT]]
         for found in pods[KEPT:]:
             await self.delete(found.metadata.name)
         # a user's claim may have gone with its pod's partner: those that cannot run for lack of it go too
-        claims = {held.metadata.name for held in await scene.claims()}
+        claims = {held.metadata.name for held in await harness.claims()}
         for name in list(kept):
-            references = (await scene.pod(name)).spec.resource_claims
+            references = (await harness.pod(name)).spec.resource_claims
             if any(
                 reference.resource_claim_name and reference.resource_claim_name not in claims
                 for reference in references
             ):
                 await self.delete(name)
                 kept.remove(name)
-        able = [found.metadata.name for found in await scene.pods() if can_run(found)]
-        await scene.bound(*able, seconds=1500)
-        await scene.sleep(60)  # an undo that a binding was faster than is put right
-        await scene.check_never_overcommitted()
-        await scene.check_bound_pods_have_their_claims()
-        await scene.sleep(100)
-        await scene.check_nothing_leaked()
+        able = [found.metadata.name for found in await harness.pods() if can_run(found)]
+        await harness.bound(*able, seconds=1500)
+        await harness.sleep(60)  # an undo that a binding was faster than is put right
+        await harness.check_never_overcommitted()
+        await harness.check_bound_pods_have_their_claims()
+        await harness.sleep(100)
+        await harness.check_nothing_leaked()
         for name in kept:
             await self.delete(name)
-        await scene.sleep(100)
-        for held in await scene.claims():
+        await harness.sleep(100)
+        for held in await harness.claims():
             assert held.status.allocation is None
             assert names.ALLOCATED_BY not in held.metadata.annotations
 
@@ -337,8 +339,8 @@ class Troubled:
 def live(seed, decide, steps=60):
     random.seed(seed)  # the jitter of back-offs
 
-    async def story(scene):
-        await Life(scene, seed, decide).run(steps)
+    async def story(harness):
+        await Life(harness, seed, decide).run(steps)
 
     play(story, nodes=3, controller=False)
 

@@ -12,7 +12,7 @@ from controller.scheduling.decide import Decision, decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
 from hami_dra.kube.protocol import NotFound
-from tests.support.scene import DRIVER, SPACE, device_class, gpu_slice, node, play, pod, template
+from tests.support.harness import DRIVER, SPACE, device_class, gpu_slice, node, play, pod, template
 
 ZONE = "topology.kubernetes.io/zone"
 SETTINGS = {"quiet_time": 0.0, "probe": False, "reconsider": 1e9}
@@ -46,15 +46,15 @@ class Watched:
 
 
 class Life:
-    def __init__(self, scene, seed, watched):
-        self.scene = scene
+    def __init__(self, harness, seed, watched):
+        self.harness = harness
         self.random = random.Random(seed)
         self.watched = watched
         self.number = 0
 
     async def run(self):
         for size in SIZES:
-            await self.scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(f"t{size}", size))
+            await self.harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(f"t{size}", size))
         for number in range(3):
             await self.add_node(number)
         changes = [
@@ -64,15 +64,15 @@ class Life:
         for _ in range(STEPS):
             step = self.random.choice(changes)
             await step()
-            await self.scene.sleep(1.2)
+            await self.harness.sleep(1.2)
             await self.check(step.__name__)
             if self.random.random() < 0.3:
                 await self.nothing()
 
     async def check(self, step):
         """Nobody who waits would fit."""
-        pods = {found.metadata.uid: found for found in await self.scene.pods()}
-        queue = self.scene.controller.metrics.queue
+        pods = {found.metadata.uid: found for found in await self.harness.pods()}
+        queue = self.harness.controller.metrics.queue
         for uid, (inventory, request, options) in self.watched.asked.items():
             found = pods.get(uid)
             if found is None or not is_pending(found) or queue.state(found.key) != "no_room":
@@ -87,31 +87,31 @@ class Life:
         """Heartbeats, metadata, and pods of other namespaces that use nothing: no decision."""
         before = self.watched.count
         await self.random.choice([self.heartbeats, self.annotate, self.strangers])()
-        await self.scene.sleep(1.2)
+        await self.harness.sleep(1.2)
         assert self.watched.count == before
 
     async def heartbeats(self):
-        for found in (await self.scene.cluster.list(kinds.NODE)).items:
+        for found in (await self.harness.cluster.list(kinds.NODE)).items:
             ready = next((each.status for each in found.status.conditions if each.type == "Ready"), "True")
             beat = f"2026-01-01T{self.random.randrange(24):02}:{self.random.randrange(60):02}:00Z"
             conditions = [{"type": kind, "status": ready, "lastHeartbeatTime": beat} for kind in ("Ready",)]
-            await self.scene.patch_node(found.metadata.name, {"status": {"conditions": conditions}}, status=True)
+            await self.harness.patch_node(found.metadata.name, {"status": {"conditions": conditions}}, status=True)
 
     async def annotate(self):
         patch = {"metadata": {"annotations": {"example.com/x": str(self.random.random())}}}
-        for found in (await self.scene.cluster.list(kinds.NODE)).items:
-            await self.scene.patch_node(found.metadata.name, patch)
-        for found in await self.scene.pods():
-            await self.scene.cluster.patch(kinds.POD, found.metadata.name, patch, namespace=found.metadata.namespace)
+        for found in (await self.harness.cluster.list(kinds.NODE)).items:
+            await self.harness.patch_node(found.metadata.name, patch)
+        for found in await self.harness.pods():
+            await self.harness.cluster.patch(kinds.POD, found.metadata.name, patch, namespace=found.metadata.namespace)
 
     async def strangers(self):
         self.number += 1
-        nodes = (await self.scene.cluster.list(kinds.NODE)).items
+        nodes = (await self.harness.cluster.list(kinds.NODE)).items
         if not nodes:
             return
         body = pod(f"stranger{self.number}", nodeName=nodes[0].metadata.name, cpu="0")
         body["metadata"] |= {"namespace": "other", "labels": {"app": self.random.choice("xy")}}
-        await self.scene.add(kinds.POD, body)
+        await self.harness.add(kinds.POD, body)
 
     # --- what may help -------------------------------------------------------------------------------------------------
 
@@ -128,17 +128,17 @@ class Life:
         cpu = self.random.choice(["100m", "2", "5"])
         body = pod(f"p{self.number}", templates=[f"t{self.random.choice(SIZES)}"], cpu=cpu, **spec)
         body["metadata"]["labels"] = {"app": app}
-        await self.scene.add(kinds.POD, body)
+        await self.harness.add(kinds.POD, body)
 
     async def bind_plain_pod(self):
         """A pod without claims, on some node: it uses CPU, and counts for the spread."""
         self.number += 1
         body = pod(f"q{self.number}", nodeName=f"n{self.random.randrange(NODES)}", cpu=self.random.choice(["0", "3"]))
         body["metadata"]["labels"] = {"app": self.random.choice("xy")}
-        await self.scene.add(kinds.POD, body)
+        await self.harness.add(kinds.POD, body)
 
     async def mine(self):
-        return [found for found in await self.scene.pods() if found.metadata.namespace == SPACE]
+        return [found for found in await self.harness.pods() if found.metadata.namespace == SPACE]
 
     async def some_pod(self):
         pods = await self.mine()
@@ -146,23 +146,23 @@ class Life:
 
     async def delete_pod(self):
         if (found := await self.some_pod()) is not None:
-            await self.scene.delete_pod(found.metadata.name)
+            await self.harness.delete_pod(found.metadata.name)
 
     async def finish_pod(self):
         running = [found for found in await self.mine() if found.status.phase == "Running"]
         if running:
             name = self.random.choice(running).metadata.name
             patch = {"status": {"phase": "Succeeded"}}
-            await self.scene.cluster.patch(kinds.POD, name, patch, namespace=SPACE, subresource="status")
+            await self.harness.cluster.patch(kinds.POD, name, patch, namespace=SPACE, subresource="status")
 
     async def relabel_pod(self):
         if (found := await self.some_pod()) is not None:
             patch = {"metadata": {"labels": {"app": self.random.choice("xyz")}}}
-            await self.scene.cluster.patch(kinds.POD, found.metadata.name, patch, namespace=SPACE)
+            await self.harness.cluster.patch(kinds.POD, found.metadata.name, patch, namespace=SPACE)
 
     async def patch_some_node(self, patch, *, status=False):
         try:
-            await self.scene.patch_node(f"n{self.random.randrange(NODES)}", patch, status=status)
+            await self.harness.patch_node(f"n{self.random.randrange(NODES)}", patch, status=status)
         except NotFound:
             return
 
@@ -187,17 +187,17 @@ class Life:
 
     async def add_node(self, number):
         name = f"n{number}"
-        await self.scene.add(kinds.NODE, node(name, cpu="6", labels={ZONE: "ab"[number % 2]}))
-        await self.scene.add(kinds.RESOURCE_SLICE, gpu_slice(name, cards=1))
+        await self.harness.add(kinds.NODE, node(name, cpu="6", labels={ZONE: "ab"[number % 2]}))
+        await self.harness.add(kinds.RESOURCE_SLICE, gpu_slice(name, cards=1))
 
     async def come_or_go(self):
         number = self.random.randrange(NODES)
         try:
-            await self.scene.cluster.delete(kinds.NODE, f"n{number}")
+            await self.harness.cluster.delete(kinds.NODE, f"n{number}")
         except NotFound:
             await self.add_node(number)
             return
-        await self.scene.cluster.delete(kinds.RESOURCE_SLICE, f"n{number}-{DRIVER}")
+        await self.harness.cluster.delete(kinds.RESOURCE_SLICE, f"n{number}-{DRIVER}")
 
     async def cards(self):
         """More or fewer cards on a node."""
@@ -205,7 +205,7 @@ class Life:
         body = gpu_slice(name, cards=self.random.choice([1, 1, 2]))
         body["spec"]["pool"]["generation"] = 2
         try:
-            await self.scene.cluster.patch(kinds.RESOURCE_SLICE, f"{name}-{DRIVER}", {"spec": body["spec"]})
+            await self.harness.cluster.patch(kinds.RESOURCE_SLICE, f"{name}-{DRIVER}", {"spec": body["spec"]})
         except NotFound:
             return
 
@@ -213,7 +213,7 @@ class Life:
         spec = device_class("gpu")["spec"]
         if self.random.random() < 0.3:
             spec = {"selectors": [{"cel": {"expression": "false"}}]}
-        await self.scene.cluster.patch(kinds.DEVICE_CLASS, "gpu", {"spec": spec})
+        await self.harness.cluster.patch(kinds.DEVICE_CLASS, "gpu", {"spec": spec})
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -221,8 +221,8 @@ def test_whoever_would_fit_is_decided_at_once_and_nobody_else_is_decided(block):
     for seed in range(block, LIVES, 4):
         watched = Watched()
 
-        async def story(scene, seed=seed, watched=watched):
-            await Life(scene, seed, watched).run()
+        async def story(harness, seed=seed, watched=watched):
+            await Life(harness, seed, watched).run()
 
         try:
             play(story, nodes=0, decide=watched, **SETTINGS)
@@ -234,12 +234,12 @@ def test_whoever_would_fit_is_decided_at_once_and_nobody_else_is_decided(block):
 def test_reviews_are_all_that_happens_when_nothing_happens():
     watched = Watched()
 
-    async def story(scene):
-        life = Life(scene, 7, watched)
+    async def story(harness):
+        life = Life(harness, 7, watched)
         await life.run()
-        waiting = scene.controller.metrics.queue.count("no_room")
+        waiting = harness.controller.metrics.queue.count("no_room")
         before = watched.count
-        await scene.sleep(3_000)
+        await harness.sleep(3_000)
         assert waiting
         assert watched.count - before <= 10 * waiting
 

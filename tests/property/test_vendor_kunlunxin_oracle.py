@@ -37,7 +37,7 @@ def layout(groups=True):
 LAYOUTS = (layout(), layout(groups=False))
 
 
-def scene(
+def node_view(
     eligible, idle, count, *, now=None, parts=WHOLE, mine=(), keys=("spread",), node_policy="binpack", groups=True
 ):
     """`now`: card → parts that it is cut into; what is not idle is a whole card in use."""
@@ -59,9 +59,9 @@ def scene(
     )
 
 
-def arranged(given_scene):
+def arranged(given_node_view):
     """([(score, [set, ...]), ...], refusal)"""
-    arrangement = Kunlunxin().arrange(given_scene)
+    arrangement = Kunlunxin().arrange(given_node_view)
     tiers = [
         (tier.score, [tuple(card for card in CARDS if mask >> card & 1) for mask in tier.sets])
         for tier in arrangement.tiers
@@ -156,7 +156,7 @@ def test_every_busy_pattern(count):
             expected = hamis_choice(free, count)
             used = [card for card in CARDS if card not in free]
             for groups in (True, False):
-                tiers, refusal = arranged(scene(free, free, count, groups=groups))
+                tiers, refusal = arranged(node_view(free, free, count, groups=groups))
                 listed = [cards for _, sets in tiers for cards in sets]
                 assert len(listed) == len(set(listed))
                 if expected is None:
@@ -175,7 +175,7 @@ def test_what_was_observed_of_hami_at_four_cards():
     """62 of the 70 patterns with four free cards have no set of four, 24 of the 56 with five; with two, 12 of 28 no pair."""
 
     def refused(size, count):
-        return sum(not arranged(scene(free, free, count))[0] for free in itertools.combinations(CARDS, size))
+        return sum(not arranged(node_view(free, free, count))[0] for free in itertools.combinations(CARDS, size))
 
     assert (refused(4, 4), refused(5, 4)) == (62, 24)
     assert refused(2, 2) == 12
@@ -189,7 +189,7 @@ def test_idle_cards_that_may_not_be_taken():
         used = [card for card in CARDS if pattern[card] == 0]
         for count in (1, 2, 4) if len(free) < 5 else (3, 4, 5, 6):
             expected = hamis_choice(free, count)
-            tiers, _ = arranged(scene(free, idle, count))
+            tiers, _ = arranged(node_view(free, idle, count))
             assert (min(tiers[0][1]) if tiers else None) == expected
             if expected is not None:
                 assert tiers[0][0] == hamis_points(expected, used)
@@ -200,19 +200,19 @@ def test_idle_cards_that_may_not_be_taken():
 def test_no_policy_turns_the_choice_or_the_score_over(node_policy, keys):
     for free in ((0, 1, 2, 3, 4, 5), (1, 5, 6), tuple(CARDS), (0, 1, 4, 5)):
         for count in (1, 2, 4):
-            tiers, refusal = arranged(scene(free, free, count))
-            assert arranged(scene(free, free, count, node_policy=node_policy, keys=keys)) == (tiers, refusal)
+            tiers, refusal = arranged(node_view(free, free, count))
+            assert arranged(node_view(free, free, count, node_policy=node_policy, keys=keys)) == (tiers, refusal)
 
 
 def test_scores_of_a_pods_requests_add_up_to_hamis_score_of_all_its_cards():
     for size in range(2, 9):
         for free in itertools.combinations(CARDS, size):
             used = [card for card in CARDS if card not in free]
-            tiers, _ = arranged(scene(free, free, 1))
+            tiers, _ = arranged(node_view(free, free, 1))
             first, (one,) = tiers[0][0], min(tiers[0][1])
             rest = tuple(card for card in free if card != one)
             for count in (1, 2, 3):
-                later, _ = arranged(scene(rest, rest, count, mine=(one,)))
+                later, _ = arranged(node_view(rest, rest, count, mine=(one,)))
                 for score, sets in later:
                     for cards in sets:
                         assert first + score == hamis_points([one, *cards], used)
@@ -246,7 +246,7 @@ def test_sets_of_slices(sizes, parts, count, full, policy):
     idle = tuple(card for card in CARDS if card not in now)
     open_cards = [card for card, size in now.items() if size == parts and card not in full]
     eligible = tuple(sorted([*idle, *open_cards]))
-    tiers, refusal = arranged(scene(eligible, idle, count, now=now, parts=parts, keys=(policy,)))
+    tiers, refusal = arranged(node_view(eligible, idle, count, now=now, parts=parts, keys=(policy,)))
     listed = [cards for _, sets in tiers for cards in sets]
     already = handles(now, (), 1)
     expected = {
@@ -288,7 +288,7 @@ def test_cards_of_the_pod_come_first_then_their_wing(sizes, count, mine):
     now = {card: size for card, size in enumerate(sizes) if size} | dict.fromkeys(mine, QUARTER)
     idle = tuple(card for card in CARDS if card not in now)
     eligible = tuple(card for card in CARDS if now.get(card, QUARTER) == QUARTER)
-    tiers, _ = arranged(scene(eligible, idle, count, now=now, parts=QUARTER, mine=mine))
+    tiers, _ = arranged(node_view(eligible, idle, count, now=now, parts=QUARTER, mine=mine))
     wings = {card for wing in (LEFT, RIGHT) if mine & set(wing) for card in wing}
 
     def nearness(cards):

@@ -53,7 +53,7 @@ def random_layout(seed):
     )
 
 
-def scene(wiring, free, count, *, linked=False, numa_bind=False, keys=("topology-aware",)):
+def node_view(wiring, free, count, *, linked=False, numa_bind=False, keys=("topology-aware",)):
     cells = bytes(CardState.ELIGIBLE | CardState.IDLE if card in free else 0 for card in range(wiring.size))
     preferences = NvidiaPreferences(linked=linked, numa_bind=numa_bind)
     return NodeView(wiring, cells, bytes(wiring.size), count, preferences, "binpack", keys)
@@ -126,7 +126,7 @@ class Oracle:
 
 
 def check(wiring, free, count, **wanted):
-    found = as_sets(Nvidia().arrange(scene(wiring, free, count, **wanted)), count)
+    found = as_sets(Nvidia().arrange(node_view(wiring, free, count, **wanted)), count)
     assert [sets for _, sets in found] == Oracle(wiring).tiers(free, count, **wanted)
     scores = [score for score, _ in found]
     assert scores == sorted(scores, reverse=True)
@@ -171,7 +171,7 @@ def test_other_device_policies_get_every_legal_set_and_no_other(seed, keys):
     for free in random.Random(seed).sample(subsets(8), 8):
         for count in range(1, len(free) + 1):
             for linked, numa_bind in itertools.product([False, True], repeat=2):
-                found = Nvidia().arrange(scene(wiring, free, count, linked=linked, numa_bind=numa_bind, keys=keys))
+                found = Nvidia().arrange(node_view(wiring, free, count, linked=linked, numa_bind=numa_bind, keys=keys))
                 if not numa_bind and (count == 1 or not linked):
                     assert found is None
                     continue

@@ -14,7 +14,7 @@ from hami_dra.api import kinds, names
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.side_thread import SideThread
-from tests.support.scene import DRIVER, SPACE, device_class, first_fit, gpu_slice, node
+from tests.support.harness import DRIVER, SPACE, device_class, first_fit, gpu_slice, node
 from tests.support.steered_cluster import SteeredCluster
 
 TIMINGS = Timings(duration=3, renew_deadline=1.2, retry=0.2, write_timeout=1.0, clock_margin=0.5)

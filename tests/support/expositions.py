@@ -19,7 +19,7 @@ from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.driver.simulated import machine
 from hami_dra.monitor.readings import Reading, Sample
 from tests.cards import card
-from tests.support.scene import SPACE, Scene, claim, device_class, node, play, pod
+from tests.support.harness import SPACE, Harness, claim, device_class, node, play, pod
 
 DRIVER = "nvidia.hami.io"
 SETTINGS: dict[str, Any] = {
@@ -38,9 +38,9 @@ def text_of(controller: Controller) -> str:
     return generate_latest(controller.metrics.registry).decode() + "".join(controller.scrape.blocks())
 
 
-async def furnish(scene: Scene, nodes: int = 2) -> None:
+async def furnish(harness: Harness, nodes: int = 2) -> None:
     """Nodes with two linked cards each, a class `ours`, and a quota."""
-    await scene.add(kinds.DEVICE_CLASS, device_class("ours", DRIVER))
+    await harness.add(kinds.DEVICE_CLASS, device_class("ours", DRIVER))
     for number in range(nodes):
         name = f"gpu-{number}"
         cards = [card(index) for index in range(2)]
@@ -49,10 +49,10 @@ async def furnish(scene: Scene, nodes: int = 2) -> None:
             each["attributes"]["hami.io/linkGroup"] = {"int": 1}
         pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": cards}
-        await scene.add(kinds.NODE, node(name))
-        await scene.add(kinds.RESOURCE_SLICE, {"metadata": {"name": f"{name}-nvidia"}, "spec": spec})
+        await harness.add(kinds.NODE, node(name))
+        await harness.add(kinds.RESOURCE_SLICE, {"metadata": {"name": f"{name}-nvidia"}, "spec": spec})
     hard = {"limits.nvidia.com/gpumem": str(40 * 1024), "limits.nvidia.com/gpu": "10"}
-    await scene.add(kinds.RESOURCE_QUOTA, {"metadata": {"name": "team", "namespace": SPACE}, "spec": {"hard": hard}})
+    await harness.add(kinds.RESOURCE_QUOTA, {"metadata": {"name": "team", "namespace": SPACE}, "spec": {"hard": hard}})
 
 
 @functools.cache
@@ -60,20 +60,20 @@ def of_controller(also: frozenset[NameSet] = frozenset()) -> str:
     """Two pods that were placed, one that nowhere finds room."""
     said = []
 
-    async def story(scene: Scene) -> None:
-        await furnish(scene)
+    async def story(harness: Harness) -> None:
+        await furnish(harness)
         for name, memory in (("small", 4), ("large", 12), ("huge", 30)):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(name, memory, device_class="ours"))
-            await scene.add(kinds.POD, pod(name, claims=[name]))
-        await scene.bound("small", "large")
-        await scene.sleep(30)
-        said.append(text_of(scene.controller))
+            await harness.add(kinds.RESOURCE_CLAIM, claim(name, memory, device_class="ours"))
+            await harness.add(kinds.POD, pod(name, claims=[name]))
+        await harness.bound("small", "large")
+        await harness.sleep(30)
+        said.append(text_of(harness.controller))
 
     play(story, nodes=0, legacy_metrics=also, **SETTINGS)
     return said[0]
 
 
-class _Told:
+class _Sampler:
     source = "nvml"
 
     def look(self, _cards: object) -> Sample:
@@ -88,7 +88,7 @@ def of_driver() -> str:
     """One card that says all there is to say."""
     metrics = DriverMetrics()
     (first, *_) = cards = machine("g4dn.12xlarge", "gpu-0").cards
-    monitoring = Monitoring("nvidia", _Told(), lambda: cards, 15.0)
+    monitoring = Monitoring("nvidia", _Sampler(), lambda: cards, 15.0)
     monitoring.looks = 3
     monitoring.failures[Failure.HANGS] = 1
     reading = Reading(

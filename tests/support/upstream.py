@@ -1,6 +1,6 @@
 """One world, judged twice: by our allocator and by Kubernetes' own (hack/oracle/allocator). Used by tests and hack/fuzz.py.
 
-`Comparison(world, ask).run()` checks, and raises `Disagreement` where one of these does not hold:
+`Comparison(cluster, ask).run()` checks, and raises `Disagreement` where one of these does not hold:
 - first fit: both have a solution, both have none, or both end with an error; a solution has the same devices in the same
   order, amounts, configuration and node selector, by `solve` and by `decide`;
 - under every scoring policy what we choose is accepted: upstream, asked for the same claims narrowed to our devices, gives
@@ -31,7 +31,7 @@ from controller.scheduling.scoring.policy_resolution import resolve
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from tests.support.worlds import ID, NAMESPACE, NODE, OURS, World
+from tests.support.random_clusters import ID, NAMESPACE, NODE, OURS, RandomCluster
 
 Json = dict[str, Any]
 Ask = Callable[[Json], Json]
@@ -76,20 +76,20 @@ class Answer:
 
 
 class Comparison:
-    def __init__(self, world: World, ask: Ask) -> None:
-        self._world = world
+    def __init__(self, cluster: RandomCluster, ask: Ask) -> None:
+        self._cluster = cluster
         self._ask = ask
-        self._gates = FeatureGates(**{field: name in world["gates"] for name, field in GATES.items()})
-        self._slices = tainted(world["slices"], world["taintRules"])
+        self._gates = FeatureGates(**{field: name in cluster["gates"] for name, field in GATES.items()})
+        self._slices = tainted(cluster["slices"], cluster["taintRules"])
         self._inventory = self._furnished()
-        self._refuses = any(slice_["spec"]["driver"] in OURS for slice_ in world["slices"])
+        self._refuses = any(slice_["spec"]["driver"] in OURS for slice_ in cluster["slices"])
         """Vendors of ours may refuse what upstream allows."""
-        self._ambiguous = max(_published(world["slices"]).values(), default=0) > 1
+        self._ambiguous = max(_published(cluster["slices"]).values(), default=0) > 1
         """Some device is described more than once."""
         self._verdicts: Counter[str] = Counter()
 
     def run(self) -> Counter[str]:
-        waiting = self._world["claims"]
+        waiting = self._cluster["claims"]
         theirs = self._upstream(waiting)
         self._compare_first_fit("first fit", waiting, theirs)
         seen: dict[str, Answer] = {}
@@ -187,14 +187,14 @@ class Comparison:
         for claim, allocation in zip(waiting, ours.allocations, strict=True):
             self._inventory.assume(claim["metadata"]["uid"], allocation)
         again = [_renamed(claim) for claim in waiting]
-        for later in (self._world["later"], again):
+        for later in (self._cluster["later"], again):
             self._compare_first_fit("the next pod", later, self._upstream([*allocated, *later]))
         for claim in waiting:
             self._inventory.forget(claim["metadata"]["uid"])
 
     def _without_unneeded(self, allocations: Sequence[Json]) -> list[Json]:
         """The slices without devices that are neither chosen nor in use: those are what upstream stumbled over."""
-        used = [claim["status"]["allocation"] for claim in self._world["held"]]
+        used = [claim["status"]["allocation"] for claim in self._cluster["held"]]
         needed = {
             (result["driver"], result["pool"], result["device"])
             for allocation in (*allocations, *used)
@@ -212,11 +212,11 @@ class Comparison:
 
     def _upstream(self, claims: Sequence[Json], slices: Sequence[Json] | None = None) -> Answer:
         question = {
-            "gates": self._world["gates"],
-            "node": self._world["node"],
+            "gates": self._cluster["gates"],
+            "node": self._cluster["node"],
             "slices": self._slices if slices is None else slices,
-            "classes": self._world["classes"],
-            "claims": [*self._world["held"], *claims],
+            "classes": self._cluster["classes"],
+            "claims": [*self._cluster["held"], *claims],
             "milliseconds": MILLISECONDS,
         }
         answer = self._ask(question)
@@ -226,7 +226,7 @@ class Comparison:
     def _decided(self, waiting: Sequence[Json], options: Options, keys: tuple[str, ...]) -> Answer:
         """Ours, by the whole decision: columns, outlook, search."""
         claims = [_parse(raw, ResourceClaim) for raw in waiting]
-        pod = _parse({"metadata": _named("pod") | {"annotations": self._world["annotations"]}}, Pod)
+        pod = _parse({"metadata": _named("pod") | {"annotations": self._cluster["annotations"]}}, Pod)
         default = Policies(device=DevicePolicy(keys))
         try:
             policies = resolve(pod, claims, {}, {}, default)
@@ -247,14 +247,14 @@ class Comparison:
         inventory.namespace_changed(
             None, _parse({"metadata": {"name": NAMESPACE, "labels": {names.ADMIN_ACCESS_LABEL: "true"}}}, Namespace)
         )
-        inventory.node_changed(None, _parse(self._world["node"], Node))
-        for slice_ in self._world["slices"]:
+        inventory.node_changed(None, _parse(self._cluster["node"], Node))
+        for slice_ in self._cluster["slices"]:
             inventory.slice_changed(None, _parse(slice_, ResourceSlice))
-        for class_ in self._world["classes"]:
+        for class_ in self._cluster["classes"]:
             inventory.class_changed(None, _parse(class_, DeviceClass))
-        for rule in self._world["taintRules"]:
+        for rule in self._cluster["taintRules"]:
             inventory.taint_rule_changed(None, _parse(rule, DeviceTaintRule))
-        for claim in self._world["held"]:
+        for claim in self._cluster["held"]:
             inventory.claim_changed(None, _parse(claim, ResourceClaim))
         return inventory
 
@@ -384,8 +384,8 @@ def _text(value: Any) -> str:
 
 
 def _story(theirs: Answer, ours: Answer) -> str:
-    return f"\n  upstream: {_told(theirs)}\n  ours:     {_told(ours)}"
+    return f"\n  upstream: {_reported(theirs)}\n  ours:     {_reported(ours)}"
 
 
-def _told(answer: Answer) -> str:
+def _reported(answer: Answer) -> str:
     return " ".join(filter(None, [answer.kind, answer.message, _text(list(answer.allocations)) * answer.solved]))

@@ -118,7 +118,7 @@ class VendorContract:
             )
             for _ in range(size)
         )
-        scene = NodeView(
+        node_view = NodeView(
             layout=layout,
             cells=cells,
             states=plugin.rules.states(cards, ask).tobytes(),
@@ -127,8 +127,8 @@ class VendorContract:
             node_policy="binpack",
             device_keys=("binpack",),
         )
-        eligible = scene.mask(CardState.ELIGIBLE)
-        found = plugin.rules.arrange(scene)
+        eligible = node_view.mask(CardState.ELIGIBLE)
+        found = plugin.rules.arrange(node_view)
         for tier in [] if found is None else found.tiers:
             assert tier.sets or tier.pools
             for chosen in tier.sets[:MOST_SETS]:

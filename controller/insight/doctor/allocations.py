@@ -80,9 +80,9 @@ def _vanished(state: State) -> Iterator[Finding]:
     fix = (
         "delete these pods to free the devices; manifests/claim-policy.yaml keeps claims from being deleted under them"
     )
-    told: set[str] = set()
+    reported: set[str] = set()
     for gone in state.inventory.vanished.all():
-        told |= {each.uid for each in gone.holders}
+        reported |= {each.uid for each in gone.holders}
         holders = _some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
         yield Finding(
             check="claims",
@@ -97,7 +97,7 @@ def _vanished(state: State) -> Iterator[Finding]:
     there = {claim.key for claim in state.claims}
     for pod in state.pods:
         missing = [key for key in claim_keys(pod) if key not in there]
-        if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in told:
+        if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in reported:
             yield Finding(
                 check="claims",
                 severity=Severity.WARNING,

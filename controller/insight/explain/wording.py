@@ -167,7 +167,7 @@ def _other_type(figures: Figures, view: ResolvedRequest, device: Device) -> str:
     return _cut(f"it is {product}" + (f"; requested: {selectors}" if selectors else ""))
 
 
-def _other_promise(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _other_qos(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"its {figures.used[_SLOTS]} tenants have another quality of service"
 
 
@@ -181,7 +181,7 @@ _REFUSALS: Final[Mapping[str, Callable[[Figures, ResolvedRequest, Device], str]]
     names.CARD_CORDONED: _tainted,
     names.CARD_UUID_MISMATCH: _other_uuid,
     names.CARD_TYPE_MISMATCH: _other_type,
-    names.CARD_QOS_MISMATCH: _other_promise,
+    names.CARD_QOS_MISMATCH: _other_qos,
     names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its card leave no room for it",
     names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",
     names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "it would exceed the namespace's quota",

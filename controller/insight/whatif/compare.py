@@ -23,7 +23,7 @@ from controller.insight.whatif.model import Comparison, Move, NodeChange, Packin
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.kube.documents import Document
 
-Told = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """(current step, pods done, pods in total)"""
 
 
@@ -31,7 +31,7 @@ def _quiet(what: str, done: int, total: int) -> None:
     pass
 
 
-def compare(documents: Iterable[Document], change: Change, progress: Told = _quiet) -> Comparison:
+def compare(documents: Iterable[Document], change: Change, progress: OnProgress = _quiet) -> Comparison:
     """Return how the states differ. Raises BadManifest, BadChange."""
     if change.is_nothing:
         raise BadChange("the change is empty: give a policy, pods to add, nodes to remove, or place all pods again")

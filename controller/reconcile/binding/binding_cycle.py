@@ -1,6 +1,6 @@
 """The binding cycle: assume a decision, write it in the background, then report, ungate, or retry.
 
-Called by the placer. Between `start` and the end of the commit the result counts in the inventory
+Called by the scheduling cycle. Between `start` and the end of the commit the result counts in the inventory
 as assumed, and pod and claims are in flight: no other decision is made about them. The end is one
 of: written; stale (decided again, with growing pauses); rejected by the API server (reported,
 retried rarely). In every case, pods that had to wait for it are evaluated next.
@@ -41,7 +41,7 @@ class BindingCycle:
         triggers: Triggers,
         wake: Callable[[], None],
     ) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._inventory = context.inventory
         self._settings = context.settings
         self._clock = context.clock
@@ -106,7 +106,7 @@ class BindingCycle:
         Subscribed by the term.
         """
         if old is None and new is not None and self._not_before:
-            for pod in self._world.pods_of(new.key):
+            for pod in self._informers.pods_of(new.key):
                 self._forget(pod.metadata.uid)
 
     async def _finish(self, pod: Pod, decision: Decision) -> None:
@@ -161,7 +161,7 @@ class BindingCycle:
         self._inventory.forget_pod(pod.metadata.uid)
         self._metrics.commits.labels(result).inc()
         self._triggers.released(pod)
-        current = self._world.pod(pod.key)
+        current = self._informers.pod(pod.key)
         if current is None or current.metadata.uid != pod.metadata.uid or not is_live(current):
             self._forget(pod.metadata.uid)
         else:
@@ -185,14 +185,14 @@ class BindingCycle:
                 self._look_at(key)
 
     def _is_as_written(self, pod: Pod) -> bool:
-        current = self._world.pod(pod.key)
+        current = self._informers.pod(pod.key)
         if current is None or current.metadata.uid != pod.metadata.uid:
             return False
-        claims = map(self._world.claim, claim_keys(current))
+        claims = map(self._informers.claim, claim_keys(current))
         return all(claim is not None and claim.status.allocation is not None for claim in claims)
 
     def _look_at(self, pod_key: str) -> None:
-        if (found := self._world.pod(pod_key)) is not None:
+        if (found := self._informers.pod(pod_key)) is not None:
             self._triggers.look_at(found)
 
     def _forget(self, pod_uid: str) -> None:

@@ -1,6 +1,6 @@
 """Writes a decision: all claims of the pod, or none.
 
-Called by the placer, for many pods concurrently. The order (docs/decision.md): the pod gets its
+Called by the scheduling cycle, for many pods concurrently. The order (docs/decision.md): the pod gets its
 nominated node, and so is read again, while every claim gets the finalizer and our annotation; then
 every claim gets allocation and reservation in one status write. After a crash between any two
 writes the next leader finishes or reverts the rest. The caller removes the gate.
@@ -41,7 +41,7 @@ class ClaimCommitter:
     ) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
-        self._world = context.world
+        self._informers = context.informers
         self._clock = context.clock
         self._claims = claims
         self._is_fenced = is_fenced
@@ -85,11 +85,11 @@ class ClaimCommitter:
         itself; with a nomination it tries that node only. It is a hint: if it cannot be written,
         the pod is just read.
         """
-        current = await self._told(pod, decision.node)
+        current = await self._nominated(pod, decision.node)
         self._check(pod, current, decision)
         return current
 
-    async def _told(self, pod: Pod, node: str) -> Pod:
+    async def _nominated(self, pod: Pod, node: str) -> Pod:
         if pod.spec.node_name or pod.status.nominated_node_name == node:
             return await self._read(pod)
         try:
@@ -105,7 +105,7 @@ class ClaimCommitter:
         except ClusterError as error:
             log.info("pod %s: node %s not nominated: %s", pod.key, node, error)
             return await self._read(pod)
-        self._world.observe_pod(current)
+        self._informers.observe_pod(current)
         return current
 
     async def _read(self, pod: Pod) -> Pod:

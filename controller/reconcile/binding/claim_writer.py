@@ -76,7 +76,7 @@ class ClaimWriter:
     def __init__(self, context: Context) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
-        self._world = context.world
+        self._informers = context.informers
         self._clock = context.clock
         self._metrics = context.metrics
         self._installation = context.settings.installation
@@ -185,7 +185,7 @@ class ClaimWriter:
                 log.info("claim %s: cannot be read yet: %s", claim.key, error)
                 await attempts.failed(claim, error)
                 continue
-            self._world.observe_claim(found)
+            self._informers.observe_claim(found)
             if found.metadata.uid != claim.metadata.uid:
                 raise Stale(f"claim {claim.key} was created again")
             return found
@@ -215,7 +215,7 @@ class ClaimWriter:
             log.info("claim %s: %s; reading what became of it", claim.key, error)
             await attempts.failed(claim, error)
             return False, await self._read(claim, attempts)
-        self._world.observe_claim(written)
+        self._informers.observe_claim(written)
         return True, written
 
     async def _void(self, claim: ResourceClaim, wanted: frozenset[ShareReference]) -> None:
@@ -228,7 +228,7 @@ class ClaimWriter:
         try:
             await self.unmark(claim, lambda _: True)
         except (GivenUp, Rejected) as error:
-            newest = self._world.claim(claim.key)
+            newest = self._informers.claim(claim.key)
             if newest is not None and newest.metadata.resource_version == claim.metadata.resource_version:
                 log.info("claim %s: %s; waiting until no write can be under way", claim.key, error)
                 await self._clock.sleep(_LATEST_WRITE)

@@ -1,6 +1,6 @@
 """Removes our scheduling gate from pods, in the background. No caller waits for it.
 
-Called by the placer and after commits (allocated, not ours, unschedulable), for every pod that
+Called by the scheduling cycle and after commits (allocated, not ours, unschedulable), for every pod that
 still carries the gate in native mode, and by uninstall. The patch removes our gate and nothing
 else; a pod that was deleted, or has no such gate any more, is done.
 
@@ -43,7 +43,7 @@ server because of them.
 _PAUSE_FIRST: Final = 0.2
 _PAUSE_MOST: Final = 120.0
 """Seconds between attempts: after the first one, and at most; doubles."""
-_FAILURES_UNTOLD: Final = 5
+_FAILURES_UNREPORTED: Final = 5
 """Consecutive failures that are not reported; a refusal is reported at once."""
 
 
@@ -97,7 +97,7 @@ class _PendingGate:
     why: str
     placed: bool
     backoff: Backoff = field(default_factory=lambda: Backoff(_PAUSE_FIRST, _PAUSE_MOST))
-    told: bool = False
+    reported: bool = False
     under_way: bool = False
 
 
@@ -105,7 +105,7 @@ class GateKeeper:
     def __init__(self, context: Context) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
-        self._world = context.world
+        self._informers = context.informers
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
@@ -164,7 +164,7 @@ class GateKeeper:
 
     async def _lift(self, uid: str, wanted: _PendingGate) -> bool:
         """Return whether nothing is left to do. Raises LeadershipLost."""
-        pod = self._world.pod(wanted.pod.key) or wanted.pod
+        pod = self._informers.pod(wanted.pod.key) or wanted.pod
         if pod.metadata.uid != uid:
             return True
         try:
@@ -175,22 +175,22 @@ class GateKeeper:
         if result is not None:
             self._metrics.gates_lifted.inc()
             log.debug("gate of pod %s lifted: %s", pod.key, wanted.why)
-            self._world.observe_pod(result)
+            self._informers.observe_pod(result)
         return True
 
     def _failed(self, pod: Pod, wanted: _PendingGate, error: ClusterError) -> None:
-        if isinstance(error, (Forbidden, Invalid)) or wanted.backoff.failures >= _FAILURES_UNTOLD:
-            if not wanted.told:
+        if isinstance(error, (Forbidden, Invalid)) or wanted.backoff.failures >= _FAILURES_UNREPORTED:
+            if not wanted.reported:
                 log.warning("gate of pod %s cannot be lifted: %s", pod.key, error)
                 self._metrics.gates_not_lifted.inc()
-            wanted.told = True
+            wanted.reported = True
             self._events.tell(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
         else:
             log.info("gate of pod %s not lifted yet: %s", pod.key, error)
 
     def _forget(self, uid: str) -> None:
         wanted = self._wanted.pop(uid, None)
-        if wanted is not None and wanted.told:
+        if wanted is not None and wanted.reported:
             self._metrics.gates_not_lifted.dec()
 
     def lift_all(self, why: str) -> Callable[[], None]:
@@ -200,7 +200,7 @@ class GateKeeper:
             if new is not None and has_our_gate(new):
                 self.lift(new, why)
 
-        for pod in self._world.pods.store:
+        for pod in self._informers.pods.store:
             with self._guard.each(pod.key):
                 seen(None, pod)
-        return self._world.pods.subscribe(seen)
+        return self._informers.pods.subscribe(seen)

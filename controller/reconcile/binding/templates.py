@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.queueing.pod_assessment import Conversion
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.pods import claim_refs, is_pending
@@ -40,13 +40,13 @@ _RETRY_MOST: Final = 300.0
 
 
 class TemplateMaker:
-    def __init__(self, context: Context, bridge: Bridge) -> None:
-        self._world = context.world
+    def __init__(self, context: Context, conversion: Conversion) -> None:
+        self._informers = context.informers
         self._writer = context.writer
         self._clock = context.clock
         self._events = context.events
         self._guard = context.guard("claim templates")
-        self._bridge = bridge
+        self._conversion = conversion
         self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
         self._making: dict[str, list[str]] = {}
         """Template that is being created → pods that came to need it meanwhile."""
@@ -63,12 +63,12 @@ class TemplateMaker:
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         """Recreate a deleted template for the pods that still need it. Subscribed by the term."""
         if old is not None and new is None:
-            for waiting in self._world.pods_waiting_for_template(old.key):
+            for waiting in self._informers.pods_waiting_for_template(old.key):
                 self.pod_changed(None, waiting)
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeadershipLost."""
-        for pod in list(self._world.pods.store):
+        for pod in list(self._informers.pods.store):
             self.pod_changed(None, pod)
         async with self._lanes:
             await asyncio.Event().wait()
@@ -79,18 +79,18 @@ class TemplateMaker:
 
     async def _make_for(self, key: str) -> None:
         """Create the template of one pod, if necessary."""
-        pod = self._world.pod(key)
+        pod = self._informers.pod(key)
         if pod is None or not _waits_for_a_claim(pod):
             return
         try:
-            body = self._bridge.template(pod)
+            body = self._conversion.template(pod)
         except ValueError as error:
             self._tell(pod, f"its claim template cannot be made: {error}")
             return
         if body is None:
             return
         template = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-        if (stored := self._world.template(template)) is not None:
+        if (stored := self._informers.template(template)) is not None:
             self._compare(pod, body, stored)
         elif (waiting := self._making.get(template)) is not None:
             waiting.append(key)
@@ -108,7 +108,7 @@ class TemplateMaker:
         else:
             self._compare(pod, body, stored)
             for key in waiting:
-                if (found := self._world.pod(key)) is not None:
+                if (found := self._informers.pod(key)) is not None:
                     self._retries.pop(found.metadata.uid, None)
         finally:
             del self._making[template]
@@ -124,15 +124,15 @@ class TemplateMaker:
         except AlreadyExists:
             # Another client was faster: the watch delivers it.
             await self._clock.sleep(_WATCH_LAG)
-            if (seen := self._world.template(f"{namespace}/{name}")) is None:
+            if (seen := self._informers.template(f"{namespace}/{name}")) is None:
                 raise
             return seen
         log.info("claim template %s made for pod %s", stored.key, pod.key)
-        self._world.observe_template(stored)
+        self._informers.observe_template(stored)
         return stored
 
     def _try_again(self, key: str, why: str) -> None:
-        pod = self._world.pod(key)
+        pod = self._informers.pod(key)
         if pod is None:
             return
         self._tell(pod, why)
@@ -141,7 +141,7 @@ class TemplateMaker:
 
     def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
         """Report on the pod if a different template has the name that its request needs."""
-        if not self._bridge.is_template(body, stored):
+        if not self._conversion.is_template(body, stored):
             self._tell(
                 pod,
                 f"ResourceClaimTemplate {stored.key} exists with other content than its name stands for; delete it, and "

@@ -68,7 +68,7 @@ class _Test:
 class DriverFence:
     def __init__(self, context: Context, driver: str, shared: Shared) -> None:
         self._driver = driver
-        self._world = context.world
+        self._informers = context.informers
         self._settings = context.settings
         self._clock = context.clock
         self._guard = context.guard("fence")
@@ -92,7 +92,7 @@ class DriverFence:
         """Return whether the fence holds, but without a probe that verified it."""
         return self._untested is not None
 
-    # --- what the world says ----------------------------------------------------------------------
+    # --- handlers ----------------------------------------------------------------------------------
 
     def rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         assert self._rules is not None
@@ -198,7 +198,7 @@ class DriverFence:
     async def _probe(self) -> Outcome:
         if not self._settings.probe:
             return Outcome.HOLDS
-        slices = self._world.slices.store
+        slices = self._informers.slices.store
         if not any(item.spec.driver == self._driver and item.spec.devices for item in slices):
             return Outcome.UNTESTED
         return await self._shared.probe(self._driver)

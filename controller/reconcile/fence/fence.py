@@ -39,12 +39,12 @@ def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule]
 
 class Fence:
     def __init__(self, context: Context, prober: Prober) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._clock = context.clock
         self._metrics = context.metrics
         self._guard = context.guard("fence")
         self._prober = prober
-        taint_rules = context.world.taint_rules
+        taint_rules = context.informers.taint_rules
         self._rules = FenceKeeper(context, taint_rules) if taint_rules is not None else None
         shared = Shared(self._rules, self._probe, prober.target, _SharedListing(context).fresh, self._changed)
         self._fences = {driver: DriverFence(context, driver, shared) for driver in sorted(context.settings.managed)}
@@ -69,7 +69,7 @@ class Fence:
         """Call `listener` when a fence starts or stops to be known to hold."""
         self._listeners.append(listener)
 
-    # --- what the world says (subscribed by the term) ---------------------------------------------
+    # --- handlers, subscribed by the term ----------------------------------------------------------
 
     def rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         rule = new or old
@@ -91,7 +91,7 @@ class Fence:
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeadershipLost, in an exception group."""
-        for published in list(self._world.slices.store):
+        for published in list(self._informers.slices.store):
             with self._guard.each(published.key):
                 self.slice_changed(None, published)
         async with asyncio.TaskGroup() as group:
@@ -134,7 +134,7 @@ class _SharedListing:
     """A fresh list of all claims: calls during a listing share the next one."""
 
     def __init__(self, context: Context) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._turn = asyncio.Lock()
         self._begun = 0
         self._listed = 0
@@ -150,5 +150,5 @@ class _SharedListing:
                 return
             self._begun += 1
             number = self._begun
-            await self._world.relist_claims()
+            await self._informers.relist_claims()
             self._listed = number

@@ -48,7 +48,7 @@ class QuotaNotes:
         self._retries: dict[str, Backoff] = {}
         """Quotas that could not be written. They are compared again at each check."""
         self._not_before: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def quota_changed(self, _old: ResourceQuota | None, _new: ResourceQuota | None) -> None:
         """Note that the annotation may have changed. Subscribed by the term."""
@@ -68,25 +68,25 @@ class QuotaNotes:
     def _tell_problems(self) -> None:
         """Report each problem once, on its quota."""
         problems: dict[str, str] = {}
-        for each in self._context.world.quotas.store:
+        for each in self._context.informers.quotas.store:
             with self._guard.each(each.key):
                 if found := self._context.inventory.quotas.problem(each):
                     problems[each.key] = found
         for key, problem in problems.items():
-            quota = self._context.world.quotas.store.get(key)
-            if quota is not None and self._told.get(key) != problem:
+            quota = self._context.informers.quotas.store.get(key)
+            if quota is not None and self._reported.get(key) != problem:
                 log.warning("ResourceQuota %s: %s", key, problem)
                 self._context.events.tell(
                     kinds.RESOURCE_QUOTA, quota, messages.warning(messages.QUOTA_NOT_ENFORCED, problem)
                 )
-        self._told = problems
+        self._reported = problems
 
     def _write_all(self) -> None:
         """Write the quotas whose text has changed."""
         by_quota: defaultdict[str, list[QuotaLine]] = defaultdict(list)
         for line in lines(self._context.inventory):
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
-        quotas = self._context.world.quotas.store
+        quotas = self._context.informers.quotas.store
         self._forbidden.intersection_update(quotas.keys())
         for key in self._retries.keys() - quotas.keys():
             self._settled(key)
@@ -102,7 +102,7 @@ class QuotaNotes:
     async def _try(self, key: str, text: str | None) -> None:
         settled = False
         with self._guard.each(key):
-            quota = self._context.world.quotas.store.get(key)
+            quota = self._context.informers.quotas.store.get(key)
             if quota is None or quota.metadata.annotations.get(names.QUOTA_USED) == text:
                 settled = True
             else:
@@ -135,7 +135,7 @@ class QuotaNotes:
             level = logging.DEBUG if isinstance(error, Conflict) else logging.INFO
             log.log(level, "ResourceQuota %s: its usage is not written yet: %s", quota.key, error)
             return False
-        self._context.world.quotas.reflector.observe(written)
+        self._context.informers.quotas.reflector.observe(written)
         return True
 
 

@@ -18,14 +18,14 @@ _OF_TENANTS: Final = frozenset({POD.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TE
 
 class UnreadableObjects:
     def __init__(self, context: Context) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._events = context.events
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         """Report each version of such an object within the block, existing ones first."""
         with ExitStack() as ends:
-            for feed in self._world.feeds():
+            for feed in self._informers.feeds():
                 for broken in tuple(feed.reflector.unreadable.values()):
                     self._tell(feed.kind, broken)
                 ends.callback(feed.subscribe_unreadable(self._tell))

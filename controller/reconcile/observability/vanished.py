@@ -18,10 +18,10 @@ _SHOWN: Final = 4
 class VanishedWatch:
     def __init__(self, context: Context) -> None:
         self._vanished = context.inventory.vanished
-        self._world = context.world
+        self._informers = context.informers
         self._events = context.events
         self._version = -1
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         """UIDs of claim and pod."""
 
     def look(self) -> None:
@@ -35,15 +35,15 @@ class VanishedWatch:
         for gone in self._vanished.all():
             for holder in gone.holders:
                 current.add((gone.uid, holder.uid))
-                if (gone.uid, holder.uid) not in self._told:
+                if (gone.uid, holder.uid) not in self._reported:
                     self._tell(gone, holder.uid, holder.key)
-        self._told = current
+        self._reported = current
 
     def changed(self, _old: Object | None, _new: Object | None) -> None:
         self.look()
 
     def _tell(self, gone: VanishedClaim, uid: str, key: str) -> None:
-        pod = self._world.pod(key)
+        pod = self._informers.pod(key)
         if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
             return
         devices = [str(device) for device in gone.devices]

@@ -1,6 +1,6 @@
 """Assesses a pod: the input of `decide`, or why there is nothing to decide.
 
-Called by the placer, once per evaluation of a pod. Reads the informers, changes nothing, and makes
+Called by the scheduling cycle, once per evaluation of a pod. Reads the informers, changes nothing, and makes
 no calls: the answer says what to report or do.
 
 - `Schedulable`: decide now.
@@ -33,7 +33,7 @@ from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.registry import plugin_resources
 
 
-class Bridge(Protocol):
+class Conversion(Protocol):
     """Facts about pods that were converted from legacy resources."""
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
@@ -106,16 +106,16 @@ class PodAssessor:
         in_flight: InFlight,
         ownership_of: Callable[[ResourceClaim], ClaimOwnership],
         shared: SharedClaims,
-        bridge: Bridge | None,
+        conversion: Conversion | None,
     ) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._inventory = context.inventory
         self._shared = shared
         self._settings = context.settings
         self._refusals = refusals
         self._in_flight = in_flight
         self._ownership_of = ownership_of
-        self._bridge = bridge
+        self._conversion = conversion
 
     def assess(self, pod: Pod, now: float) -> Answer:
         """Assess the pod.
@@ -164,12 +164,12 @@ class PodAssessor:
     def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Pending:
         where = f"spec.resourceClaims[{ref.pod_claim_name}]"
         if not ref.key:
-            if self._world.template(ref.template) is not None:
+            if self._informers.template(ref.template) is not None:
                 return Pending(f"{where}: its claim is not generated yet")
             # The controller creates the template of a converted pod (`templates`).
             passing = names.CONVERTED_REQUEST in pod.metadata.annotations
             return Pending(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
-        claim = self._world.claim(ref.key)
+        claim = self._informers.claim(ref.key)
         if claim is None:
             return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
         if ref.template and not _is_own(claim, pod):
@@ -199,16 +199,16 @@ class PodAssessor:
             return Pending("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
         for ref in refs:
-            template = self._world.template(ref.template) if ref.template else None
+            template = self._informers.template(ref.template) if ref.template else None
             if template is not None:
                 templates[ref.key] = template
-        classes = {device_class.metadata.name: device_class for device_class in self._world.classes.store}
+        classes = {device_class.metadata.name: device_class for device_class in self._informers.classes.store}
         try:
             policies = resolve(pod, [entry.claim for entry in claims], templates, classes, self._settings.policies)
         except InvalidPolicy as error:
             return Pending(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
         try:
-            converted_from = self._bridge.plugin_resources(pod) if self._bridge else ()
+            converted_from = self._conversion.plugin_resources(pod) if self._conversion else ()
         except ValueError as error:
             return Pending(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(ownership.drivers for ownership in ownerships)))

@@ -59,7 +59,7 @@ class _Group:
     members: set[str] = field(default_factory=set)
     by_rank: list[tuple[Rank, int]] = field(default_factory=list)
     """Heap of (rank, version) of the members, including void ones."""
-    scout: str = ""
+    representative: str = ""
     """The pod that is tried on behalf of the group."""
     refusals: int = 0
     not_before: float = -FOREVER
@@ -154,7 +154,7 @@ class Queue:
         if (item := self._items.get(key)) is not None:
             self._move(key, item, "waiting")
             self._set_timer(key, item, until)
-            self._replace_scout(item.signature, key)
+            self._replace_representative(item.signature, key)
 
     def no_room(
         self,
@@ -189,18 +189,18 @@ class Queue:
             group.helps, group.review_at = helps, refused_at + review
             if group.review_queued == FOREVER:
                 self._queue_review(signature, group)
-        if group.scout == key:
-            group.scout = ""
-        if not group.scout and not group.is_due:
+        if group.representative == key:
+            group.representative = ""
+        if not group.representative and not group.is_due:
             self._settled[signature] = None
         if former != signature:
             # It requests something else now, so its result says nothing about its former group.
-            self._replace_scout(former, key)
+            self._replace_representative(former, key)
 
     def is_known_full(self, signature: bytes) -> bool:
         """Return whether an equal pod was refused, and the next one must not be tried yet."""
         group = self._groups.get(signature)
-        return group is not None and bool(group.members) and not group.scout
+        return group is not None and bool(group.members) and not group.representative
 
     def placed(self, key: str) -> None:
         """Record that the pod was placed: the next of its group may fit, too."""
@@ -209,8 +209,8 @@ class Queue:
         if (group := self._groups.get(signature)) is not None:
             group.refusals, group.not_before = 0, -FOREVER
         self.drop(key)
-        if (group := self._groups.get(signature)) is not None and not group.scout:
-            self._send_scout(signature)
+        if (group := self._groups.get(signature)) is not None and not group.representative:
+            self._send_representative(signature)
 
     def drop(self, key: str) -> None:
         """Remove a pod that was deleted, bound, or is not ours."""
@@ -218,7 +218,7 @@ class Queue:
         if item is None:
             return
         self._leave_group(key, item)
-        self._replace_scout(item.signature, key)
+        self._replace_representative(item.signature, key)
 
     def charge(self, seconds: float) -> None:
         """Charge the cost, in CPU seconds, of the pod that `pop` returned last."""
@@ -289,7 +289,7 @@ class Queue:
         group = self._groups.get(item.signature)
         if group is not None:
             group.members.discard(key)
-            if not group.members and not group.scout:
+            if not group.members and not group.representative:
                 del self._groups[item.signature]
                 self._settled.pop(item.signature, None)
 
@@ -303,7 +303,7 @@ class Queue:
         """Try one pod of the group, as soon as its pause is over."""
         self._settled.pop(signature, None)
         if now >= group.not_before:
-            self._send_scout(signature)
+            self._send_representative(signature)
         else:
             group.is_due = True
             heapq.heappush(self._pauses, (group.not_before, signature))
@@ -313,7 +313,7 @@ class Queue:
             _, signature = heapq.heappop(self._pauses)
             group = self._groups.get(signature)
             if group is not None and group.is_due and group.not_before <= now:
-                self._send_scout(signature)
+                self._send_representative(signature)
 
     def _start_reviews(self, now: float) -> None:
         while self._reviews and self._reviews[0][0] <= now:
@@ -331,21 +331,21 @@ class Queue:
         if group.review_at < FOREVER:
             heapq.heappush(self._reviews, (group.review_at, signature))
 
-    def _replace_scout(self, signature: bytes, key: str) -> None:
+    def _replace_representative(self, signature: bytes, key: str) -> None:
         """Choose another pod to try if `key` was the chosen one."""
         group = self._groups.get(signature)
-        if group is not None and group.scout == key:
-            self._send_scout(signature)
+        if group is not None and group.representative == key:
+            self._send_representative(signature)
 
-    def _send_scout(self, signature: bytes) -> None:
+    def _send_representative(self, signature: bytes) -> None:
         group = self._groups[signature]
-        group.scout, group.is_due = "", False
+        group.representative, group.is_due = "", False
         self._settled.pop(signature, None)
         while group.by_rank:
             rank, version = heapq.heappop(group.by_rank)
             item = self._items.get(rank.key)
             if item is not None and item.version == version and rank.key in group.members:
-                group.scout = rank.key
+                group.representative = rank.key
                 self.ready(rank.key, item.rank)
                 return
         del self._groups[signature]

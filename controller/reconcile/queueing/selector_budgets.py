@@ -1,6 +1,6 @@
 """Budgets of CPU time for the selectors of each namespace, claim and expression.
 
-Created by `term`; the placer takes a `DecisionBudget` from it for each evaluation of a pod and puts
+Created by `term`; the scheduling cycle takes a `DecisionBudget` from it for each evaluation of a pod and puts
 it in force (`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
 
 - slice: what a decision may evaluate without interruption; then other pods get their turn, and the

@@ -46,27 +46,27 @@ class Triggers:
         *,
         queue: Queue,
         refusals: NodeBackoff,
-        patience: Timeouts,
+        timeouts: Timeouts,
         in_flight: InFlight,
         shared: SharedClaims,
         wake: Callable[[], None],
     ) -> None:
         self._shared = shared
         self._guard = context.guard("triggers")
-        self._world = context.world
+        self._informers = context.informers
         self._clock = context.clock
         self._scheduler_names = context.settings.scheduler_names
         self._queue = queue
         self._refusals = refusals
-        self._patience = patience
+        self._timeouts = timeouts
         self._in_flight = in_flight
         self._wake = wake
         self.news = News()
-        """Collected from events, consumed by the placer."""
+        """Collected from events, consumed by the scheduling cycle."""
 
     def start(self) -> None:
         """Treat everything that exists as new."""
-        for pod in self._world.pods.store:
+        for pod in self._informers.pods.store:
             with self._guard.each(pod.key):
                 self.pod_changed(None, pod)
 
@@ -83,7 +83,7 @@ class Triggers:
             self._gone(new)
         elif old is None or _concerns_us(old, new):
             if old is not None and old.spec.node_name != new.spec.node_name:
-                self._patience.forget(new.metadata.uid)
+                self._timeouts.forget(new.metadata.uid)
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
             self.look_at(new, changed=not is_same)
 
@@ -134,7 +134,7 @@ class Triggers:
             self.made_room(Change.PODS_MOVED, claim.metadata.namespace)
         if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
             return
-        for pod in self._world.pods_of(claim.key):
+        for pod in self._informers.pods_of(claim.key):
             if is_live(pod) and (is_pending(pod) or not has):
                 self.look_at(pod)
 
@@ -143,7 +143,7 @@ class Triggers:
         assert template is not None
         if old is not None and new is not None and old.spec == new.spec and _policies(old) == _policies(new):
             return
-        for pod in self._world.pods_waiting_for_template(template.key):
+        for pod in self._informers.pods_waiting_for_template(template.key):
             self.look_at(pod)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -159,7 +159,7 @@ class Triggers:
         """
         self.made_room(Change.CLASS)
         for key in self._queue.keys_in("waiting"):
-            if (pod := self._world.pod(key)) is not None:
+            if (pod := self._informers.pod(key)) is not None:
                 self.look_at(pod)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
@@ -196,13 +196,13 @@ class Triggers:
     def look_at_namespace(self, namespace: str) -> None:
         """Evaluate pods of a namespace that is no longer postponed, or less so."""
         for key in self._queue.keys_in("waiting"):
-            if key.startswith(f"{namespace}/") and (pod := self._world.pod(key)) is not None:
+            if key.startswith(f"{namespace}/") and (pod := self._informers.pod(key)) is not None:
                 self.look_at(pod)
 
     def _gone(self, pod: Pod) -> None:
         self._queue.drop(pod.key)
         self._refusals.pod_gone(pod.metadata.uid)
-        self._patience.forget(pod.metadata.uid)
+        self._timeouts.forget(pod.metadata.uid)
 
     def made_room(self, change: Change, namespace: str = "") -> None:
         """Let one pod of each group that this change may help try. `namespace`: it helps only pods

@@ -44,7 +44,7 @@ class Deallocator:
     def __init__(self, context: Context, claims: ClaimWriter, refusals: NodeBackoff, in_flight: InFlight) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
-        self._world = context.world
+        self._informers = context.informers
         self._inventory = context.inventory
         self._settings = context.settings
         self._clock = context.clock
@@ -68,7 +68,7 @@ class Deallocator:
         """
         self._look_again = look_again
 
-    # --- what the world says (subscribed by the controller) ---------------------------------------
+    # --- handlers, subscribed by the controller ----------------------------------------------------
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -87,12 +87,12 @@ class Deallocator:
             self._notice_foreign_undo(old, new)
         if (old is None or old.status.allocation is None) and (new is None or new.status.allocation is None):
             return
-        for pod in self._world.pods_of(claim.key):
+        for pod in self._informers.pods_of(claim.key):
             self._refresh(pod)
 
     def start(self) -> None:
         """Watch everything that exists already."""
-        for pod in self._world.pods.store:
+        for pod in self._informers.pods.store:
             with self._guard.each(pod.key):
                 self._refresh(pod)
 
@@ -165,7 +165,7 @@ class Deallocator:
             self._busy.discard(uid)
             put_off = self._in_flight.end(affected)
             for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
-                if (current := self._world.pod(key)) is not None:
+                if (current := self._informers.pod(key)) is not None:
                     self._look_again(current)
 
     async def _take_back(
@@ -204,7 +204,7 @@ class Deallocator:
         except ClusterError as error:
             log.info("pod %s: nomination of node %s not withdrawn: %s", pod.key, node, error)
             return pod
-        self._world.observe_pod(pod)
+        self._informers.observe_pod(pod)
         return pod
 
     async def _clear(self, claim: ResourceClaim, node: str) -> bool:
@@ -212,7 +212,7 @@ class Deallocator:
 
     def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
         """Return by UID the pod, and the pending pods that share what it holds."""
-        others = (other for claim in held for other in self._world.pods_of(claim.key) if is_pending(other))
+        others = (other for claim in held for other in self._informers.pods_of(claim.key) if is_pending(other))
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
     def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
@@ -222,7 +222,7 @@ class Deallocator:
         """
         now = self._clock.monotonic()
         for uid, other in affected.items():
-            current = self._world.pod(other.key)
+            current = self._informers.pod(other.key)
             if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
                 self._refusals.add(uid, node, why, now)
 
@@ -236,11 +236,11 @@ class Deallocator:
     # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, watched: PinnedPod, now: float) -> DeallocationVerdict | None:
-        pod = self._world.pod(watched.key)
+        pod = self._informers.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
-        victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._world.pods_on(watched.node)))
-        found = verdict(watched, pod, self._world.node(watched.node), now, self._settings, victims=victims)
+        victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._informers.pods_on(watched.node)))
+        found = verdict(watched, pod, self._informers.node(watched.node), now, self._settings, victims=victims)
         if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
             return None
         if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):
@@ -258,7 +258,7 @@ class Deallocator:
             other.metadata.uid: other
             for claim in self._claims_of(pod)
             if self._may_clear(claim, node)
-            for other in self._world.pods_of(claim.key)
+            for other in self._informers.pods_of(claim.key)
         }
         return any(
             uid != pod.metadata.uid
@@ -271,7 +271,7 @@ class Deallocator:
         watched = self._watched.get(uid)
         if watched is None or watched.node != node:
             return True  # something else keeps the pod from the node
-        return verdict(watched, pod, self._world.node(node), now, self._settings) is not None
+        return verdict(watched, pod, self._informers.node(node), now, self._settings) is not None
 
     def _refresh(self, pod: Pod) -> None:
         """Start, continue, or stop watching the pod. While it is watched it counts on its node."""
@@ -306,7 +306,7 @@ class Deallocator:
         """Return whether we allocated it on that node, and none of its pods is there."""
         if not self._claims.is_ours(claim) or patches.pinned_node(claim) != node:
             return False
-        users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
+        users = {pod.metadata.uid: pod for pod in self._informers.pods_of(claim.key)}
         bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
             consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
@@ -322,7 +322,7 @@ class Deallocator:
             return
         reserved = {consumer.uid for consumer in old.status.reserved_for}
         now = self._clock.monotonic()
-        for pod in self._world.pods_of(new.key):
+        for pod in self._informers.pods_of(new.key):
             if pod.metadata.uid in reserved and is_pending(pod):
                 self._metrics.undos.labels("scheduler").inc()
                 self._refusals.settle(pod.metadata.uid, now, now + self._settings.settle_time)
@@ -330,7 +330,7 @@ class Deallocator:
                 self._wake.set()
 
     def _claims_of(self, pod: Pod) -> Iterable[ResourceClaim]:
-        found = (self._world.claim(ref.key) for ref in claim_refs(pod) if ref.key)
+        found = (self._informers.claim(ref.key) for ref in claim_refs(pod) if ref.key)
         return [claim for claim in found if claim is not None]
 
     async def _read_pod(self, key: str) -> Pod | None:
@@ -342,7 +342,7 @@ class Deallocator:
             return None
         except ClusterError as error:
             raise Stale(str(error)) from error
-        self._world.observe_pod(pod)
+        self._informers.observe_pod(pod)
         return pod
 
 

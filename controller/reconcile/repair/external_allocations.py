@@ -70,7 +70,7 @@ def overlaps(uses: Iterable[ClaimAllocationUse], totals: Mapping[str, int] | Non
 
 class ExternalAllocationWatch:
     def __init__(self, context: Context, claims: ClaimWriter, totals: Totals) -> None:
-        self._world = context.world
+        self._informers = context.informers
         self._managed = context.settings.managed
         self._events = context.events
         self._metrics = context.metrics
@@ -89,7 +89,7 @@ class ExternalAllocationWatch:
         devices = self._managed_devices(new)
         if self._claims.is_ours(new):
             for _, device in devices:
-                if not all(self._claims.is_ours(claim) for claim in self._world.claims_on(device)):
+                if not all(self._claims.is_ours(claim) for claim in self._informers.claims_on(device)):
                     self._suspect(device)
             return
         for driver in sorted({driver for driver, _ in devices}):
@@ -104,7 +104,7 @@ class ExternalAllocationWatch:
 
     async def run(self) -> None:
         """Run until cancelled. Starts with all devices that other allocators' claims hold now."""
-        for claim in list(self._world.claims.store):
+        for claim in list(self._informers.claims.store):
             with self._guard.each(claim.key):
                 if not self._claims.is_ours(claim):
                     for _, device in self._managed_devices(claim):
@@ -129,7 +129,7 @@ class ExternalAllocationWatch:
         """Undo overlapping allocations. Returns False if a write failed that may succeed later."""
         if not self._is_overlapping(device):
             return True
-        ours = [claim for claim in self._world.claims_on(device) if self._claims.is_ours(claim)]
+        ours = [claim for claim in self._informers.claims_on(device) if self._claims.is_ours(claim)]
         if device not in self._unsettled:
             self._metrics.overlaps.labels(device.partition("/")[0]).inc()
             holders = ", ".join(claim.key for claim in ours) or "not by us"
@@ -141,7 +141,7 @@ class ExternalAllocationWatch:
             if not self._is_bound(claim):
                 settled &= await self._take_back(claim, device)
         if settled and self._is_overlapping(device):
-            for claim in self._world.claims_on(device):
+            for claim in self._informers.claims_on(device):
                 note = f"device {device} is allocated to several claims at once, and pods are bound already: delete one of them"
                 self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
         return settled
@@ -162,12 +162,12 @@ class ExternalAllocationWatch:
     def _is_overlapping(self, device: str) -> bool:
         uses = [
             ClaimAllocationUse(claim, tuple(result for result in claim.results if result.device_id == device))
-            for claim in self._world.claims_on(device)
+            for claim in self._informers.claims_on(device)
         ]
         return overlaps(uses, self._totals(device))
 
     def _is_bound(self, claim: ResourceClaim) -> bool:
-        return any(map(is_bound, self._world.pods_of(claim.key)))
+        return any(map(is_bound, self._informers.pods_of(claim.key)))
 
     def _managed_devices(self, claim: ResourceClaim) -> list[tuple[str, str]]:
         """Return (driver, `driver/pool/device`) of the managed devices that it holds."""

@@ -55,7 +55,7 @@ _MARK_BACKOFF: Final = 3_600.0
 class LeakedClaims:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
         self._cluster = context.cluster
-        self._world = context.world
+        self._informers = context.informers
         self._settings = context.settings
         self._clock = context.clock
         self._events = context.events
@@ -101,7 +101,7 @@ class LeakedClaims:
     # --- selection ---
 
     def _due(self, suspects: Suspects, looks_lost: Callable[[ResourceClaim], bool]) -> list[ResourceClaim]:
-        lost = [claim for claim in self._world.claims.store if looks_lost(claim)]
+        lost = [claim for claim in self._informers.claims.store if looks_lost(claim)]
         now = self._clock.monotonic()
         due = suspects.due(lost, now, _CLAIMS_MOST)
         for claim in due:
@@ -117,7 +117,7 @@ class LeakedClaims:
     def _looks_lost(self, claim: ResourceClaim) -> bool:
         if not self._claims.is_ours(claim) or claim.status.reserved_for:
             return False
-        return all(map(is_done, self._world.pods_of(claim.key)))
+        return all(map(is_done, self._informers.pods_of(claim.key)))
 
     # --- one namespace, one claim ---
 
@@ -141,7 +141,7 @@ class LeakedClaims:
             self._metrics.orphans_freed.inc()
             note = "allocation freed: it had no reservation, and no pod referred to the claim"
             self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
-            await self._claims.unmark(self._world.claim(claim.key) or claim, self._looks_lost)
+            await self._claims.unmark(self._informers.claim(claim.key) or claim, self._looks_lost)
 
     async def _remove_mark(self, claim: ResourceClaim) -> None:
         async with self._trying(claim):

@@ -1,11 +1,11 @@
 """Reports to owners of pods that the webhook should have converted, but did not, what to do.
 
-Subscribed by the controller. Needs the bridge, which knows the legacy resources.
+Subscribed by the controller. Needs the conversion, which knows the legacy resources.
 """
 
 from collections import Counter
 
-from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.queueing.pod_assessment import Conversion
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.pods import is_pending, is_unschedulable
@@ -15,8 +15,8 @@ from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 
 class UnconvertedPodWatch:
-    def __init__(self, bridge: Bridge, events: Events) -> None:
-        self._bridge = bridge
+    def __init__(self, conversion: Conversion, events: Events) -> None:
+        self._conversion = conversion
         self._events = events
         self._offered: Counter[str] = Counter()
         """Extended resource → number of nodes whose device plugin offers it."""
@@ -33,7 +33,7 @@ class UnconvertedPodWatch:
         if old is not None and is_unschedulable(old):
             return
         offered = {name for name, nodes in self._offered.items() if nodes > 0}
-        if note := self._bridge.bypassed(new, offered):
+        if note := self._conversion.bypassed(new, offered):
             self._events.tell(POD, new, messages.warning(messages.WEBHOOK_BYPASSED, note), "Convert")
 
 

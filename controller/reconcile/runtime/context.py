@@ -21,7 +21,7 @@ class Context:
 
     cluster: Cluster
     writer: Writer
-    world: Informers
+    informers: Informers
     inventory: Inventory
     settings: Settings
     clock: Clock

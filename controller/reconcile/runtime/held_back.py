@@ -1,6 +1,6 @@
 """Pods that wait because deciding on them stalled a leader: until when, and when that is forgotten.
 
-Created by the controller for each term; called by the placer before each decision. In: the
+Created by the controller for each term; called by the scheduling cycle before each decision. In: the
 annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
 forgotten when its pod was deleted or decided, and when an operator removes the annotation. Decides
 nothing itself.
@@ -55,7 +55,7 @@ class HeldBack:
         self._freed: set[str] = set()
         """Namespaces of entries removed since the last check of `run`."""
 
-    # --- for the placer ---------------------------------------------------------------------------
+    # --- for the scheduling cycle -----------------------------------------------------------------
 
     def hold(self, pod: Pod, now: float) -> Hold | None:
         """Return why the pod must not be decided now, and until when; None if it may be decided."""

@@ -28,29 +28,29 @@ def with_allocation_config(allocation: Json, preferences_of: Callable[[str], Req
     """
     devices = allocation["devices"]
     entries = []
-    promised: list[tuple[str, Mapping[str, Any], list[str]]] = []
+    by_parameters: list[tuple[str, Mapping[str, Any], list[str]]] = []
     """(driver, parameters, requests)"""
     asked = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
     for driver, request in asked:
         vendor = vendor_of(driver)
-        promise = vendor.allocation_parameters(preferences_of(request).of(vendor)) if vendor is not None else {}
-        for other, given, requests in promised:
-            if (other, given) == (driver, promise):
+        parameters = vendor.allocation_parameters(preferences_of(request).of(vendor)) if vendor is not None else {}
+        for other, given, requests in by_parameters:
+            if (other, given) == (driver, parameters):
                 requests.append(request)
                 break
         else:
-            promised.append((driver, promise, [request]))
-    for driver, promise, requests in promised:
-        if not promise:
+            by_parameters.append((driver, parameters, [request]))
+    for driver, parameters, requests in by_parameters:
+        if not parameters:
             continue
         entry: Json = {
             "source": "FromClaim",
             "opaque": {
                 "driver": driver,
-                "parameters": {"apiVersion": API_VERSION, "kind": DeviceConfig.__name__, **promise},
+                "parameters": {"apiVersion": API_VERSION, "kind": DeviceConfig.__name__, **parameters},
             },
         }
-        if len(promised) > 1:
+        if len(by_parameters) > 1:
             entry["requests"] = requests
         entries.append(entry)
     if not entries:

@@ -160,7 +160,7 @@ class _NodeQuestion:
         self.number: Ints = np.where(mine, node_classes.number[nodes], NO_SAY)
         self._policies = policies
 
-    def scene(self, node_class: NodeClass, mine: int, taken: int) -> NodeView:
+    def node_view(self, node_class: NodeClass, mine: int, taken: int) -> NodeView:
         """Return the node as the vendor sees it for this request.
 
         `mine`, `taken`: bit masks by position, of the cards that the pod's earlier requests use,
@@ -254,7 +254,7 @@ def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
             continue
         node_class = each.node_classes[number]
         driver = each.vendor.profile.driver
-        best = _best(each.vendor, each.scene(node_class, mine.get(driver, 0), taken.get(driver, 0)))
+        best = _best(each.vendor, each.node_view(node_class, mine.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
         # No legal set of whole cards, but parts of cards may do: the search decides.
@@ -283,11 +283,11 @@ class _Best:
 
 
 @lru_cache(maxsize=_ANSWERS_KEPT)
-def _best(vendor: Vendor, scene: NodeView) -> _Best | None:
+def _best(vendor: Vendor, node_view: NodeView) -> _Best | None:
     """Return a set of the first tier, or None if the vendor does not score sets."""
-    arrangement = vendor.arrange(scene)
+    arrangement = vendor.arrange(node_view)
     if arrangement is None:
         return None
     for tier in arrangement.tiers:
-        return _Best(tier.score, tier.tie, tier.some(scene.count))
+        return _Best(tier.score, tier.tie, tier.some(node_view.count))
     return _Best(code=arrangement.refusal, parts=arrangement.parts is not PartitionUse.NO)

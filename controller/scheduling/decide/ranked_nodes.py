@@ -93,7 +93,7 @@ class RankedNodes:
         self._row_of_rank = np.empty(nodes.size, dtype=np.intp)
         self._row_of_rank[rank] = everything
 
-    def mend(self, codes: Codes, changed: Positions) -> None:
+    def update(self, codes: Codes, changed: Positions) -> None:
         """Move the changed nodes to their new positions. `changed`: rows of all nodes that may
         differ, each once.
         """
@@ -156,7 +156,7 @@ class RankedNodeCache:
             return None
         known.close += 1
         if known.ranked is not None:
-            known.ranked.mend(fit.codes, changed)
+            known.ranked.update(fit.codes, changed)
         elif known.close >= _OFTEN:
             known.ranked = RankedNodes(inventory, column, count, sign=sign, offered=offered)
             known.ranked.build(fit.codes)

@@ -7,7 +7,7 @@ use is over. There are two sources:
 - **seen**: the inventory saw the claim vanish while a pod that uses it was there. The pods are
   recorded by uid at that moment, and the claim counts until the last of them has finished or is
   gone. A claim created again under the same name is another claim.
-- **told**: after a restart that memory is lost. The node driver reports the claims that it has
+- **reported**: after a restart that memory is lost. The node driver reports the claims that it has
   prepared and that are gone, in an annotation on its slice (`hami_dra.api.heldclaims`). An entry
   counts while no claim with that uid is known, and was not seen to vanish. It is believed about the
   slice's own driver and pool, and about a namespace's quota only if a pod of that namespace with
@@ -73,7 +73,7 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Told:
+class _Report:
     """One entry of an annotation. `key`: its name in ledger and quotas, unlike any claim's uid."""
 
     key: str
@@ -103,9 +103,9 @@ class VanishedClaims:
         """By claim uid."""
         self._held_by: defaultdict[str, set[str]] = defaultdict(set)
         """Pod uid → uids of seen claims."""
-        self._told: dict[str, tuple[_Told, ...]] = {}
+        self._reports: dict[str, tuple[_Report, ...]] = {}
         """By slice."""
-        self._told_of: defaultdict[str, set[_Told]] = defaultdict(set)
+        self._reports_of: defaultdict[str, set[_Report]] = defaultdict(set)
         """By claim uid, and by pod uid."""
         self.version = 0
         """Increases whenever a claim starts or stops counting."""
@@ -117,11 +117,16 @@ class VanishedClaims:
         entry for each.
         """
         found = [_view_of_seen(seen) for seen in self._seen.values()]
-        found += [self._view_of_told(told) for entries in self._told.values() for told in entries if self._counts(told)]
+        found += [
+            self._view_of_report(report)
+            for entries in self._reports.values()
+            for report in entries
+            if self._counts(report)
+        ]
         return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
 
     def __len__(self) -> int:
-        return len(self._seen) + sum(self._counts(told) for entries in self._told.values() for told in entries)
+        return len(self._seen) + sum(self._counts(report) for entries in self._reports.values() for report in entries)
 
     # -- feeds -------------------------------------------------------------------------------------
 
@@ -136,7 +141,7 @@ class VanishedClaims:
             self._drop_seen(uid)
         if uid not in self._present:
             self._present.add(uid)
-            self._weigh(self._told_of.get(uid, ()))
+            self._weigh(self._reports_of.get(uid, ()))
 
     def claim_gone(self, uid: str) -> bool:
         """Record that a claim is gone. Returns whether its observed usage goes on counting."""
@@ -149,7 +154,7 @@ class VanishedClaims:
                 for pod_uid in holders:
                     self._held_by[pod_uid].add(uid)
                 self.version += 1
-        self._weigh(self._told_of.get(uid, ()))
+        self._weigh(self._reports_of.get(uid, ()))
         return uid in self._seen
 
     def pod_changed(self, over: Iterable[str], new: Pod | None) -> None:
@@ -160,10 +165,10 @@ class VanishedClaims:
             self._uses(uid, ())
             self._users.pop(uid, None)
             self._release(uid)
-            self._weigh(self._told_of.get(uid, ()))
+            self._weigh(self._reports_of.get(uid, ()))
         if new is not None and not is_done(new) and _uses_claims(new):
             self._uses(new.metadata.uid, claim_keys(new))
-            self._weigh(self._told_of.get(new.metadata.uid, ()))
+            self._weigh(self._reports_of.get(new.metadata.uid, ()))
 
     def starts_over(self, pod_uid: str) -> bool:
         """Release the vanished claims of a pod that is decided without being bound: it never came
@@ -177,22 +182,22 @@ class VanishedClaims:
         """Record the held claims that a slice reports; `slice_` None: it is gone, or not
         believed.
         """
-        before = self._told.pop(name, ())
-        for told in before:
-            for uid in (told.claim.uid, *told.claim.pods):
-                self._told_of[uid].discard(told)
-                if not self._told_of[uid]:
-                    del self._told_of[uid]
-        fresh = tuple(_told(name, number, slice_, claim) for number, claim in enumerate(claims)) if slice_ else ()
+        before = self._reports.pop(name, ())
+        for report in before:
+            for uid in (report.claim.uid, *report.claim.pods):
+                self._reports_of[uid].discard(report)
+                if not self._reports_of[uid]:
+                    del self._reports_of[uid]
+        fresh = tuple(_report(name, number, slice_, claim) for number, claim in enumerate(claims)) if slice_ else ()
         if fresh:
-            self._told[name] = fresh
-        for told in fresh:
-            for uid in (told.claim.uid, *told.claim.pods):
-                self._told_of[uid].add(told)
-        kept = {told.key for told in fresh}
-        for told in before:
-            if told.key not in kept:
-                self._count(told, counts=False)
+            self._reports[name] = fresh
+        for report in fresh:
+            for uid in (report.claim.uid, *report.claim.pods):
+                self._reports_of[uid].add(report)
+        kept = {report.key for report in fresh}
+        for report in before:
+            if report.key not in kept:
+                self._count(report, counts=False)
         self._weigh(fresh)
 
     # -- inside ------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ class VanishedClaims:
                 self._drop_seen(uid)
                 self._recount(self._ledger.observe(uid, None))
                 self._quotas.recount(uid)
-                self._weigh(self._told_of.get(uid, ()))
+                self._weigh(self._reports_of.get(uid, ()))
                 freed = True
         return freed
 
@@ -245,38 +250,38 @@ class VanishedClaims:
                 del self._held_by[pod_uid]
         self.version += 1
 
-    def _counts(self, told: _Told) -> bool:
-        return told.claim.uid not in self._present and told.claim.uid not in self._seen
+    def _counts(self, report: _Report) -> bool:
+        return report.claim.uid not in self._present and report.claim.uid not in self._seen
 
-    def _weigh(self, entries: Iterable[_Told]) -> None:
+    def _weigh(self, entries: Iterable[_Report]) -> None:
         """Start or stop counting the reports of drivers, by the current state."""
-        for told in tuple(entries):
-            self._count(told, counts=self._counts(told))
+        for report in tuple(entries):
+            self._count(report, counts=self._counts(report))
 
-    def _count(self, told: _Told, *, counts: bool) -> None:
-        if counts and any(pod.metadata.namespace == told.claim.namespace for pod in self._pods_of(told)):
-            self._quotas.seen(told.key, told.claim.namespace)
+    def _count(self, report: _Report, *, counts: bool) -> None:
+        if counts and any(pod.metadata.namespace == report.claim.namespace for pod in self._pods_of(report)):
+            self._quotas.seen(report.key, report.claim.namespace)
         else:
-            self._quotas.leave(told.key)
-        changed = self._ledger.hold(told.key, told.holdings if counts else ())
+            self._quotas.leave(report.key)
+        changed = self._ledger.hold(report.key, report.holdings if counts else ())
         if changed:
             self.version += 1
             self._recount(changed)
-        self._quotas.recount(told.key)
+        self._quotas.recount(report.key)
 
-    def _pods_of(self, told: _Told) -> list[Pod]:
+    def _pods_of(self, report: _Report) -> list[Pod]:
         """Return the pods that it names and that run on its node with claims of their own."""
-        found = (self._pods.bound(uid) for uid in told.claim.pods if uid in self._users)
-        return [pod for pod in found if pod is not None and pod.spec.node_name == told.node]
+        found = (self._pods.bound(uid) for uid in report.claim.pods if uid in self._users)
+        return [pod for pod in found if pod is not None and pod.spec.node_name == report.node]
 
-    def _view_of_told(self, told: _Told) -> VanishedClaim:
+    def _view_of_report(self, report: _Report) -> VanishedClaim:
         return VanishedClaim(
-            uid=told.claim.uid,
-            namespace=told.claim.namespace,
-            name=told.claim.name,
-            holdings=told.holdings,
-            holders=_by_name(Holder(pod.metadata.uid, pod.key) for pod in self._pods_of(told)),
-            node=told.node,
+            uid=report.claim.uid,
+            namespace=report.claim.namespace,
+            name=report.claim.name,
+            holdings=report.holdings,
+            holders=_by_name(Holder(pod.metadata.uid, pod.key) for pod in self._pods_of(report)),
+            node=report.node,
         )
 
 
@@ -299,7 +304,7 @@ def _by_name(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     return tuple(sorted(holders, key=lambda each: (each.key, each.uid)))
 
 
-def _told(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _Told:
+def _report(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _Report:
     """Return the report. Its devices are of the slice's driver and pool, regardless of what the
     entry says.
     """
@@ -309,4 +314,4 @@ def _told(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _T
         consumed: Mapping[str, int] | None = each.consumed
         held.append(Holding(DeviceId(spec.driver, spec.pool.name, each.device), consumed, each.mark))
     key = f"{claim.namespace}/{claim.name}/{claim.uid}#{number}@{name}"
-    return _Told(key, claim, spec.node_name or "", tuple(held))
+    return _Report(key, claim, spec.node_name or "", tuple(held))

@@ -297,7 +297,7 @@ class PolicyChooser:
         mine = np.array([card.id in tentative.added for card in cards_of_node], dtype=np.bool_)
         may = np.zeros(layout.size, dtype=np.bool_)
         may[eligible] = True
-        scene = node_view_of(
+        node_view = node_view_of(
             layout,
             card_states_of(may, picture.slots_used == 0, mine),
             vendor.states(picture, ask.spread(eligible, layout.size)),
@@ -306,7 +306,7 @@ class PolicyChooser:
             vendor=vendor,
             request=request,
         )
-        return vendor.arrange(scene)
+        return vendor.arrange(node_view)
 
     def _in_order(
         self, request: ResolvedRequest, devices: Sequence[Device], arrangement: CandidateSets, count: int

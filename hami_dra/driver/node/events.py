@@ -42,16 +42,16 @@ class NodeEvents:
         self._wall = wall
         self._guard = LoopGuard("events", count)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._told: dict[tuple[str, str, str], float] = {}
+        self._sent: dict[tuple[str, str, str], float] = {}
         self._serial = 0
 
     def tell(self, node: Node, reason: str, note: str, *, warning: bool = True) -> None:
         now = asyncio.get_running_loop().time()
         key = node.metadata.uid, reason, note
-        self._told = {known: at for known, at in self._told.items() if now - at < _REPEAT_SECONDS}
-        if key in self._told or self._waiting.qsize() >= _WAITING_MOST:
+        self._sent = {known: at for known, at in self._sent.items() if now - at < _REPEAT_SECONDS}
+        if key in self._sent or self._waiting.qsize() >= _WAITING_MOST:
             return
-        self._told[key] = now
+        self._sent[key] = now
         self._serial += 1
         moment = self._wall()
         name = f"{node.metadata.name[:_NAME_LENGTH]}.{int(moment.timestamp() * 1e6):x}{self._serial:04x}"

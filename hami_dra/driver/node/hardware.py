@@ -70,7 +70,7 @@ class Hardware:
         self._call = call
         self._demanded = demanded
         self._known: dict[str, Card] = {}
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._asked = asyncio.Event()
         self._outdated = False
         """The last check found a change that only a discovery can take over."""
@@ -180,9 +180,9 @@ class Hardware:
     def _tell(self, problems: tuple[str, ...]) -> None:
         """Log each problem once, until it is gone and returns."""
         for problem in problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 log.warning("%s: %s", self.vendor, problem)
-        self._told = frozenset(problems)
+        self._reported = frozenset(problems)
 
     def _log(self, cards: tuple[Card, ...], faults: Mapping[str, tuple[Counted, ...]]) -> None:
         for card in cards:

@@ -87,7 +87,7 @@ class Wiring:
         )
         preparation.on_change = vanished.prepared_changed
         runtime.prepared = lambda: preparation.records
-        runtime.held_claims = vanished.told
+        runtime.held_claims = vanished.report
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
         with _as_config_error(driver):

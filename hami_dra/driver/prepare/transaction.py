@@ -268,9 +268,9 @@ class PrepareTransactions:
         if moved == records[uid]:
             self._maker.write(moved, fresh=False)
             return
-        told_again = records | {uid: moved}
-        self._maker.remake(told_again, uid, inventory)
-        records.update(told_again)
+        renumbered = records | {uid: moved}
+        self._maker.remake(renumbered, uid, inventory)
+        records.update(renumbered)
 
     def _follow(self, records: Records, inventory: Inventory) -> None:
         """Describe claims again whose cards have other numbers than when they were prepared.

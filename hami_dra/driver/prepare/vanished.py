@@ -2,7 +2,7 @@
 
 A claim can be deleted under its running pod. Its devices stay prepared until kubelet unprepares
 them, but nothing in the cluster shows it any more. The node driver publishes the value of
-`VanishedClaims.told` as an annotation on its slice (`hami_dra.api.heldclaims`), from which a
+`VanishedClaims.report` as an annotation on its slice (`hami_dra.api.heldclaims`), from which a
 restarted controller knows it.
 
 The cost: one GET for each prepared claim each `interval`, one after the other, the pause drawn
@@ -49,7 +49,7 @@ class VanishedClaims:
     """Find deleted claims that are still prepared.
 
     `records`: prepared claims by uid, after `refresh`, which returns whether they are known.
-    `on_change`: called when `told` may return another value.
+    `on_change`: called when `report` may return another value.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class VanishedClaims:
         self._gone: set[str] = set()
         """Uids of prepared claims that do not exist any more."""
 
-    def told(self) -> str | None:
+    def report(self) -> str | None:
         """Return the value of the annotation, empty for no such claim; None before all claims were
         checked.
         """

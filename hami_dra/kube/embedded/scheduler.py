@@ -149,8 +149,8 @@ class Scheduler:
         raw = await self._cluster.get_raw(POD, pod.metadata.name, pod.metadata.namespace)
         status = raw.get("status") or {}
         conditions: list[dict[str, Any]] = status.get("conditions") or []
-        told = any(wanted.items() <= condition.items() for condition in conditions)
-        if told and not status.get("nominatedNodeName"):
+        reported = any(wanted.items() <= condition.items() for condition in conditions)
+        if reported and not status.get("nominatedNodeName"):
             return
         since = self._cluster.timestamp()
         others = [condition for condition in conditions if condition.get("type") != "PodScheduled"]

@@ -144,9 +144,9 @@ def parse_query(text: str) -> Devices:
             devices[index] = _device(index, values_of(block))
         except Unexpected as error:
             problems.append(f"{_QUERY}, DEV ID {index}: {error}")
-            told = values_of(block)
+            fields = values_of(block)
             names = ("Device Info", "Dev UUID"), ("Device Info", "Dev SN")
-            uuid, serial = (told.get(name, "") for name in names)
+            uuid, serial = (fields.get(name, "") for name in names)
             seen.append(Trace(uuid=uuid, serial=serial, index=index))
     if not devices:
         raise Unreadable("; ".join(problems))

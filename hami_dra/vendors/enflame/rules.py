@@ -93,12 +93,12 @@ class Enflame(Vendor):
         states: Codes = ((ask.memory >= cards.memory_total) & (ask.memory > 0)).astype(np.uint8)
         return states
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:
         """Prefer several GCUs that are close together, and a single one that does least damage.
 
         A slice goes by the device policy.
         """
-        eligible = scene.mask(CardState.ELIGIBLE)
-        if scene.count == 1 and not any(scene.states):
+        eligible = node_view.mask(CardState.ELIGIBLE)
+        if node_view.count == 1 and not any(node_view.states):
             return None
-        return CandidateSets(closest(scene.layout, eligible, scene.count))
+        return CandidateSets(closest(node_view.layout, eligible, node_view.count))

@@ -94,19 +94,19 @@ def states(cards: Cards, ask: CardRequest) -> Codes:
     return found
 
 
-def arrange(scene: NodeView) -> CandidateSets:
+def arrange(node_view: NodeView) -> CandidateSets:
     """Return all legal sets: those that the wings allow and that leave enough handles.
 
     Cards that an earlier request of the pod is on come first, then those in the same wing, among
     sets that lie alike.
     """
-    view, handles = board_of(scene.layout), _handles(scene)
-    eligible, mine = scene.mask(CardState.ELIGIBLE), scene.mask(CardState.MINE)
-    legal = _legal(scene, view, eligible, handles)
-    tiers = _tiers(scene, view, _near(legal, view, mine) if mine else legal)
+    view, handles = board_of(node_view.layout), _handles(node_view)
+    eligible, mine = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.MINE)
+    legal = _legal(node_view, view, eligible, handles)
+    tiers = _tiers(node_view, view, _near(legal, view, mine) if mine else legal)
     best = next(tiers, None)
     if best is None:
-        possible = next(choices(view, eligible, scene.count), None) is not None
+        possible = next(choices(view, eligible, node_view.count), None) is not None
         return CandidateSets((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
     return CandidateSets(chain([best], tiers))
 
@@ -128,32 +128,32 @@ class _Handles(NamedTuple):
         return not cost or cost <= self.left
 
 
-def _handles(scene: NodeView) -> _Handles:
-    slicing = [divmod(state, _STATE) for state in scene.states]
-    taken = scene.layout.size + sum(now for now, _ in slicing if now > 1)
+def _handles(node_view: NodeView) -> _Handles:
+    slicing = [divmod(state, _STATE) for state in node_view.states]
+    taken = node_view.layout.size + sum(now for now, _ in slicing if now > 1)
     return _Handles(tuple(wanted if wanted > 1 and not now else 0 for now, wanted in slicing), HANDLES - taken)
 
 
-def _legal(scene: NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
+def _legal(node_view: NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
     """Yield the legal sets. A card without enough handles is left out."""
     free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
-    found = _slices(scene, view, free) if _slicing(scene, free) else choices(view, free, scene.count)
+    found = _slices(node_view, view, free) if _slicing(node_view, free) else choices(view, free, node_view.count)
     for choice in found:
         if held := tuple(cards for cards in choice.sets if handles.suffice(cards)):
             yield choice._replace(sets=held)
 
 
-def _slices(scene: NodeView, view: Board, free: int) -> Iterator[Choice]:
+def _slices(node_view: NodeView, view: Board, free: int) -> Iterator[Choice]:
     """Yield the cards for a slice. Between two equal wings the device policy decides.
 
     One slice on a card that is sliced already breaks up no wing. So the policy decides whether it
     goes there, and HAMi's preference among the wings says which idle card is cut.
     """
-    if scene.count > 1:
-        yield from _alike_together(choices(view, free, scene.count))
+    if node_view.count > 1:
+        yield from _alike_together(choices(view, free, node_view.count))
         return
-    cut = sum(1 << card for card in bits(free) if scene.states[card] // _STATE)
-    policy = scene.device_keys[0]
+    cut = sum(1 << card for card in bits(free) if node_view.states[card] // _STATE)
+    policy = node_view.device_keys[0]
     if policy == names.NUMA:
         cut = free
     joining = [Choice(Stage.WING, 0, tuple(1 << card for card in bits(cut)))] if cut else []
@@ -181,27 +181,27 @@ def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
         yield Choice(stage, number, tuple(cards for *_, cards in group))
 
 
-def _tiers(scene: NodeView, view: Board, found: Iterable[Choice]) -> Iterator[CandidateTier]:
+def _tiers(node_view: NodeView, view: Board, found: Iterable[Choice]) -> Iterator[CandidateTier]:
     for choice in found:
         by_score: dict[float, list[int]] = {}
         for cards in choice.sets:
-            by_score.setdefault(_score(scene, view, cards), []).append(cards)
+            by_score.setdefault(_score(node_view, view, cards), []).append(cards)
         for score in sorted(by_score, reverse=True):
             yield CandidateTier(score, sets=tuple(by_score[score]))
 
 
-def _slicing(scene: NodeView, cards: int) -> bool:
-    return any(scene.states[card] % _STATE > 1 for card in bits(cards))
+def _slicing(node_view: NodeView, cards: int) -> bool:
+    return any(node_view.states[card] % _STATE > 1 for card in bits(cards))
 
 
-def _score(scene: NodeView, view: Board, cards: int) -> float:
+def _score(node_view: NodeView, view: Board, cards: int) -> float:
     """Return HAMi's node score of whole cards; slices have none. Its sum over a pod's requests is
     that of all its cards.
     """
-    if _slicing(scene, cards):
+    if _slicing(node_view, cards):
         return 0.0
-    mine = sum(1 << card for card in bits(scene.mask(CardState.MINE)) if scene.states[card] // _STATE <= 1)
-    before = bubble(view, ((1 << scene.layout.size) - 1) & ~scene.mask(CardState.IDLE) & ~mine)
+    mine = sum(1 << card for card in bits(node_view.mask(CardState.MINE)) if node_view.states[card] // _STATE <= 1)
+    before = bubble(view, ((1 << node_view.layout.size) - 1) & ~node_view.mask(CardState.IDLE) & ~mine)
     so_far = _points(bubble(view, mine) - before) if mine else 0.0
     return _points(bubble(view, mine | cards) - before) - so_far
 
@@ -232,5 +232,5 @@ class Kunlunxin(Vendor):
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return states(cards, ask)
 
-    def arrange(self, scene: NodeView) -> CandidateSets:
-        return arrange(scene)
+    def arrange(self, node_view: NodeView) -> CandidateSets:
+        return arrange(node_view)

@@ -97,13 +97,13 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
         table = Table(problems=(str(error),))
         failed.add(_TABLE)
     sizes = {row.bus_id: row.memory for row in table.rows.values()}
-    memory_told = not failed
+    memory_known = not failed
     if any(line.bus_id not in sizes for line in listed):
         try:
             found, troubles = parse_memory(tool.run(*_MEMORY_QUERY))
             sizes = found | sizes
             problems += troubles
-            memory_told = True
+            memory_known = True
         except DiscoveryError as error:
             problems.append(str(error))
     matrix: Matrix | None = None
@@ -118,7 +118,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
         else:
             problems.append(f"{_TABLE}: expected the memory of GPU {line.index} ({line.bus_id}), got none")
             # if no listing of memory answers, nothing is wrong with this card alone
-            faults = _faults(line) or (None if memory_told else ())
+            faults = _faults(line) or (None if memory_known else ())
             seen.append(Trace(uuid=line.uuid, bus_id=line.bus_id, index=line.index, faults=faults))
     named = {line.bus_id for line in listed}
     rows = [Trace(bus_id=row.bus_id, index=row.index) for row in table.rows.values() if row.bus_id not in named]

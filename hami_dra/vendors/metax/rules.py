@@ -88,17 +88,17 @@ class _Kind(Enum):
     SHARED = "shared sGPU"
 
 
-def arranged(scene: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
+def arranged(node_view: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
     """Yield tiers for a request; None if topology does not apply: one part of one card."""
-    kind = _kind(scene)
-    if kind is _Kind.SHARED and scene.count == 1:
+    kind = _kind(node_view)
+    if kind is _Kind.SHARED and node_view.count == 1:
         return None
-    eligible = scene.mask(CardState.ELIGIBLE)
+    eligible = node_view.mask(CardState.ELIGIBLE)
     if kind is not _Kind.SHARED:
-        eligible &= scene.mask(CardState.IDLE)
-    if eligible.bit_count() < scene.count:
+        eligible &= node_view.mask(CardState.IDLE)
+    if eligible.bit_count() < node_view.count:
         return iter(())
-    return _tiers(scene, eligible, _Measure(_zones(scene.layout), scene, preferences, kind))
+    return _tiers(node_view, eligible, _Measure(_zones(node_view.layout), node_view, preferences, kind))
 
 
 @lru_cache(maxsize=1_024)
@@ -106,27 +106,27 @@ def _zones(layout: Layout) -> Zones:
     return zones_of(layout.group, layout.lanes, layout.distance)
 
 
-def _kind(scene: NodeView) -> _Kind:
+def _kind(node_view: NodeView) -> _Kind:
     """Return the kind of a request. One with amounts is an sGPU's, exclusive if it takes all cores;
     one without is for whole cards.
     """
-    may = [state for cell, state in zip(scene.cells, scene.states, strict=True) if cell & CardState.ELIGIBLE]
+    may = [state for cell, state in zip(node_view.cells, node_view.states, strict=True) if cell & CardState.ELIGIBLE]
     if not all(may):
         return _Kind.SHARED
-    return _Kind.WHOLE if scene.plain else _Kind.EXCLUSIVE
+    return _Kind.WHOLE if node_view.plain else _Kind.EXCLUSIVE
 
 
-def _tiers(scene: NodeView, eligible: int, measure: "_Measure") -> Iterator[CandidateTier]:
+def _tiers(node_view: NodeView, eligible: int, measure: "_Measure") -> Iterator[CandidateTier]:
     """Yield the sets named by the decision tree, then every other set, the best connected first."""
-    named = list(decision_tree(measure.zones, eligible, scene.count))
+    named = list(decision_tree(measure.zones, eligible, node_view.count))
     for pick in named:
         score, tie = measure.of(some_of(pick))
         yield _tier(pick, score, tie)
-    if comb(eligible.bit_count(), scene.count) > MOST_SETS:
+    if comb(eligible.bit_count(), node_view.count) > MOST_SETS:
         yield CandidateTier(measure.least, pools=(eligible,))
         return
     rest: dict[tuple[int, float, float], list[int]] = {}
-    for cards in combinations(bits(eligible), scene.count):
+    for cards in combinations(bits(eligible), node_view.count):
         chosen = mask_of(cards)
         if not any(_is_of(pick, chosen) for pick in named):
             rest.setdefault((measure.zones.connection(chosen), *measure.of(chosen)), []).append(chosen)
@@ -158,7 +158,7 @@ class _Measure:
     """
 
     zones: Zones
-    scene: NodeView
+    node_view: NodeView
     preferences: MetaxPreferences
     kind: _Kind
 
@@ -168,7 +168,7 @@ class _Measure:
             return 0.0, 0.0
         allocated, loss = self._allocated(cards), self._loss(cards)
         final = float(_ALLOCATED * allocated - loss)
-        if self.scene.node_policy != names.SPREAD:
+        if self.node_view.node_policy != names.SPREAD:
             if self.kind is _Kind.WHOLE:
                 return -loss + _SMALL * allocated, 0.0
             return (final if self.kind is _Kind.EXCLUSIVE else float(allocated)), 0.0
@@ -178,17 +178,17 @@ class _Measure:
     @property
     def least(self) -> float:
         """Return a lower bound of the score of all sets."""
-        ties = self.preferences.penalty and self.scene.node_policy == names.SPREAD
+        ties = self.preferences.penalty and self.node_view.node_policy == names.SPREAD
         return 0.0 if ties or self.kind is _Kind.SHARED else -float(self.zones.connection(self._free))
 
     @property
     def _free(self) -> int:
-        return self.scene.mask(CardState.IDLE)
+        return self.node_view.mask(CardState.IDLE)
 
     def _allocated(self, cards: int) -> int:
         if self.kind is _Kind.SHARED:
             return self.zones.connection(cards)
-        mine = self.scene.mask(CardState.MINE) & ~cards
+        mine = self.node_view.mask(CardState.MINE) & ~cards
         return self.zones.connection(mine | cards) - self.zones.connection(mine)
 
     def _loss(self, cards: int) -> int:
@@ -219,8 +219,8 @@ class Metax(Vendor):
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return takes_all_cores(cards, ask)
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
-        tiers = arranged(scene, _own(scene.preferences))
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+        tiers = arranged(node_view, _own(node_view.preferences))
         return None if tiers is None else CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT)
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:

@@ -127,8 +127,8 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     seen = [Trace(serial=each.serial, minor=index, index=index) for index, each in files.items() if index not in listed]
     problems = tuple(dict.fromkeys(map(str, refused))) + found.problems
     complete = settled(_TABLE, placed(cards, sys), problems, seen=(*found.seen, *seen), none_is_fine=not problems)
-    untold = [problem for each in files.values() for problem in each.problems]
-    return replace(complete, problems=(*complete.problems, *untold), failed=frozenset(failed))
+    unreported = [problem for each in files.values() for problem in each.problems]
+    return replace(complete, problems=(*complete.problems, *unreported), failed=frozenset(failed))
 
 
 def witnesses(tool: Tool) -> Iterator[Trace]:

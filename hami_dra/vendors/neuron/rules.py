@@ -61,15 +61,15 @@ class Neuron(Vendor):
     def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are for all requests)
         return True
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:
         """Return the first free block of neighbours (as HAMi) for several devices; any for one."""
-        if scene.count == 1:
+        if node_view.count == 1:
             return None
-        layout = scene.layout
+        layout = node_view.layout
         found = blocks(
             layout.index,
-            scene.mask(CardState.ELIGIBLE),
-            scene.count,
+            node_view.mask(CardState.ELIGIBLE),
+            node_view.count,
             aligned=not is_inferentia(layout.instance_type, layout.product),
         )
         return CandidateSets([CandidateTier(0.0, (block,)) for block in found])

@@ -1,6 +1,6 @@
 """Legal sets of NVIDIA cards and their scores: NVLink islands, pair scores, NUMA nodes.
 
-Called by `Nvidia.arrange`. In: a scene. Out: tiers of sets, best first. Pure.
+Called by `Nvidia.arrange`. In: a node view. Out: tiers of sets, best first. Pure.
 
 An island is a group joined by NVLink among the cards that the request may take now: a group of
 eight with four taken is an island of four. Order of sets with device policy `topology-aware`,
@@ -64,29 +64,29 @@ def pairs_of(layout: Layout) -> Pairs:
     return pairs(layout.lanes, layout.distance, layout.group)
 
 
-def arrange(scene: NodeView, preferences: NvidiaPreferences, *, topology_aware: bool) -> CandidateSets | None:
+def arrange(node_view: NodeView, preferences: NvidiaPreferences, *, topology_aware: bool) -> CandidateSets | None:
     """Return the sets; None if any set will do, in order of the device policy."""
-    linked = preferences.linked and scene.count > _ONE
+    linked = preferences.linked and node_view.count > _ONE
     if not (linked or preferences.numa_bind or topology_aware):
         return None
-    free = bits(scene.mask(CardState.ELIGIBLE))
-    table = pairs_of(scene.layout)
-    groups = _numa_groups(scene, free) if preferences.numa_bind else [free]
-    groups = [group for group in groups if len(group) >= scene.count]
+    free = bits(node_view.mask(CardState.ELIGIBLE))
+    table = pairs_of(node_view.layout)
+    groups = _numa_groups(node_view, free) if preferences.numa_bind else [free]
+    groups = [group for group in groups if len(group) >= node_view.count]
     if topology_aware:
-        tiers = _by_topology(table, groups, free, scene.count, linked=linked)
+        tiers = _by_topology(table, groups, free, node_view.count, linked=linked)
     else:
-        tiers = _by_policy(table, groups, scene.count, linked=linked)
+        tiers = _by_policy(table, groups, node_view.count, linked=linked)
     refusal = names.ALLOCATED_CARDS_INSUFFICIENT
-    if linked and (not preferences.numa_bind or not cliques(table, free, scene.count)):
+    if linked and (not preferences.numa_bind or not cliques(table, free, node_view.count)):
         refusal = names.TOPOLOGY_NOT_FIT
-    elif len(free) >= scene.count:
+    elif len(free) >= node_view.count:
         refusal = names.NUMA_NOT_FIT
     parts = PartitionUse.ONE_NUMA_NODE if preferences.numa_bind else PartitionUse.ANY
     return CandidateSets(tiers, refusal, PartitionUse.NO if linked else parts)
 
 
-def _numa_groups(scene: NodeView, free: Sequence[int]) -> list[list[int]]:
+def _numa_groups(node_view: NodeView, free: Sequence[int]) -> list[list[int]]:
     """Return free cards by NUMA node, in HAMi's order under numa-bind
     (S/policy/gpu_policy.go:77-127, which is read from its end).
 
@@ -95,8 +95,8 @@ def _numa_groups(scene: NodeView, free: Sequence[int]) -> list[list[int]]:
     """
     groups: dict[int, list[int]] = {}
     for card in free:
-        groups.setdefault(scene.layout.numa[card], []).append(card)
-    downwards = scene.device_keys in {(names.SPREAD,), (names.TOPOLOGY_AWARE,)}
+        groups.setdefault(node_view.layout.numa[card], []).append(card)
+    downwards = node_view.device_keys in {(names.SPREAD,), (names.TOPOLOGY_AWARE,)}
     return [groups[node] for node in sorted(groups, reverse=downwards)]
 
 

@@ -38,6 +38,8 @@ class Nvidia(Vendor):
         own = preferences if isinstance(preferences, NvidiaPreferences) else NvidiaPreferences()
         return own.linked or own.numa_bind or names.TOPOLOGY_AWARE in device_keys
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
-        preferences = scene.preferences if isinstance(scene.preferences, NvidiaPreferences) else NvidiaPreferences()
-        return islands.arrange(scene, preferences, topology_aware=names.TOPOLOGY_AWARE in scene.device_keys)
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+        preferences = (
+            node_view.preferences if isinstance(node_view.preferences, NvidiaPreferences) else NvidiaPreferences()
+        )
+        return islands.arrange(node_view, preferences, topology_aware=names.TOPOLOGY_AWARE in node_view.device_keys)

@@ -112,7 +112,7 @@ def held_metric(lab):
     return lab.hami.leader().metric("hami_dra_held_by_vanished_claims", driver=DRIVER)
 
 
-def told(lab):
+def reported(lab):
     """What the driver's slice says it holds for claims that are gone."""
     mine = [item for item in lab.slices() if item["spec"].get("nodeName") == NODE]
     return [item["metadata"].get("annotations", {}).get(names.HELD_CLAIMS) for item in mine]
@@ -166,7 +166,7 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, mallory,
         found = api.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
         return "allocation" in found.get("status", {})
 
-    lab.hami.wait_for("the driver to tell", lambda: any(told(lab)))
+    lab.hami.wait_for("the driver to tell", lambda: any(reported(lab)))
     controller = lab.hami.programs["controller"].process
     controller.kill()
     controller.start()
@@ -183,6 +183,6 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, mallory,
 
     kubelet.unprepare(taken)
     lab.delete_pod("a0")
-    lab.hami.wait_for("nothing held", lambda: held_metric(lab) == 0 and not any(told(lab)))
+    lab.hami.wait_for("nothing held", lambda: held_metric(lab) == 0 and not any(reported(lab)))
     lab.hami.wait_for("the card free for others", lambda: is_placed(another_namespace, "c2"))
     lab.hami.wait_for("one more of the quota", lambda: is_placed(lab.namespace, "c1") or is_placed(lab.namespace, "c3"))

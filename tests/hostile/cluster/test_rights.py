@@ -268,8 +268,8 @@ def test_the_controller_lifts_its_gate_and_nominates_a_node(controller, a_pod):
     lifted = controller.patch(a_pod, {"spec": {"schedulingGates": [{"name": "example.com/other"}]}})
     assert lifted["spec"]["schedulingGates"] == [{"name": "example.com/other"}]
     for node in ("n1", None):
-        told = controller.patch(f"{a_pod}/status", {"status": {"nominatedNodeName": node}})
-        assert told["status"].get("nominatedNodeName") == node
+        reported = controller.patch(f"{a_pod}/status", {"status": {"nominatedNodeName": node}})
+        assert reported["status"].get("nominatedNodeName") == node
 
 
 def test_the_controllers_token_raises_no_quota(controller, create, control_plane):

@@ -104,12 +104,12 @@ class Story:
         """Health after each change of the machine that NVML itself does not notice: the library reads its description when it is opened."""
         backend = self.backend()
         backend.discover()
-        told = []
+        reported = []
         for description in descriptions:
             self.config.write_text(description, encoding="utf-8")
-            backend._start_anew(backend._library)
-            told.append(health(backend.health())["faults"])
-        return told
+            backend._start_again(backend._library)
+            reported.append(health(backend.health())["faults"])
+        return reported
 
     def starts(self, folder, *stories):
         """Drivers one after the other on one state folder, each on a machine of its own: what it finds, and its health after some events."""

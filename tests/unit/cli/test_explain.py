@@ -120,8 +120,8 @@ def test_weights_of_packing_are_said_where_they_have_a_say(hami_dra, file):
     words = ("explain", "p", "-f", path, "-o", "json", "--packing-weights")
 
     def axes(*more):
-        told = from_json(hami_dra(*words, *more).stdout)
-        return {each.axis: (each.value, each.origin) for each in told.policies}
+        reported = from_json(hami_dra(*words, *more).stdout)
+        return {each.axis: (each.value, each.origin) for each in reported.policies}
 
     assert "packing" not in axes("theta=0.5")
     assert axes("theta=0.5", "--node-policy", "fair-share")["packing"] == (

@@ -18,11 +18,11 @@ def keys(documents, kind):
 @pytest.fixture
 def read(tmp_path):
     def read(objects, **options):
-        told, progress = [], []
+        reported, progress = [], []
         with Served(objects, **options) as server:
             connection = Connection(str(server.kubeconfig(tmp_path)))
-            documents = read_state((), connection, progress=lambda *news: progress.append(news), tell=told.append)
-        return documents, told, progress, server
+            documents = read_state((), connection, progress=lambda *news: progress.append(news), tell=reported.append)
+        return documents, reported, progress, server
 
     return read
 
@@ -35,8 +35,8 @@ def live(name, *, created="", priority=0, **more):
 
 
 def test_everything_that_a_decision_reads_and_nothing_else(read):
-    documents, told, _, server = read([*cluster("n1"), claim("c"), live("a")])
-    assert told == []
+    documents, reported, _, server = read([*cluster("n1"), claim("c"), live("a")])
+    assert reported == []
     assert [each.raw["kind"] for each in documents] == [
         "Node", "DeviceClass", "DeviceClass", "DeviceClass", "ResourceSlice", "ResourceClaim", "Pod",
     ]  # fmt: skip
@@ -70,9 +70,11 @@ def test_the_controller_s_own_probe_is_left_out(read):
 
 
 def test_what_may_not_be_read_is_named_with_what_it_means(read):
-    documents, told, _, _ = read([*cluster("n1"), live("a")], forbidden=["resourcequotas", "resourceclaimtemplates"])
+    documents, reported, _, _ = read(
+        [*cluster("n1"), live("a")], forbidden=["resourcequotas", "resourceclaimtemplates"]
+    )
     assert keys(documents, "Pod") == ["a"]
-    quotas, templates = told
+    quotas, templates = reported
     assert quotas == 'list resourcequotas: cannot list resource "resourcequotas": therefore quotas do not count'
     assert templates.endswith(": therefore pods whose claims are not generated yet cannot be decided on")
 
@@ -100,16 +102,16 @@ def test_rules_of_1_36_are_read_where_they_are_served(read, monkeypatch):
     monkeypatch.setattr(
         Served, "answer", lambda self, path, query: absent if path == v1 else original(self, path, query)
     )
-    documents, told, _, _ = read([RULE | {"apiVersion": "resource.k8s.io/v1beta2"}])
+    documents, reported, _, _ = read([RULE | {"apiVersion": "resource.k8s.io/v1beta2"}])
     assert [(each.raw["kind"], each.raw["apiVersion"]) for each in documents] == [
         ("DeviceTaintRule", "resource.k8s.io/v1beta2")
     ]
-    assert told == []
+    assert reported == []
 
 
 def test_rules_that_are_not_served_are_named(read):
-    _, told, _, _ = read([], absent=["devicetaintrules"])
-    assert told == ["this cluster does not serve devicetaintrules.resource.k8s.io: taints by rule do not count"]
+    _, reported, _, _ = read([], absent=["devicetaintrules"])
+    assert reported == ["this cluster does not serve devicetaintrules.resource.k8s.io: taints by rule do not count"]
 
 
 def test_a_cluster_that_cannot_be_reached(tmp_path):

@@ -94,7 +94,7 @@ class Empty:
 
     claims_on = pods_of
 
-    def on_change(self, _told):
+    def on_change(self, _reported):
         return lambda: None
 
     on_claim = on_change

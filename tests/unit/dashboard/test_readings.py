@@ -153,12 +153,12 @@ async def ended(task):
 async def test_a_driver_that_hangs_fails_or_talks_nonsense_costs_its_reading_only():
     nodes = {f"n{number}": MEMORY + "7\n" for number in range(40)}
     meters = Scripted({**nodes, "hangs": None, "fails": OSError("refused"), "raves": "<html>"})
-    told = asyncio.Event()
-    readings = Readings(meters, told.set, longest=0.05)
+    reported = asyncio.Event()
+    readings = Readings(meters, reported.set, longest=0.05)
     task = asyncio.create_task(readings.run())
     assert readings.of("n1", "u") is None
     readings.wanted()
-    await told.wait()
+    await reported.wait()
     await ended(task)
     assert readings.known(meters.answers) == 40
     assert readings.of("n1", "u") == CardReading(7)
@@ -187,11 +187,11 @@ def test_nobody_is_asked_while_nobody_looks_and_never_more_often_than_that():
 
 
 async def test_old_readings_are_none():
-    moment, told = [0.0], asyncio.Event()
-    readings = Readings(Scripted({"n": MEMORY + "7\n"}), told.set, now=lambda: moment[0])
+    moment, reported = [0.0], asyncio.Event()
+    readings = Readings(Scripted({"n": MEMORY + "7\n"}), reported.set, now=lambda: moment[0])
     task = asyncio.create_task(readings.run())
     readings.wanted()
-    await told.wait()
+    await reported.wait()
     assert readings.known(["n"]) == 1
     moment[0] = 121.0
     readings.wanted()

@@ -78,9 +78,9 @@ def test_a_device_that_two_files_of_a_folder_describe_is_no_device(tmp_path, cap
     found = host(tmp_path, "etc", "run")
     assert set(found.cdi_devices) == {"nvidia.com/gpu=0", "nvidia.com/gpu=2"}
     assert set(found.cdi_devices) == {"nvidia.com/gpu=0", "nvidia.com/gpu=2"}
-    (told,) = [record.message for record in caplog.records]
+    (reported,) = [record.message for record in caplog.records]
     files = f"{tmp_path}/etc/nvidia.json and in {tmp_path}/etc/old.json"
-    assert told == f"CDI device nvidia.com/gpu=1 is in {files}, so that no runtime resolves it: remove one of them"
+    assert reported == f"CDI device nvidia.com/gpu=1 is in {files}, so that no runtime resolves it: remove one of them"
 
 
 def test_the_folder_of_higher_priority_counts(tmp_path, caplog):

@@ -159,8 +159,8 @@ def test_a_gpu_whose_memory_cannot_be_read_is_there(tools, tmp_path, bus_id, cod
     backend = metax.backend(tmp_path, sys=tools.sys)
     first = {each.pci_bus_id: each for each in backend.discover().cards}
     tools.answer("mx-smi", METAX | {"": without_memory(METAX[""], bus_id)})
-    told = codes(backend.health())
-    assert told[first[bus_id].uuid] == [code]
+    reported = codes(backend.health())
+    assert reported[first[bus_id].uuid] == [code]
     again = {each.pci_bus_id: each for each in backend.discover().cards}
     assert again[bus_id].present
     assert again[bus_id].memory == first[bus_id].memory
@@ -184,7 +184,7 @@ def test_a_gpu_whose_line_is_cut_off_is_there(tools, tmp_path):
     uuids = [each.uuid for each in backend.discover().cards]
     for text in (METAX["-L"].replace("0000:0b:00.0", "0000:0b:"), METAX["-L"].partition("GPU#7")[0]):
         tools.answer("mx-smi", METAX | {"-L": text})
-        (uuid,) = [uuid for uuid, told in codes(backend.health()).items() if told == ["unreadable"]]
+        (uuid,) = [uuid for uuid, reported in codes(backend.health()).items() if reported == ["unreadable"]]
         assert uuid in uuids
 
 
@@ -218,7 +218,7 @@ def test_a_card_in_one_of_two_readings_is_none(tools, tmp_path):
     first = names(backend.discover())
     wrong = METAX["-L"].replace("GPU-0b1c0d2e", "GPU-ffffffff")
     tools.answer("mx-smi", METAX | {"-L": wrong})
-    assert [told for told in codes(backend.health()).values() if "lost" in told] == []
+    assert [reported for reported in codes(backend.health()).values() if "lost" in reported] == []
     looks = iter([METAX | {"-L": wrong}, METAX])
     real = backend._read
 

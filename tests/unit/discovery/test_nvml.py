@@ -267,15 +267,15 @@ OPTIONAL = {
 }
 
 
-@pytest.mark.parametrize(("code", "told"), [(3, False), (13, False), (999, True)])
-def test_what_a_gpu_may_not_know(nvml, code, told):
+@pytest.mark.parametrize(("code", "reported"), [(3, False), (13, False), (999, True)])
+def test_what_a_gpu_may_not_know(nvml, code, reported):
     """Not supported: nothing to say. Any other error: named, and the GPU stays."""
     each = nvml.ask(
         "discover_each", [machine(2) + lanes(0, 1, 2) + f"fail {function} * {code}\n" for function in OPTIONAL]
     )
     for found, (field, empty) in zip(each, OPTIONAL.values(), strict=True):
         assert [card[field] for card in found["cards"]] == [empty, empty]
-        assert bool(found["problems"]) == told
+        assert bool(found["problems"]) == reported
 
 
 def test_whatever_call_a_gpu_is_lost_in_the_other_one_is_found(nvml):

@@ -67,9 +67,9 @@ def test_table_picture_and_figures(tmp_path, capsys):
     ]
     options += ["--load", "0.3", "--json", str(tmp_path / "f.json"), "--svg", str(tmp_path / "f.svg")]
     assert packing.main(options) == 0
-    told = capsys.readouterr()
-    assert "| fair-share:theta=0.7 | " in told.out
-    assert "[4/4]" in told.err
+    reported = capsys.readouterr()
+    assert "| fair-share:theta=0.7 | " in reported.out
+    assert "[4/4]" in reported.err
     figures = json.loads((tmp_path / "f.json").read_text())
     assert [row["policy"] for row in figures["policies"]] == ["binpack", "fair-share:theta=0.7"]
     assert ET.parse(tmp_path / "f.svg").getroot().tag.endswith("svg")
@@ -162,10 +162,10 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
     assert "[1/1] binpack, churn at 10 %" in capsys.readouterr().err
     before = figures.read_text()
     assert packing.main([*options, "--policies"]) == 0
-    told = capsys.readouterr()
-    assert "| binpack | " in told.out
-    assert "| 1, 1 |" in told.out
-    assert (told.err, figures.read_text()) == ("", before)
+    reported = capsys.readouterr()
+    assert "| binpack | " in reported.out
+    assert "| 1, 1 |" in reported.out
+    assert (reported.err, figures.read_text()) == ("", before)
     assert packing.main([*options, "--policies", "binpack", "--events", "30"]) == 0
     assert "[1/1]" in capsys.readouterr().err
     assert packing.main([*options, "--policies", "spread", "--churn-loads"]) == 0

@@ -260,10 +260,10 @@ def test_changes_that_cannot_be(change, message):
 
 
 def test_progress_is_told_for_both():
-    told = []
+    reported = []
     compare(
         documents(*SCATTERED),
         Change(replace=True),
-        lambda *news: told.append(news),
+        lambda *news: reported.append(news),
     )
-    assert list(dict.fromkeys(told)) == [("with the change", number, 3) for number in range(4)]
+    assert list(dict.fromkeys(reported)) == [("with the change", number, 3) for number in range(4)]

@@ -395,10 +395,10 @@ async def test_whole_objects_come_in_pages_too(server, cluster):
     first = page("a", "b", token="t1")
     first.body["metadata"]["remainingItemCount"] = 1
     server.will(first, page("c"))
-    told = []
-    items = await cluster.list_raw(kinds.NODE, on_page=lambda *news: told.append(news))
+    reported = []
+    items = await cluster.list_raw(kinds.NODE, on_page=lambda *news: reported.append(news))
     assert items == [{"metadata": {"name": name}} for name in "abc"]
-    assert told == [(2, 1), (3, 0)]
+    assert reported == [(2, 1), (3, 0)]
     assert [request[2] for request in server.seen] == [{"limit": "25"}, {"limit": "50", "continue": "t1"}]
 
 

@@ -9,8 +9,8 @@ from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import Unavailable
+from tests.support.harness import DRIVER, claim, play, pod, template
 from tests.support.mortal import Mortal
-from tests.support.scene import DRIVER, claim, play, pod, template
 
 TIMINGS = Timings()
 RETRY = 1.2 * TIMINGS.retry
@@ -18,65 +18,65 @@ RETRY = 1.2 * TIMINGS.retry
 QUICK = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": TIMINGS}
 
 
-async def leaders(scene):
-    return scene.controller.metrics.registry.get_sample_value("hami_dra_leader")
+async def leaders(harness):
+    return harness.controller.metrics.registry.get_sample_value("hami_dra_leader")
 
 
-async def check_all(scene):
-    await scene.check_never_overcommitted()
-    await scene.check_bound_pods_have_their_claims()
-    await scene.check_nothing_leaked()
+async def check_all(harness):
+    await harness.check_never_overcommitted()
+    await harness.check_bound_pods_have_their_claims()
+    await harness.check_nothing_leaked()
 
 
 def test_a_leader_waits_one_write_timeout_before_it_acts():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.bound("p")
-        assert 5 <= scene.clock.monotonic() < 7
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.bound("p")
+        assert 5 <= harness.clock.monotonic() < 7
 
     play(story, **QUICK)
 
 
 def test_of_two_controllers_one_acts_and_the_other_takes_over_when_it_stops():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
-        first = scene.start(**QUICK)
-        one = scene.controller
-        await scene.sleep(1)
-        scene.start(**QUICK)
-        two = scene.controller
-        await scene.add(kinds.POD, pod("p", templates=["small"]))
-        await scene.bound("p")
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+        first = harness.start(**QUICK)
+        one = harness.controller
+        await harness.sleep(1)
+        harness.start(**QUICK)
+        two = harness.controller
+        await harness.add(kinds.POD, pod("p", templates=["small"]))
+        await harness.bound("p")
         value = "hami_dra_leader"
         assert (one.metrics.registry.get_sample_value(value), two.metrics.registry.get_sample_value(value)) == (1, 0)
-        before = scene.clock.monotonic()
-        await scene.stop(first)
-        await scene.add(kinds.POD, pod("q", templates=["small"]))
-        await scene.bound("q")
+        before = harness.clock.monotonic()
+        await harness.stop(first)
+        await harness.add(kinds.POD, pod("q", templates=["small"]))
+        await harness.bound("q")
         # released on exit: no waiting for the lease to run out
-        assert scene.clock.monotonic() - before < RETRY + TIMINGS.write_timeout + 1
-        await check_all(scene)
+        assert harness.clock.monotonic() - before < RETRY + TIMINGS.write_timeout + 1
+        await check_all(harness)
 
     play(story, controller=False)
 
 
 def test_takeover_from_a_killed_leader_within_the_lease():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
-        mortal = Mortal(scene.cluster, 0, before=False)
-        first = scene.start(through=mortal, **QUICK)
-        await scene.sleep(10)
-        scene.start(**QUICK)
-        await scene.sleep(1)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+        mortal = Mortal(harness.cluster, 0, before=False)
+        first = harness.start(through=mortal, **QUICK)
+        await harness.sleep(10)
+        harness.start(**QUICK)
+        await harness.sleep(1)
         mortal.dead.set()
-        await scene.stop(first)
-        killed = scene.clock.monotonic()
-        await scene.add(kinds.POD, pod("p", templates=["small"]))
-        await scene.bound("p")
+        await harness.stop(first)
+        killed = harness.clock.monotonic()
+        await harness.add(kinds.POD, pod("p", templates=["small"]))
+        await harness.bound("p")
         # one look that sees the last renewal, one that sees it run out, and the write timeout of the one that died
-        assert scene.clock.monotonic() - killed < TIMINGS.duration + 2 * RETRY + TIMINGS.write_timeout + 1
-        await check_all(scene)
+        assert harness.clock.monotonic() - killed < TIMINGS.duration + 2 * RETRY + TIMINGS.write_timeout + 1
+        await check_all(harness)
 
     play(story, controller=False)
 
@@ -104,31 +104,31 @@ class Stopped:
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm():
     """It is stopped between finalizer and status. Another one gives the device away meanwhile; then it goes on."""
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16), claim("b", 16))
-        stopped = Stopped(scene.cluster)
-        scene.start(through=stopped, **QUICK)
-        one = scene.controller
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a", 16), claim("b", 16))
+        stopped = Stopped(harness.cluster)
+        harness.start(through=stopped, **QUICK)
+        one = harness.controller
 
         async def stop_it(request):
             if request.label == "patch resourceclaims" and request.name == "a" and stopped.paused is None:
                 stopped.paused = asyncio.Event()
 
-        scene.cluster.hooks.append(stop_it)
-        await scene.sleep(6)
-        await scene.add(kinds.POD, pod("a", claims=["a"]))
-        await scene.sleep(1)
+        harness.cluster.hooks.append(stop_it)
+        await harness.sleep(6)
+        await harness.add(kinds.POD, pod("a", claims=["a"]))
+        await harness.sleep(1)
         assert stopped.paused is not None
-        scene.start(**QUICK)
+        harness.start(**QUICK)
         # whoever leads now decides both; there is room for one
-        await scene.add(kinds.POD, pod("b", claims=["b"]))
-        await scene.bound("a", seconds=60)
+        await harness.add(kinds.POD, pod("b", claims=["b"]))
+        await harness.bound("a", seconds=60)
         stopped.paused.set()
-        await scene.sleep(30)
-        await scene.check_never_overcommitted()
-        await scene.check_bound_pods_have_their_claims()
+        await harness.sleep(30)
+        await harness.check_never_overcommitted()
+        await harness.check_bound_pods_have_their_claims()
         assert one.metrics.registry.get_sample_value("hami_dra_leader") == 0
-        assert not await scene.node_of("b")
+        assert not await harness.node_of("b")
 
     play(story, controller=False, nodes=1, node_options={"cards": 1})
 
@@ -137,38 +137,38 @@ def test_a_leader_that_finds_its_lease_gone_while_it_writes_can_lead_again():
     """The elector notices while the term is still ending; whatever the order, the process stays a candidate."""
     away = 0.0
 
-    async def slow_to_end(_world, _may_write):
+    async def slow_to_end(_informers, _may_write):
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(4)
 
-    async def story(scene):
+    async def story(harness):
         nonlocal away
-        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
-        scene.start(helpers=(slow_to_end,), elector_clock=lambda: scene.clock.monotonic() + away, **QUICK)
-        await scene.sleep(10)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+        harness.start(helpers=(slow_to_end,), elector_clock=lambda: harness.clock.monotonic() + away, **QUICK)
+        await harness.sleep(10)
         away = 100.0
-        await scene.add(kinds.POD, pod("a", claims=["a"]))
-        await scene.bound("a", seconds=60)
-        await scene.add(kinds.POD, pod("b", claims=["b"]))
-        await scene.bound("b", seconds=60)
-        assert scene.metric("hami_dra_leader") == 1
-        await check_all(scene)
+        await harness.add(kinds.POD, pod("a", claims=["a"]))
+        await harness.bound("a", seconds=60)
+        await harness.add(kinds.POD, pod("b", claims=["b"]))
+        await harness.bound("b", seconds=60)
+        assert harness.metric("hami_dra_leader") == 1
+        await check_all(harness)
 
     play(story, controller=False)
 
 
 def test_a_leader_that_cannot_renew_stops_acting_before_anybody_else_begins():
-    async def story(scene):
-        await scene.sleep(10)
-        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
-        await scene.sleep(9)
-        assert scene.metric("hami_dra_leader") == 0
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.bound("p", seconds=60)  # when the lease can be had again, the next term places it
-        await check_all(scene)
+    async def story(harness):
+        await harness.sleep(10)
+        harness.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
+        await harness.sleep(9)
+        assert harness.metric("hami_dra_leader") == 0
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.bound("p", seconds=60)  # when the lease can be had again, the next term places it
+        await check_all(harness)
 
     play(story, **QUICK)
 
@@ -176,8 +176,8 @@ def test_a_leader_that_cannot_renew_stops_acting_before_anybody_else_begins():
 def test_terms_leave_nothing_assumed_behind():
     """The term ends while a commit is under way, before its first write has an answer."""
 
-    async def story(scene):
-        inventory = scene.controller.inventory
+    async def story(harness):
+        inventory = harness.controller.inventory
         go_on = asyncio.Event()
 
         async def hold(request):
@@ -185,28 +185,28 @@ def test_terms_leave_nothing_assumed_behind():
                 await go_on.wait()
 
         async def lost():
-            return scene.metric("hami_dra_leader") == 0
+            return harness.metric("hami_dra_leader") == 0
 
-        await scene.sleep(7)
-        assert scene.metric("hami_dra_leader") == 1
-        scene.cluster.hooks.append(hold)
-        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
-        await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16))
-        await scene.add(kinds.POD, pod("a", claims=["a"], cpu="6"))
-        uid = (await scene.pod("a")).metadata.uid
-        await scene.sleep(1)
+        await harness.sleep(7)
+        assert harness.metric("hami_dra_leader") == 1
+        harness.cluster.hooks.append(hold)
+        harness.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a", 16))
+        await harness.add(kinds.POD, pod("a", claims=["a"], cpu="6"))
+        uid = (await harness.pod("a")).metadata.uid
+        await harness.sleep(1)
         assert inventory.assumed_node(uid) == "n0"
         assert inventory.devices.memory_used.sum() == 16 * 2**30
-        await scene.until(lost, seconds=20)
-        await scene.sleep(0)
+        await harness.until(lost, seconds=20)
+        await harness.sleep(0)
         assert inventory.assumed_node(uid) == ""
         assert inventory.devices.memory_used.sum() == 0
 
         go_on.set()
-        await scene.bound("a", seconds=60)
+        await harness.bound("a", seconds=60)
         assert inventory.assumed_node(uid) == ""
-        await scene.delete_pod("a")
-        await scene.sleep(2)
+        await harness.delete_pod("a")
+        await harness.sleep(2)
         fit = inventory.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
         assert fit.mask[:1].all()
         assert inventory.nodes.used("cpu").sum() == 0
@@ -219,31 +219,31 @@ def test_terms_leave_nothing_assumed_behind():
 
 
 def test_native_mode_allocates_nothing_and_clears_away_gate_and_fence():
-    async def story(scene):
-        await scene.sleep(12)
-        assert (await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items
-        await scene.stop(scene.controllers[0])
+    async def story(harness):
+        await harness.sleep(12)
+        assert (await harness.cluster.list(kinds.DEVICE_TAINT_RULE)).items
+        await harness.stop(harness.controllers[0])
         # one that somebody deletes, and one of a version that knew no finalizer
-        await scene.cluster.create(kinds.DEVICE_TAINT_RULE, rule_body(DRIVER, rule_names(DRIVER)[1]))
-        await scene.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_names(DRIVER)[1])
-        await scene.cluster.create(
+        await harness.cluster.create(kinds.DEVICE_TAINT_RULE, rule_body(DRIVER, rule_names(DRIVER)[1]))
+        await harness.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_names(DRIVER)[1])
+        await harness.cluster.create(
             kinds.DEVICE_TAINT_RULE, {"metadata": {"name": rule_names("old")[0]}, "spec": rule_body("old")["spec"]}
         )
-        assert len((await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items) == 3
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
-        scene.start(mode=Mode.NATIVE)
-        await scene.sleep(1)
-        assert (await scene.pod("p")).spec.scheduling_gates == ()
-        assert (await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items == ()
-        await scene.add(kinds.POD, pod("late", gated=True))
-        await scene.bound("late")
-        found = await scene.claim("c")
+        assert len((await harness.cluster.list(kinds.DEVICE_TAINT_RULE)).items) == 3
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        harness.start(mode=Mode.NATIVE)
+        await harness.sleep(1)
+        assert (await harness.pod("p")).spec.scheduling_gates == ()
+        assert (await harness.cluster.list(kinds.DEVICE_TAINT_RULE)).items == ()
+        await harness.add(kinds.POD, pod("late", gated=True))
+        await harness.bound("late")
+        found = await harness.claim("c")
         assert found.status.allocation is None
         assert names.ALLOCATED_BY not in found.metadata.annotations
         # it accounts for what kube-scheduler allocates
-        await scene.allocate_as_somebody_else("c", "n0", memory=4)
-        await scene.sleep(1)
-        assert scene.controller.inventory.devices.memory_used.sum() == 4 * 2**30
+        await harness.allocate_as_somebody_else("c", "n0", memory=4)
+        await harness.sleep(1)
+        assert harness.controller.inventory.devices.memory_used.sum() == 4 * 2**30
 
     play(story)

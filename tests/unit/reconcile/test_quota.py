@@ -10,10 +10,10 @@ from controller.reconcile.runtime.settings import Mode
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Conflict, Invalid, Unavailable
+from tests.support.harness import SPACE, claim, device_class, pod, template
+from tests.support.harness import play as played
 from tests.support.mortal import Mortal
 from tests.support.quotas import MIB
-from tests.support.scene import SPACE, claim, device_class, pod, template
-from tests.support.scene import play as played
 
 OURS = "nvidia.hami.io"
 MANAGED = {"managed": frozenset({OURS}), "own_drivers": frozenset({OURS})}
@@ -28,9 +28,9 @@ def quota(mebibytes, name="q"):
 def play(story, **settings):
     """Two nodes with two NVIDIA cards of 16 GiB each."""
 
-    async def with_class(scene):
-        await scene.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
-        await story(scene)
+    async def with_class(harness):
+        await harness.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
+        await story(harness)
 
     played(with_class, node_options={"driver": OURS}, **settings)
 
@@ -65,69 +65,69 @@ class Watched:
         return getattr(self._inner, name)
 
 
-async def annotation(scene, name="q"):
-    found = await scene.cluster.get(kinds.RESOURCE_QUOTA, name, SPACE)
+async def annotation(harness, name="q"):
+    found = await harness.cluster.get(kinds.RESOURCE_QUOTA, name, SPACE)
     text = found.metadata.annotations.get(names.QUOTA_USED)
     return None if text is None else json.loads(text)
 
 
-async def written(scene, expected):
+async def written(harness, expected):
     async def it_is():
-        return await annotation(scene) == expected
+        return await annotation(harness) == expected
 
-    await scene.until(it_is, seconds=12)
+    await harness.until(it_is, seconds=12)
 
 
-async def bound_pods(scene):
-    return {found.metadata.name for found in await scene.pods() if found.spec.node_name}
+async def bound_pods(harness):
+    return {found.metadata.name for found in await harness.pods() if found.spec.node_name}
 
 
 def test_two_pods_at_the_same_moment_cannot_both_take_the_last_share():
-    async def story(scene):
-        watched = Watched(scene.cluster)
-        await scene.add(kinds.RESOURCE_QUOTA, quota(6 * 1024))
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
-        await scene.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in ("p", "q")))
-        scene.start(through=watched, **QUICK)
-        await scene.bound("p")
-        await scene.sleep(30)
-        assert await bound_pods(scene) == {"p"}
+    async def story(harness):
+        watched = Watched(harness.cluster)
+        await harness.add(kinds.RESOURCE_QUOTA, quota(6 * 1024))
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await harness.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in ("p", "q")))
+        harness.start(through=watched, **QUICK)
+        await harness.bound("p")
+        await harness.sleep(30)
+        assert await bound_pods(harness) == {"p"}
         # an autoscaler could not help it: it keeps the gate
-        assert [gate.name for gate in (await scene.pod("q")).spec.scheduling_gates] == [names.GATE]
-        notes = {event["note"] for event in await scene.events("FilteringFailed")}
+        assert [gate.name for gate in (await harness.pod("q")).spec.scheduling_gates] == [names.GATE]
+        notes = {event["note"] for event in await harness.events("FilteringFailed")}
         assert "2 nodes ResourceQuotaNotFit(n0,n1)" in notes
         assert f"ResourceQuota {SPACE}/q: {GPUMEM}: 4096 of 6144 MiB are used" in notes
-        await scene.delete_pod("p")
-        await scene.bound("q", seconds=10)
+        await harness.delete_pod("p")
+        await harness.bound("q", seconds=10)
         assert watched.most_used == 4096
-        await scene.check_nothing_leaked()
+        await harness.check_nothing_leaked()
 
     play(story, controller=False)
 
 
 def test_a_quota_that_is_raised_lets_waiting_pods_in():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(1024))
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        scene.start(**QUICK)
-        await scene.sleep(20)
-        assert await bound_pods(scene) == set()
-        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: "4096"}}}, namespace=SPACE)
-        await scene.bound("p", seconds=10)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(1024))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        harness.start(**QUICK)
+        await harness.sleep(20)
+        assert await bound_pods(harness) == set()
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: "4096"}}}, namespace=SPACE)
+        await harness.bound("p", seconds=10)
 
     play(story, controller=False)
 
 
 def test_a_quota_that_goes_lets_waiting_pods_in():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(1024))
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        scene.start(**QUICK)
-        await scene.sleep(20)
-        await scene.cluster.delete(kinds.RESOURCE_QUOTA, "q", namespace=SPACE)
-        await scene.bound("p", seconds=10)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(1024))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        harness.start(**QUICK)
+        await harness.sleep(20)
+        await harness.cluster.delete(kinds.RESOURCE_QUOTA, "q", namespace=SPACE)
+        await harness.bound("p", seconds=10)
 
     play(story, controller=False)
 
@@ -136,23 +136,23 @@ def test_a_quota_that_goes_lets_waiting_pods_in():
 def test_a_commit_that_fails_gives_its_share_back(error):
     """`p` is decided first; when its write is refused, `q` need not wait for anything else."""
 
-    async def story(scene):
-        watched = Watched(scene.cluster)
+    async def story(harness):
+        watched = Watched(harness.cluster)
         watched.fail_next = error
-        await scene.add(kinds.RESOURCE_QUOTA, quota(4096))
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
-        await scene.add(kinds.POD, *(pod(name, templates=["four"]) for name in ("p", "q")))
-        scene.start(through=watched, **QUICK)
-        await scene.until(lambda: some_bound(scene), seconds=20)
-        first = await bound_pods(scene)
-        await scene.sleep(100)
-        assert await bound_pods(scene) == first
-        await scene.delete_pod(*first)
-        await scene.bound(*({"p", "q"} - first), seconds=100)
+        await harness.add(kinds.RESOURCE_QUOTA, quota(4096))
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await harness.add(kinds.POD, *(pod(name, templates=["four"]) for name in ("p", "q")))
+        harness.start(through=watched, **QUICK)
+        await harness.until(lambda: some_bound(harness), seconds=20)
+        first = await bound_pods(harness)
+        await harness.sleep(100)
+        assert await bound_pods(harness) == first
+        await harness.delete_pod(*first)
+        await harness.bound(*({"p", "q"} - first), seconds=100)
         assert watched.most_used == 4096
 
-    async def some_bound(scene):
-        return bool(await bound_pods(scene))
+    async def some_bound(harness):
+        return bool(await bound_pods(harness))
 
     play(story, controller=False)
 
@@ -160,130 +160,130 @@ def test_a_commit_that_fails_gives_its_share_back(error):
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 8))
 def test_a_controller_that_takes_over_counts_what_the_last_one_wrote(at, before):
-    async def story(scene):
-        watched = Watched(scene.cluster)
+    async def story(harness):
+        watched = Watched(harness.cluster)
         mortal = Mortal(watched, at, before=before)
-        await scene.add(kinds.RESOURCE_QUOTA, quota(8192))
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
-        await scene.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in "pqrs"))
-        first = scene.start(through=mortal, **QUICK)
+        await harness.add(kinds.RESOURCE_QUOTA, quota(8192))
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await harness.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in "pqrs"))
+        first = harness.start(through=mortal, **QUICK)
 
         async def dead():
             return mortal.dead.is_set()
 
-        await scene.until(dead)
-        await scene.stop(first)
-        scene.start(through=watched, **QUICK)
-        await scene.sleep(120)
-        assert len(await bound_pods(scene)) == 2
+        await harness.until(dead)
+        await harness.stop(first)
+        harness.start(through=watched, **QUICK)
+        await harness.sleep(120)
+        assert len(await bound_pods(harness)) == 2
         assert watched.most_used == 8192
-        await scene.check_nothing_leaked()
+        await harness.check_nothing_leaked()
 
     play(story, controller=False)
 
 
 def test_usage_is_written_on_the_quota_and_not_too_often():
-    async def story(scene):
-        watched = Watched(scene.cluster)
-        await scene.add(kinds.RESOURCE_QUOTA, quota(1 << 20))
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("one", 1, device_class="ours"))
-        scene.start(through=watched, **QUICK)
-        await written(scene, {GPUMEM: "0"})
-        started, writes = scene.clock.monotonic(), watched.quota_writes
+    async def story(harness):
+        watched = Watched(harness.cluster)
+        await harness.add(kinds.RESOURCE_QUOTA, quota(1 << 20))
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("one", 1, device_class="ours"))
+        harness.start(through=watched, **QUICK)
+        await written(harness, {GPUMEM: "0"})
+        started, writes = harness.clock.monotonic(), watched.quota_writes
         for number in range(12):
-            await scene.add(kinds.POD, pod(f"p{number}", templates=["one"]))
-            await scene.bound(f"p{number}")
-        await written(scene, {GPUMEM: str(12 * 1024)})
-        assert watched.quota_writes - writes <= 1 + (scene.clock.monotonic() - started) / 5
+            await harness.add(kinds.POD, pod(f"p{number}", templates=["one"]))
+            await harness.bound(f"p{number}")
+        await written(harness, {GPUMEM: str(12 * 1024)})
+        assert watched.quota_writes - writes <= 1 + (harness.clock.monotonic() - started) / 5
         for number in range(12):
-            await scene.delete_pod(f"p{number}")
-        await written(scene, {GPUMEM: "0"})
+            await harness.delete_pod(f"p{number}")
+        await written(harness, {GPUMEM: "0"})
         settled = watched.quota_writes
-        await scene.sleep(60)
+        await harness.sleep(60)
         assert watched.quota_writes == settled
 
     play(story, controller=False)
 
 
 def test_what_others_write_into_the_annotation_is_put_right_and_without_keys_it_goes():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
-        await written(scene, {GPUMEM: "0"})
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(100))
+        await written(harness, {GPUMEM: "0"})
         lie = {"metadata": {"annotations": {names.QUOTA_USED: "nothing"}}}
-        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", lie, namespace=SPACE)
-        await scene.sleep(10)
-        assert await annotation(scene) == {GPUMEM: "0"}
-        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: None}}}, namespace=SPACE)
-        await written(scene, None)
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "q", lie, namespace=SPACE)
+        await harness.sleep(10)
+        assert await annotation(harness) == {GPUMEM: "0"}
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: None}}}, namespace=SPACE)
+        await written(harness, None)
 
     play(story, **QUICK)
 
 
 def test_native_mode_shows_usage_too():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
-        await written(scene, {GPUMEM: "0"})
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(100))
+        await written(harness, {GPUMEM: "0"})
 
     play(story, mode=Mode.NATIVE, **MANAGED)
 
 
 def test_a_quota_that_is_not_enforced_is_told_so_once():
-    async def story(scene):
+    async def story(harness):
         scoped = quota(100)
         scoped["spec"]["scopes"] = ["NotTerminating"]
-        await scene.add(kinds.RESOURCE_QUOTA, scoped)
+        await harness.add(kinds.RESOURCE_QUOTA, scoped)
 
-        async def told():
-            return bool(await scene.events("QuotaNotEnforced"))
+        async def reported():
+            return bool(await harness.events("QuotaNotEnforced"))
 
-        await scene.until(told)
-        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
-        await scene.sleep(30)
-        [event] = await scene.events("QuotaNotEnforced")
+        await harness.until(reported)
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
+        await harness.sleep(30)
+        [event] = await harness.events("QuotaNotEnforced")
         assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceQuota", "q")
         assert "move them to a quota without scopes" in event["note"]
-        assert await annotation(scene) is None
+        assert await annotation(harness) is None
 
     play(story, **QUICK)
 
 
 def test_uninstall_takes_the_annotation_away():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
-        task = scene.start(**QUICK)
-        await written(scene, {GPUMEM: "0"})
-        await scene.stop(task)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(100))
+        task = harness.start(**QUICK)
+        await written(harness, {GPUMEM: "0"})
+        await harness.stop(task)
         said = []
-        await Uninstaller(scene.cluster, Plan(), scene.clock, said.append).run()
-        assert await annotation(scene) is None
+        await Uninstaller(harness.cluster, Plan(), harness.clock, said.append).run()
+        assert await annotation(harness) is None
         assert f"annotation {names.QUOTA_USED} removed from 1 quota" in said
 
     play(story, controller=False)
 
 
 def test_quotas_whose_writes_hang_hold_up_no_other_namespace():
-    async def story(scene):
+    async def story(harness):
         body = quota(30_000)
         for number in range(10):
             evil = {"name": f"q{number}", "namespace": "a-slow-one"}  # by name it comes first
-            await scene.add(kinds.RESOURCE_QUOTA, body | {"metadata": evil})
+            await harness.add(kinds.RESOURCE_QUOTA, body | {"metadata": evil})
 
         async def hang(request):
             if request.is_write and request.kind is kinds.RESOURCE_QUOTA and request.namespace == "a-slow-one":
                 await asyncio.sleep(4)
                 raise Unavailable("a webhook does not answer")
 
-        scene.cluster.hooks.append(hang)
-        await scene.sleep(6)
-        await scene.add(kinds.RESOURCE_QUOTA, body)
-        await written(scene, {GPUMEM: "0"})
+        harness.cluster.hooks.append(hang)
+        await harness.sleep(6)
+        await harness.add(kinds.RESOURCE_QUOTA, body)
+        await written(harness, {GPUMEM: "0"})
 
     play(story, **QUICK)
 
 
 def test_a_quota_that_cannot_be_written_is_left_alone_for_longer_each_time():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_QUOTA, quota(30_000))
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_QUOTA, quota(30_000))
         tries = 0
 
         async def refuse(request):
@@ -292,13 +292,13 @@ def test_a_quota_that_cannot_be_written_is_left_alone_for_longer_each_time():
                 tries += 1
                 raise Invalid("a webhook refuses it")
 
-        scene.cluster.hooks.append(refuse)
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 8, device_class="ours"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.sleep(1800)
+        harness.cluster.hooks.append(refuse)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c", 8, device_class="ours"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.sleep(1800)
         assert 6 <= tries <= 20
-        scene.cluster.hooks.remove(refuse)
-        await scene.sleep(600)
-        assert await annotation(scene) == {GPUMEM: str(8 * 1024)}
+        harness.cluster.hooks.remove(refuse)
+        await harness.sleep(600)
+        assert await annotation(harness) == {GPUMEM: str(8 * 1024)}
 
     play(story, **QUICK)

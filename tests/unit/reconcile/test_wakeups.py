@@ -10,7 +10,7 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Unavailable
-from tests.support.scene import SPACE, claim, play, pod, template
+from tests.support.harness import SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
 CLAIM = kinds.RESOURCE_CLAIM
@@ -38,33 +38,33 @@ class SlowAnswers:
         return getattr(self._inner, name)
 
 
-def started(scene, subresource="status", seconds=2.0):
-    slow = SlowAnswers(scene.cluster, kind=CLAIM, subresource=subresource, seconds=seconds)
-    scene.start(through=slow, **QUICK)
+def started(harness, subresource="status", seconds=2.0):
+    slow = SlowAnswers(harness.cluster, kind=CLAIM, subresource=subresource, seconds=seconds)
+    harness.start(through=slow, **QUICK)
     return slow
 
 
-async def check_all(scene):
-    await scene.check_never_overcommitted()
-    await scene.check_bound_pods_have_their_claims()
-    await scene.sleep(100)
-    await scene.check_nothing_leaked()
+async def check_all(harness):
+    await harness.check_never_overcommitted()
+    await harness.check_bound_pods_have_their_claims()
+    await harness.sleep(100)
+    await harness.check_nothing_leaked()
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 def test_a_pod_made_again_under_its_name_while_the_first_one_is_being_committed(subresource):
     """As a StatefulSet does. The commit of the first pod looks at its own pod, and that is gone."""
 
-    async def story(scene):
-        slow = started(scene, subresource)
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t"))
+    async def story(harness):
+        slow = started(harness, subresource)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t"))
         body = pod("web-0", templates=["t"], gated=True)
-        await scene.add(kinds.POD, body)
+        await harness.add(kinds.POD, body)
         await slow.carried_out.wait()
-        await scene.delete_pod("web-0")
-        await scene.add(kinds.POD, body)
-        await scene.bound("web-0", seconds=30)
-        await check_all(scene)
+        await harness.delete_pod("web-0")
+        await harness.add(kinds.POD, body)
+        await harness.bound("web-0", seconds=30)
+        await check_all(harness)
 
     play(story, controller=False)
 
@@ -75,7 +75,7 @@ def test_a_pod_whose_partner_is_deleted_while_it_is_being_committed():
     The watch shows the last write to the claim before its answer is there, so even that comes too early to help.
     """
 
-    async def story(scene):
+    async def story(harness):
         begun = asyncio.Event()
 
         async def late(request):
@@ -83,16 +83,16 @@ def test_a_pod_whose_partner_is_deleted_while_it_is_being_committed():
                 begun.set()
                 await asyncio.sleep(2)  # by then the pod is gone
 
-        scene.cluster.hooks.append(late)
-        started(scene, "")
-        await scene.add(CLAIM, claim("shared"))
-        await scene.add(kinds.POD, pod("a", claims=["shared"], gated=True))
+        harness.cluster.hooks.append(late)
+        started(harness, "")
+        await harness.add(CLAIM, claim("shared"))
+        await harness.add(kinds.POD, pod("a", claims=["shared"], gated=True))
         await begun.wait()
-        await scene.add(kinds.POD, pod("b", claims=["shared"], gated=True))
-        await scene.sleep(0.5)
-        await scene.delete_pod("a")
-        await scene.bound("b", seconds=30)
-        await check_all(scene)
+        await harness.add(kinds.POD, pod("b", claims=["shared"], gated=True))
+        await harness.sleep(0.5)
+        await harness.delete_pod("a")
+        await harness.bound("b", seconds=30)
+        await check_all(harness)
 
     play(story, controller=False)
 
@@ -104,38 +104,38 @@ def test_a_claim_that_is_taken_back_before_the_answer_to_our_own_write(restarted
     A restart before it is no help: the first commits of the new term forget as well.
     """
 
-    async def story(scene):
+    async def story(harness):
         if restarted:
-            task = scene.start(**QUICK)
-            await scene.sleep(30)
-            await scene.stop(task)
-        slow = started(scene)
-        await scene.add(CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
+            task = harness.start(**QUICK)
+            await harness.sleep(30)
+            await harness.stop(task)
+        slow = started(harness)
+        await harness.add(CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
         await slow.carried_out.wait()
         cleared = {"status": {"allocation": None, "reservedFor": None}}
-        await scene.cluster.patch(CLAIM, "c", cleared, namespace=SPACE, subresource="status")
-        await scene.sleep(5)  # the answer is there
+        await harness.cluster.patch(CLAIM, "c", cleared, namespace=SPACE, subresource="status")
+        await harness.sleep(5)  # the answer is there
 
         async def allocated():
-            return (await scene.claim("c")).status.allocation is not None
+            return (await harness.claim("c")).status.allocation is not None
 
-        await scene.until(allocated, seconds=60)
+        await harness.until(allocated, seconds=60)
 
     play(story, controller=False, scheduler=False)
 
 
 def test_a_claim_made_again_under_its_name_while_the_first_one_is_being_written():
-    async def story(scene):
-        slow = started(scene, "")
-        await scene.add(CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+    async def story(harness):
+        slow = started(harness, "")
+        await harness.add(CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"], gated=True))
         await slow.carried_out.wait()
-        await scene.cluster.patch(CLAIM, "c", {"metadata": {"finalizers": None}}, namespace=SPACE)
-        await scene.cluster.delete(CLAIM, "c", namespace=SPACE)
-        await scene.add(CLAIM, claim("c"))
-        await scene.bound("p", seconds=60)
-        await check_all(scene)
+        await harness.cluster.patch(CLAIM, "c", {"metadata": {"finalizers": None}}, namespace=SPACE)
+        await harness.cluster.delete(CLAIM, "c", namespace=SPACE)
+        await harness.add(CLAIM, claim("c"))
+        await harness.bound("p", seconds=60)
+        await check_all(harness)
 
     play(story, controller=False)
 
@@ -143,31 +143,31 @@ def test_a_claim_made_again_under_its_name_while_the_first_one_is_being_written(
 def test_a_newcomer_while_claims_are_being_taken_back():
     """Undo writes as well: a pod that comes to share the claim meanwhile waits for its end."""
 
-    async def story(scene):
-        await scene.add(CLAIM, claim("shared"))
-        await scene.add(kinds.POD, pod("a", claims=["shared"], gated=True))
-        slow = started(scene, seconds=0.0)
+    async def story(harness):
+        await harness.add(CLAIM, claim("shared"))
+        await harness.add(kinds.POD, pod("a", claims=["shared"], gated=True))
+        slow = started(harness, seconds=0.0)
 
         async def allocated():
-            return (await scene.claim("shared")).status.allocation is not None
+            return (await harness.claim("shared")).status.allocation is not None
 
-        await scene.until(allocated)
+        await harness.until(allocated)
         slow._seconds = 2.0
         slow.carried_out.clear()
-        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        await harness.patch_node("n0", {"spec": {"unschedulable": True}})
         await slow.carried_out.wait()
-        await scene.add(kinds.POD, pod("b", claims=["shared"], gated=True))
-        await scene.sleep(0.5)
-        await scene.delete_pod("a")
-        await scene.until(allocated, seconds=60)
-        [consumer] = (await scene.claim("shared")).status.reserved_for
+        await harness.add(kinds.POD, pod("b", claims=["shared"], gated=True))
+        await harness.sleep(0.5)
+        await harness.delete_pod("a")
+        await harness.until(allocated, seconds=60)
+        [consumer] = (await harness.claim("shared")).status.reserved_for
         assert consumer.name == "b"
 
     play(story, controller=False, scheduler=False)
 
 
 def test_two_pods_of_one_claim_whose_commits_fail_do_not_wake_each_other_for_ever():
-    async def story(scene):
+    async def story(harness):
         writes = 0
 
         async def fail(request):
@@ -176,13 +176,13 @@ def test_two_pods_of_one_claim_whose_commits_fail_do_not_wake_each_other_for_eve
                 writes += 1
                 raise Unavailable("away")
 
-        scene.cluster.hooks.append(fail)
-        started(scene)
-        await scene.add(CLAIM, claim("shared"))
-        await scene.add(kinds.POD, *(pod(name, claims=["shared"], gated=True) for name in ("a", "b")))
-        await scene.sleep(1_800)
+        harness.cluster.hooks.append(fail)
+        started(harness)
+        await harness.add(CLAIM, claim("shared"))
+        await harness.add(kinds.POD, *(pod(name, claims=["shared"], gated=True) for name in ("a", "b")))
+        await harness.sleep(1_800)
         assert writes < 2 * 6 * (1_800 / 60 + 10)  # six attempts of a commit, a minute between two commits of a pod
-        scene.cluster.hooks.remove(fail)
-        await scene.bound("a", "b", seconds=130)
+        harness.cluster.hooks.remove(fail)
+        await harness.bound("a", "b", seconds=130)
 
     play(story, controller=False)

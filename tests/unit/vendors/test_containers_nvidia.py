@@ -370,10 +370,10 @@ def test_a_cdi_specification_of_another_state_of_the_machine_is_told_and_not_use
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
     assert edits.cdi_devices == (() if why else ("nvidia.com/gpu=0",))
     assert bool(edits.device_nodes) is bool(why)
-    told = [
+    reported = [
         f"CDI device nvidia.com/gpu=0 of /etc/cdi/nvidia.yaml is not used: {why}; write the file again (nvidia-ctk cdi generate)"
     ]
-    assert [note for note in edits.notes if "CDI" in note] == (told if why else [])
+    assert [note for note in edits.notes if "CDI" in note] == (reported if why else [])
 
 
 # --- MIG ---

@@ -108,15 +108,15 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_the_smallest_zone_that_holds_all_then_zones_from_small_to_large(form):
     """Zone 1 has cards 2 and 3 left, zone 2 has 5, 6 and 7."""
-    world = [*cluster("n"), holding("n", 0, 1, 4)]
-    found = {count: placed(simulated(world, FORMS[form](count)))["p"][1] for count in (2, 3, 4, 5)}
+    objects = [*cluster("n"), holding("n", 0, 1, 4)]
+    found = {count: placed(simulated(objects, FORMS[form](count)))["p"][1] for count in (2, 3, 4, 5)}
     assert found == {2: [2, 3], 3: [5, 6, 7], 4: [2, 3, 5, 6], 5: [2, 3, 5, 6, 7]}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_cards_in_no_zone_come_last(form):
-    world = cluster(n=(0, 0, 5, 5, 0, 3, 3, 3))
-    found = {count: placed(simulated(world, FORMS[form](count)))["p"][1] for count in (2, 3, 5, 6, 8)}
+    objects = cluster(n=(0, 0, 5, 5, 0, 3, 3, 3))
+    found = {count: placed(simulated(objects, FORMS[form](count)))["p"][1] for count in (2, 3, 5, 6, 8)}
     assert found == {2: [2, 3], 3: [5, 6, 7], 5: [2, 3, 5, 6, 7], 6: [0, 2, 3, 5, 6, 7], 8: list(range(8))}
 
 
@@ -126,8 +126,8 @@ def test_one_card_comes_from_the_smallest_zone(form):
 
 
 def test_one_part_goes_by_the_device_policy():
-    world = [*cluster("n"), holding("n", 4, 5, 6), parts("first", cores=10, memory=4)]
-    report = simulated(world, parts("packed", 1, PACKED, cores=10, memory=4), parts("spread", cores=10, memory=4))
+    objects = [*cluster("n"), holding("n", 4, 5, 6), parts("first", cores=10, memory=4)]
+    report = simulated(objects, parts("packed", 1, PACKED, cores=10, memory=4), parts("spread", cores=10, memory=4))
     assert placed(report) == {"first": ("n", [0]), "packed": ("n", [0]), "spread": ("n", [1])}
 
 
@@ -137,13 +137,13 @@ def test_zones_of_one_size_by_their_numbers():
 
 def test_inside_a_zone_the_device_policy_chooses():
     """Cards 1 and 3 of zone 1 are in use already; parts of two cards are packed on them, or spread over the others."""
-    world = [
+    objects = [
         *cluster("n"),
         *(parts(f"f{number}", 1, {USE: f"n-metax-{number}"}, cores=10, memory=4) for number in (1, 3)),
     ]
     packed, spread = parts("packed", 2, PACKED, cores=10, memory=4), parts("spread", 2, cores=10, memory=4)
-    assert placed(simulated(world, packed))["packed"] == ("n", [1, 3])
-    assert placed(simulated(world, spread))["spread"] == ("n", [0, 2])
+    assert placed(simulated(objects, packed))["packed"] == ("n", [1, 3])
+    assert placed(simulated(objects, spread))["spread"] == ("n", [0, 2])
 
 
 def test_pairs_on_a_switch_where_there_are_no_zones():
@@ -220,12 +220,12 @@ def test_where_the_first_key_is_equal_the_node_policy_decides(form, policy):
 @pytest.mark.parametrize("form", ["whole", "exclusive", "shared"])
 def test_spread_takes_topology_for_a_penalty_where_a_setting_says_so(form):
     """Idle "b" has the poorer topology: no zones at all. Busy "a" has one of four."""
-    world = [*cluster("a", b=(0,) * 8), holding("a", 0, 1, 2, 3)]
+    objects = [*cluster("a", b=(0,) * 8), holding("a", 0, 1, 2, 3)]
     wanted = FORMS[form](4)
     wanted["metadata"]["annotations"].update(SPREAD)
-    assert placed(simulated(world, wanted))["p"][0] == "a"
-    assert placed(simulated(world, wanted, policies=default(spread_topology="prefer")))["p"][0] == "a"
-    assert placed(simulated(world, wanted, policies=default(spread_topology="penalty")))["p"][0] == "b"
+    assert placed(simulated(objects, wanted))["p"][0] == "a"
+    assert placed(simulated(objects, wanted, policies=default(spread_topology="prefer")))["p"][0] == "a"
+    assert placed(simulated(objects, wanted, policies=default(spread_topology="penalty")))["p"][0] == "b"
 
 
 @pytest.mark.parametrize("form", ["whole", "exclusive", "shared"])
@@ -243,25 +243,25 @@ def test_under_the_penalty_the_idler_node_wins_whatever_its_topology_and_of_equa
 
 
 def test_an_annotation_comes_before_the_setting():
-    world = [*cluster("a", b=(0,) * 8), holding("a", 0, 1, 2, 3)]
+    objects = [*cluster("a", b=(0,) * 8), holding("a", 0, 1, 2, 3)]
     wanted = cards("p", 4, SPREAD, PENALTY)
-    assert placed(simulated(world, wanted, policies=default(spread_topology="prefer")))["p"][0] == "b"
+    assert placed(simulated(objects, wanted, policies=default(spread_topology="prefer")))["p"][0] == "b"
 
 
 @pytest.mark.parametrize("policy", [BINPACK, SPREAD])
 def test_exclusive_sgpus_without_topology_go_by_the_node_policy(policy):
     """ "a" is the fuller one and has no pair left; "b" has pairs."""
-    world = [*cluster("a", "b"), *CROSS, *LINKED]
+    objects = [*cluster("a", "b"), *CROSS, *LINKED]
     off = {"metax-tech.com/sgpu-topology-aware": "false"}
-    assert placed(simulated(world, parts("p", 2, policy, off)))["p"][0] == ("a" if policy is BINPACK else "b")
-    assert placed(simulated(world, cards("p", 2, SPREAD, off)))["p"][0] == "b"  # whole cards are no sGPUs
+    assert placed(simulated(objects, parts("p", 2, policy, off)))["p"][0] == ("a" if policy is BINPACK else "b")
+    assert placed(simulated(objects, cards("p", 2, SPREAD, off)))["p"][0] == "b"  # whole cards are no sGPUs
 
 
 @pytest.mark.parametrize("policy", [BINPACK, SPREAD])
 def test_one_exclusive_sgpu_takes_what_nobody_misses(policy):
     """Final of the last card of a zone is 0, of one of four -30."""
-    world = [*cluster("a", "b"), holding("b", 0, 1, 2)]
-    assert placed(simulated(world, parts("p", 1, policy)))["p"] == ("b", [3])
+    objects = [*cluster("a", "b"), holding("b", 0, 1, 2)]
+    assert placed(simulated(objects, parts("p", 1, policy)))["p"] == ("b", [3])
 
 
 # --- QoS -----------------------------------------------------------------------------------------------------------------
@@ -515,10 +515,10 @@ def test_none_at_all_and_native_mode():
 @pytest.mark.parametrize("count", [2, 4])
 def test_claims_and_classes_of_ones_own_get_the_same_cards(count):
     """A plain claim of a class of one's own, by template: zones are minded, however it was asked for."""
-    world = [*cluster("n"), own_class(), holding("n", 0, 1, 4)]
+    objects = [*cluster("n"), own_class(), holding("n", 0, 1, 4)]
     request = {"name": "gpus", "exactly": {"deviceClassName": "own", "count": count}}
-    by_claim = placed(simulated(world, template("t", request), pod("p", "template:t")))["p"]
-    assert by_claim == placed(simulated(world, cards("p", count)))["p"]
+    by_claim = placed(simulated(objects, template("t", request), pod("p", "template:t")))["p"]
+    assert by_claim == placed(simulated(objects, cards("p", count)))["p"]
 
 
 def test_amounts_on_the_card():

@@ -122,7 +122,7 @@ def layout(group):
     )
 
 
-def scene(kind, count, group=TWO_ZONES, cells=ALL_FREE, policy="binpack", **said):
+def node_view(kind, count, group=TWO_ZONES, cells=ALL_FREE, policy="binpack", **said):
     return NodeView(
         layout=layout(group),
         cells=bytes(cells),
@@ -136,7 +136,7 @@ def scene(kind, count, group=TWO_ZONES, cells=ALL_FREE, policy="binpack", **said
 
 
 def tiers(*arguments, **more):
-    return list(METAX.arrange(scene(*arguments, **more)).tiers)
+    return list(METAX.arrange(node_view(*arguments, **more)).tiers)
 
 
 def sets_of(tier, count):
@@ -192,7 +192,7 @@ def test_scores_of_every_busy_pattern(kind, group):
         cells = [FREE if card in free else 0 for card in range(8)]
         for count in range(2, len(free) + 1):
             for policy in ("binpack", "spread"):
-                first = next(iter(METAX.arrange(scene(kind, count, group, cells, policy)).tiers))
+                first = next(iter(METAX.arrange(node_view(kind, count, group, cells, policy)).tiers))
                 for each in sets_of(first, count)[:6]:
                     allocated, loss, final = slow_parts(group, free, {card for card in range(8) if each >> card & 1})
                     expected = {
@@ -238,8 +238,8 @@ def test_requests_of_one_pod_add_up_to_the_cards_of_the_pod():
 
 
 def test_one_part_of_one_card_is_no_matter_of_topology():
-    assert METAX.arrange(scene(SHARED, 1)) is None
-    assert METAX.arrange(scene(EXCLUSIVE, 1)) is not None
+    assert METAX.arrange(node_view(SHARED, 1)) is None
+    assert METAX.arrange(node_view(EXCLUSIVE, 1)) is not None
 
 
 @pytest.mark.parametrize(("kind", "score"), [(WHOLE, -40 + 1e-5), (EXCLUSIVE, 0.0), (SHARED, 0.0)])

@@ -155,7 +155,7 @@ def test_cards_out_of_mig_mode_or_unknown_are_not_cut():
 
 def test_what_nvml_says_comes_before_the_table():
     place = MigPlacement
-    told = (
+    reported = (
         MigProfile(id=9, name="3g.47gb", memory=47 << 30, slices=3, instances=2,
                    placements=(place(start=0, size=4), place(start=4, size=4))),
         MigProfile(id=19, name="1g.12gb", memory=11 << 30, slices=1, instances=2,
@@ -163,7 +163,7 @@ def test_what_nvml_says_comes_before_the_table():
         *(MigProfile(id=20, name=name, memory=11 << 30, slices=1, instances=1, placements=(place(start=0, size=1),))
           for name in ("1g.12gb+me", "1g.12gb-me", "1g.12gb+me.all")),
     )  # fmt: skip
-    card = gpu("NVIDIA H100 NVL", 95_830, MigState(enabled=True, pending=True, profiles=told))
+    card = gpu("NVIDIA H100 NVL", 95_830, MigState(enabled=True, pending=True, profiles=reported))
     assert [device["name"] for device in published(card)] == [
         "gpu-0", "gpu-0-mig-1g-12gb-0", "gpu-0-mig-1g-12gb-7", "gpu-0-mig-3g-47gb-0", "gpu-0-mig-3g-47gb-4",
     ]  # fmt: skip

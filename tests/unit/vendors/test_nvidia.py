@@ -101,8 +101,8 @@ def box():
 
 def first_tier(layout, free, count):
     cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(layout.size))
-    scene = NodeView(layout, cells, bytes(layout.size), count, NvidiaPreferences(), "binpack", ("topology-aware",))
-    return next(iter(Nvidia().arrange(scene).tiers))
+    node_view = NodeView(layout, cells, bytes(layout.size), count, NvidiaPreferences(), "binpack", ("topology-aware",))
+    return next(iter(Nvidia().arrange(node_view).tiers))
 
 
 def test_two_of_eight_pcie_cards_are_a_pair_and_four_are_a_socket():
@@ -658,10 +658,10 @@ def test_numa_bind_and_required_say_how_parts_may_be_used():
         (NvidiaPreferences(linked=True), PartitionUse.NO),
         (NvidiaPreferences(linked=True, numa_bind=True), PartitionUse.NO),
     ):
-        scene = NodeView(
+        node_view = NodeView(
             layout, bytes([CardState.ELIGIBLE] * 8), bytes(8), 2, preferences, "binpack", ("topology-aware",)
         )
-        assert Nvidia().arrange(scene).parts is parts
+        assert Nvidia().arrange(node_view).parts is parts
 
 
 def test_a_node_of_cut_cards_is_as_full_as_its_cards():
@@ -689,8 +689,8 @@ def test_large_machines_are_not_looked_at_set_by_set(linked):
     layout = Layout(tuple(range(64)), (1,) * 32 + (2,) * 32, (0,) * 64, ("GPU",) * 64, lanes, ("C" * 64,) * 64)
     free = set(range(20)) | set(range(32, 50))
     cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(64))
-    scene = NodeView(layout, cells, bytes(64), 16, NvidiaPreferences(linked=linked), "binpack", ("topology-aware",))
-    tiers = Nvidia().arrange(scene).tiers
+    node_view = NodeView(layout, cells, bytes(64), 16, NvidiaPreferences(linked=linked), "binpack", ("topology-aware",))
+    tiers = Nvidia().arrange(node_view).tiers
     first = next(iter(tiers))
     assert all(mask >> 32 and not mask & 0xFFFFFFFF for mask in first.sets), "the island that leaves two, not four"
     *_, last = tiers
@@ -701,10 +701,10 @@ def test_large_machines_are_not_looked_at_set_by_set(linked):
 
 def test_sixteen_cards_choose_eight():
     layout = switch(16)
-    scene = NodeView(
+    node_view = NodeView(
         layout, bytes([CardState.ELIGIBLE] * 16), bytes(16), 8, NvidiaPreferences(), "binpack", ("topology-aware",)
     )
-    (tier,) = Nvidia().arrange(scene).tiers
+    (tier,) = Nvidia().arrange(node_view).tiers
     assert len(set(tier.sets)) == 12_870
     assert {mask.bit_count() for mask in tier.sets} == {8}
 

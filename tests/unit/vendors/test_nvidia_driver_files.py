@@ -247,7 +247,7 @@ def test_the_runtime_brings_them_where_nobody_else_does():
 
 
 @pytest.mark.parametrize(
-    ("classes", "told"),
+    ("classes", "reported"),
     [
         ({"nvidia"}, ""),
         (set(), ""),
@@ -255,11 +255,11 @@ def test_the_runtime_brings_them_where_nobody_else_does():
         ({"nvidia", "kata"}, "the pod runs by kata"),
     ],
 )
-def test_a_pod_of_another_runtime_class_is_told(classes, told):
+def test_a_pod_of_another_runtime_class_is_told(classes, reported):
     where = {"runtime_classes": frozenset(classes)}
     notes = edits(host(library_runtime_class="nvidia"), **where).notes
-    assert len(notes) == bool(told)
-    assert all(told in note and "spec.runtimeClassName: nvidia" in note for note in notes)
+    assert len(notes) == bool(reported)
+    assert all(reported in note and "spec.runtimeClassName: nvidia" in note for note in notes)
     assert edits(host(), **where).notes == ()
 
 

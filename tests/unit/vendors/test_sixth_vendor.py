@@ -29,12 +29,12 @@ def test_from_discovery_to_a_placed_and_prepared_pod(tmp_path, monkeypatch):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["vendors"] == [*registry.plugin_names(), "acme"]
-    assert told["cards"] == ["ACME-0", "ACME-1"]
-    assert told["placed"] == ["n1", ["acme.example.com", "card-0"]]
-    assert sorted(told["edits"]["env"])[:2] == ["ACME_MEMORY_LIMIT=4294967296", "ACME_VISIBLE_DEVICES=0"]
-    assert [node["path"] for node in told["edits"]["deviceNodes"]] == ["/dev/acme0"]
+    reported = json.loads(done.stdout)
+    assert reported["vendors"] == [*registry.plugin_names(), "acme"]
+    assert reported["cards"] == ["ACME-0", "ACME-1"]
+    assert reported["placed"] == ["n1", ["acme.example.com", "card-0"]]
+    assert sorted(reported["edits"]["env"])[:2] == ["ACME_MEMORY_LIMIT=4294967296", "ACME_VISIBLE_DEVICES=0"]
+    assert [node["path"] for node in reported["edits"]["deviceNodes"]] == ["/dev/acme0"]
 
 
 def test_a_controller_loads_nothing_that_reads_hardware():

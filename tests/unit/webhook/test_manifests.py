@@ -202,8 +202,8 @@ def test_rights_of_native_mode_are_there_in_native_mode_only():
 def test_quotas_are_read_where_they_are_told():
     quotas = [rule for rule in rules(names.WEBHOOK, manifests(Installation())) if rule[2] == "resourcequotas"]
     assert quotas == []
-    told = list(rules(names.WEBHOOK, manifests(Installation(refuse_over_quota=True))))
-    assert ({"list"}, "", "resourcequotas", None, None) in told
+    reported = list(rules(names.WEBHOOK, manifests(Installation(refuse_over_quota=True))))
+    assert ({"list"}, "", "resourcequotas", None, None) in reported
 
 
 def test_the_policies_of_the_controller_know_its_names():

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from controller.webhook.convert import convert_pod
-from controller.webhook.converted import LegacyBridge
+from controller.webhook.converted import LegacyConversion
 from controller.webhook.request import InvalidRequest, decode, template_of
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 
-BRIDGE = LegacyBridge()
+CONVERSION = LegacyConversion()
 
 
 def legacy(**limits):
@@ -42,21 +42,21 @@ def test_the_template_is_valid_for_our_own_reader():
 
 def test_the_controller_makes_the_same_template_again():
     conversion = converted(gpu=1, gpumem=10)
-    assert BRIDGE.template(as_pod(conversion.pod)) == conversion.templates[0]
+    assert CONVERSION.template(as_pod(conversion.pod)) == conversion.templates[0]
     assert json.dumps(template_of(annotation_of(conversion), "team")) == json.dumps(conversion.templates[0])
-    assert BRIDGE.plugin_resources(as_pod(conversion.pod)) == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
+    assert CONVERSION.plugin_resources(as_pod(conversion.pod)) == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
 
 
 def test_nothing_is_made_for_pods_that_were_not_converted():
     pod = as_pod(legacy(gpu=1))
-    assert BRIDGE.template(pod) is None
-    assert BRIDGE.plugin_resources(pod) == ()
+    assert CONVERSION.template(pod) is None
+    assert CONVERSION.plugin_resources(pod) == ()
 
 
 def test_nothing_is_made_from_an_annotation_that_the_pod_does_not_refer_to():
     one, other = converted(gpu=1), converted(gpu=2)
     one.pod["metadata"]["annotations"] = other.pod["metadata"]["annotations"]
-    assert BRIDGE.template(as_pod(one.pod)) is None
+    assert CONVERSION.template(as_pod(one.pod)) is None
 
 
 REQUEST = {"name": "nvidia-0", "vendor": "nvidia", "cards": {"count": 1, "capacity": {"cores": 0}}}
@@ -111,7 +111,7 @@ UNSCHEDULABLE = {"conditions": [{"type": "PodScheduled", "status": "False", "rea
 
 
 def test_a_pod_that_was_not_converted_is_told_what_to_do():
-    message = BRIDGE.bypassed(as_pod(legacy(gpu=1, gpumem=10), **UNSCHEDULABLE), ())
+    message = CONVERSION.bypassed(as_pod(legacy(gpu=1, gpumem=10), **UNSCHEDULABLE), ())
     assert message is not None
     assert message.startswith('container "main" asks for nvidia.com/gpu, nvidia.com/gpumem, but')
     assert "Delete the pod and create it again" in message
@@ -134,11 +134,11 @@ def test_a_pod_that_was_not_converted_is_told_what_to_do():
     ],
 )
 def test_others_are_left_in_peace(raw, status, offered):
-    assert BRIDGE.bypassed(as_pod(raw, **status), offered) is None
+    assert CONVERSION.bypassed(as_pod(raw, **status), offered) is None
 
 
 def test_in_native_mode_plain_counts_need_no_conversion():
-    native = LegacyBridge(native=True)
+    native = LegacyConversion(native=True)
     assert native.bypassed(as_pod(legacy(gpu=1), **UNSCHEDULABLE), ()) is None
     assert "asks for nvidia.com/gpumem, but" in (
         native.bypassed(as_pod(legacy(gpu=1, gpumem=1), **UNSCHEDULABLE), ()) or ""

@@ -51,7 +51,7 @@ def test_parameters_that_cannot_be_read_are_not_ours():
     assert not is_template(ours, msgspec.json.decode(text, type=KIND.type, strict=False))
 
 
-class World:
+class TemplateHarness:
     def __init__(self):
         self.cluster = SteeredCluster()
         self.used = set()
@@ -80,75 +80,75 @@ class World:
 
 
 @pytest.fixture
-def world():
-    return World()
+def harness():
+    return TemplateHarness()
 
 
-async def test_unused_for_a_minute_and_gone(world):
-    await world.add(legacy(1))
-    assert await world.at(0) == 1
-    assert await world.at(AFTER - 1) == 1
-    assert await world.at(AFTER) == 0
+async def test_unused_for_a_minute_and_gone(harness):
+    await harness.add(legacy(1))
+    assert await harness.at(0) == 1
+    assert await harness.at(AFTER - 1) == 1
+    assert await harness.at(AFTER) == 0
 
 
-async def test_used_in_between_the_time_begins_again(world):
+async def test_used_in_between_the_time_begins_again(harness):
     conversion = legacy(1)
-    await world.add(conversion)
-    assert await world.at(0) == 1
-    world.used = {key_of(conversion)}
-    assert await world.at(AFTER) == 1
-    world.used = set()
-    assert await world.at(AFTER + 10) == 1
-    assert await world.at(2 * AFTER) == 1
-    assert await world.at(2 * AFTER + 10) == 0
+    await harness.add(conversion)
+    assert await harness.at(0) == 1
+    harness.used = {key_of(conversion)}
+    assert await harness.at(AFTER) == 1
+    harness.used = set()
+    assert await harness.at(AFTER + 10) == 1
+    assert await harness.at(2 * AFTER) == 1
+    assert await harness.at(2 * AFTER + 10) == 0
 
 
-async def test_a_pod_of_another_namespace_is_no_user(world):
+async def test_a_pod_of_another_namespace_is_no_user(harness):
     conversion = legacy(1)
-    await world.add(conversion)
-    world.used = {key_of(conversion, "elsewhere")}
-    await world.at(0)
-    assert await world.at(AFTER) == 0
+    await harness.add(conversion)
+    harness.used = {key_of(conversion, "elsewhere")}
+    await harness.at(0)
+    assert await harness.at(AFTER) == 0
 
 
-async def test_templates_of_users_stay(world):
+async def test_templates_of_users_stay(harness):
     theirs = legacy(1).templates[0]
     theirs["metadata"]["labels"].pop("app.kubernetes.io/managed-by")
-    await world.cluster.create(KIND, theirs, namespace="team")
+    await harness.cluster.create(KIND, theirs, namespace="team")
     renamed = legacy(2).templates[0]
     renamed["metadata"]["name"] = "my-own-name"
-    await world.cluster.create(KIND, renamed, namespace="team")
-    await world.at(0)
-    assert await world.at(10 * AFTER) == 2
+    await harness.cluster.create(KIND, renamed, namespace="team")
+    await harness.at(0)
+    assert await harness.at(10 * AFTER) == 2
 
 
-async def test_a_template_that_changed_meanwhile_stays_for_this_round(world):
-    await world.add(legacy(1))
-    await world.at(0)
+async def test_a_template_that_changed_meanwhile_stays_for_this_round(harness):
+    await harness.add(legacy(1))
+    await harness.at(0)
 
     async def touch(request):
         if request.verb == "delete":
-            world.cluster.hooks.clear()
-            await world.cluster.patch(KIND, request.name, {"metadata": {"annotations": {"a": "b"}}}, namespace="team")
+            harness.cluster.hooks.clear()
+            await harness.cluster.patch(KIND, request.name, {"metadata": {"annotations": {"a": "b"}}}, namespace="team")
 
-    world.cluster.hooks.append(touch)
-    assert await world.at(AFTER) == 1
-    assert await world.at(AFTER + 1) == 0
-
-
-async def test_only_the_leader_deletes(world):
-    await world.add(legacy(1))
-    await world.at(0)
-    world.leading = False
-    assert await world.at(AFTER) == 1
+    harness.cluster.hooks.append(touch)
+    assert await harness.at(AFTER) == 1
+    assert await harness.at(AFTER + 1) == 0
 
 
-async def test_one_failure_does_not_keep_the_others(world):
-    await world.add(legacy(1))
-    await world.add(legacy(2))
-    await world.at(0)
-    world.cluster.fail_next(Forbidden("no"), verb="delete")
-    assert await world.at(AFTER) == 1
+async def test_only_the_leader_deletes(harness):
+    await harness.add(legacy(1))
+    await harness.at(0)
+    harness.leading = False
+    assert await harness.at(AFTER) == 1
+
+
+async def test_one_failure_does_not_keep_the_others(harness):
+    await harness.add(legacy(1))
+    await harness.add(legacy(2))
+    await harness.at(0)
+    harness.cluster.fail_next(Forbidden("no"), verb="delete")
+    assert await harness.at(AFTER) == 1
 
 
 def test_what_is_on_its_way_out_is_not_deleted_again():

@@ -47,8 +47,8 @@ class QueueFigures(Collector):
 
 
 class WatchFigures(Collector):
-    def __init__(self, world: Informers) -> None:
-        self._world = world
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
         labels = ["resource"]
@@ -65,7 +65,7 @@ class WatchFigures(Collector):
         )
         lists = CounterMetricFamily("hami_dra_watch_lists", "Complete lists of a kind.", labels=labels)
         failures = CounterMetricFamily("hami_dra_watch_failures", "Lists and watches that failed.", labels=labels)
-        for feed in self._world.feeds():
+        for feed in self._informers.feeds():
             name = [feed.kind.plural]
             age.add_metric(name, feed.reflector.silence)
             objects.add_metric(name, len(feed.store))

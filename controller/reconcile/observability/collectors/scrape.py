@@ -29,7 +29,7 @@ class Scrape:
         self,
         metrics: Metrics,
         inventory: Inventory,
-        world: Informers,
+        informers: Informers,
         now: Callable[[], datetime],
         leads: Callable[[], bool],
         *,
@@ -40,10 +40,10 @@ class Scrape:
         names = frozenset(also)
         table = CardTable(inventory)
         self._cards = CardGauges(table, names) if cards else None
-        self._pods = PodGauges(table, world.claims.store, world.pod, names) if cards else None
+        self._pods = PodGauges(table, informers.claims.store, informers.pod, names) if cards else None
         if self._pods is not None:
-            world.claims.subscribe(self._pods.claim_changed)
-        metrics.registry.register(WatchFigures(world))
+            informers.claims.subscribe(self._pods.claim_changed)
+        metrics.registry.register(WatchFigures(informers))
         metrics.registry.register(QueueFigures(lambda: metrics.queue, now))
         for collector in (
             PackingFigures(table),

@@ -173,7 +173,7 @@ class NvmlBackend:
         try:
             reading = read_all(library, self._sys)
         except NvmlFailed:
-            self._start_anew(library)
+            self._start_again(library)
             raise
         # before and after: a mode that is switched meanwhile is read with a note in one of them
         unpartitioned = {**self._unpartitioned.known(), **unpartitioned}
@@ -241,7 +241,7 @@ class NvmlBackend:
             self._library = self._open_library()
         return self._library
 
-    def _start_anew(self, library: Library) -> None:
+    def _start_again(self, library: Library) -> None:
         """Close NVML after it failed as a whole (the driver is reloaded, say): the next call opens
         it again; no handle outlives that.
         """

@@ -44,8 +44,8 @@ async def watched(answers, caplog):
 async def test_it_is_published_when_it_changes_and_told_once(caplog):
     published = await watched([[CORE], [CORE], [CORE, CUDA], OSError("no disk"), [], []], caplog)
     assert [decode(text) if text else () for text in published] == [(CORE,), (CORE, CUDA), ()]
-    told = [record.message for record in caplog.records if record.name.endswith("lacking")]
-    assert told == [f"nvidia.hami.io: {lack.message}" for lack in (CORE, CUDA)]
+    reported = [record.message for record in caplog.records if record.name.endswith("lacking")]
+    assert reported == [f"nvidia.hami.io: {lack.message}" for lack in (CORE, CUDA)]
 
 
 async def test_that_nothing_is_lacking_is_news_to_what_an_earlier_driver_published(caplog):

@@ -139,8 +139,8 @@ async def test_a_claim_is_prepared_and_taken_back(folder):
             async def status():
                 return (await cluster.get(RESOURCE_CLAIM, "one", "default")).status.devices
 
-            told = await until(status)
-            assert [(each.device, each.conditions[0].status) for each in told] == [("gpu-2", "True")]
+            reported = await until(status)
+            assert [(each.device, each.conditions[0].status) for each in reported] == [("gpu-2", "True")]
             assert driver.unready() == []
 
             request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])

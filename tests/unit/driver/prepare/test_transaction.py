@@ -431,5 +431,5 @@ def test_a_pod_that_another_runtime_starts_is_noted_in_its_claim(node, name):
     if name is not None:
         raw["spec"]["runtimeClassName"] = name
     record = node.prepare(claim("c", share("gpu-0")), pods=[read_pod(raw)])["uid-c"]
-    told = [note for note in record.notes if "RuntimeClass nvidia brings NVIDIA's libraries" in note]
-    assert len(told) == (name != "nvidia")
+    reported = [note for note in record.notes if "RuntimeClass nvidia brings NVIDIA's libraries" in note]
+    assert len(reported) == (name != "nvidia")

@@ -16,6 +16,6 @@ def test_there_are_cases(folder):
 def test_golden(case):
     folder = ROOT / case
     notes = folder / "notes"
-    output, told = printed(case)
+    output, reported = printed(case)
     assert output.splitlines() == (folder / "output").read_text().splitlines()
-    assert told == (notes.read_text() if notes.exists() else "")
+    assert reported == (notes.read_text() if notes.exists() else "")

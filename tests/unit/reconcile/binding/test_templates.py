@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from controller.webhook.convert import convert_pod
-from controller.webhook.converted import LegacyBridge
+from controller.webhook.converted import LegacyConversion
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.kube.protocol import Forbidden, Unavailable
-from tests.support.scene import SPACE, play
+from tests.support.harness import SPACE, play
 
 TEMPLATE = kinds.RESOURCE_CLAIM_TEMPLATE
 
@@ -36,15 +36,15 @@ def annotated(name, text, refers_to="hami-0000000000000000"):
     return pod
 
 
-async def made(scene):
-    return {template.metadata.name for template in (await scene.cluster.list(TEMPLATE)).items}
+async def made(harness):
+    return {template.metadata.name for template in (await harness.cluster.list(TEMPLATE)).items}
 
 
-async def has_claim(scene, name):
-    return bool((await scene.pod(name)).status.resource_claim_statuses)
+async def has_claim(harness, name):
+    return bool((await harness.pod(name)).status.resource_claim_statuses)
 
 
-def creations(scene):
+def creations(harness):
     """Counts the attempts to create a template, by name."""
     seen = Counter()
 
@@ -52,48 +52,48 @@ def creations(scene):
         if request.label == "create resourceclaimtemplates":
             seen[request.body["metadata"]["name"]] += 1
 
-    scene.cluster.hooks.append(count)
+    harness.cluster.hooks.append(count)
     return seen
 
 
 def story(tell, **options):
-    play(tell, bridge=LegacyBridge(), **options)
+    play(tell, conversion=LegacyConversion(), **options)
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "native"])
 def test_a_stored_pod_gets_its_template_at_once(mode):
-    async def tell(scene):
-        await scene.sleep(1)
-        began = scene.clock.monotonic()
-        await scene.add(kinds.POD, converted("p"))
-        await scene.until(lambda: has_claim(scene, "p"))
-        assert scene.clock.monotonic() - began < 0.5
+    async def tell(harness):
+        await harness.sleep(1)
+        began = harness.clock.monotonic()
+        await harness.add(kinds.POD, converted("p"))
+        await harness.until(lambda: has_claim(harness, "p"))
+        assert harness.clock.monotonic() - began < 0.5
 
     story(tell, mode=mode)
 
 
 def test_pods_that_need_the_same_template_share_one_request():
-    async def tell(scene):
-        seen = creations(scene)
-        await scene.add(kinds.POD, *(converted(f"p{number}") for number in range(50)))
-        await scene.until(lambda: has_claim(scene, "p49"))
+    async def tell(harness):
+        seen = creations(harness)
+        await harness.add(kinds.POD, *(converted(f"p{number}") for number in range(50)))
+        await harness.until(lambda: has_claim(harness, "p49"))
         assert list(seen.values()) == [1]
 
     story(tell)
 
 
 def test_a_template_that_is_deleted_is_made_again_for_those_that_wait():
-    async def tell(scene):
+    async def tell(harness):
         pod = converted("p")
-        scene.cluster.fail_next(Unavailable("no claims now"), verb="create", kind=kinds.RESOURCE_CLAIM, times=3)
-        await scene.add(kinds.POD, pod)
-        await scene.until(lambda: is_made(scene, pod))
-        await scene.cluster.delete(TEMPLATE, template_of(pod), namespace=SPACE)
-        await scene.until(lambda: has_claim(scene, "p"))
-        assert await made(scene) == {template_of(pod)}
+        harness.cluster.fail_next(Unavailable("no claims now"), verb="create", kind=kinds.RESOURCE_CLAIM, times=3)
+        await harness.add(kinds.POD, pod)
+        await harness.until(lambda: is_made(harness, pod))
+        await harness.cluster.delete(TEMPLATE, template_of(pod), namespace=SPACE)
+        await harness.until(lambda: has_claim(harness, "p"))
+        assert await made(harness) == {template_of(pod)}
 
-    async def is_made(scene, pod):
-        return template_of(pod) in await made(scene)
+    async def is_made(harness, pod):
+        return template_of(pod) in await made(harness)
 
     story(tell)
 
@@ -113,89 +113,89 @@ def test_a_template_that_is_deleted_is_made_again_for_those_that_wait():
 def test_an_annotation_that_cannot_be_read_holds_up_nobody(text):
     """H1: it ended the controller, again after each restart."""
 
-    async def tell(scene):
-        await scene.add(kinds.POD, annotated("hostile", text), converted("honest"))
-        await scene.until(lambda: has_claim(scene, "honest"), seconds=5)
-        assert len(await made(scene)) == 1
+    async def tell(harness):
+        await harness.add(kinds.POD, annotated("hostile", text), converted("honest"))
+        await harness.until(lambda: has_claim(harness, "honest"), seconds=5)
+        assert len(await made(harness)) == 1
 
     story(tell)
 
 
 def test_an_error_that_nobody_planned_for_holds_up_nobody():
-    class Bridge(LegacyBridge):
+    class Conversion(LegacyConversion):
         def template(self, pod):
             if pod.metadata.name == "hostile":
                 raise ZeroDivisionError
             return super().template(pod)
 
-    async def tell(scene):
-        await scene.add(kinds.POD, *(converted("hostile", 7), converted("honest")))
-        await scene.until(lambda: has_claim(scene, "honest"), seconds=5)
-        assert scene.metric("hami_dra_internal_errors_total", loop="claim templates") >= 1
+    async def tell(harness):
+        await harness.add(kinds.POD, *(converted("hostile", 7), converted("honest")))
+        await harness.until(lambda: has_claim(harness, "honest"), seconds=5)
+        assert harness.metric("hami_dra_internal_errors_total", loop="claim templates") >= 1
 
-    play(tell, bridge=Bridge())
+    play(tell, conversion=Conversion())
 
 
 def test_nothing_is_made_from_an_annotation_that_describes_another_template():
-    async def tell(scene):
+    async def tell(harness):
         copied = converted("p")["metadata"]["annotations"][names.CONVERTED_REQUEST]
-        await scene.add(kinds.POD, annotated("p", copied, refers_to="their-own"))
-        await scene.sleep(30)
-        assert await made(scene) == set()
+        await harness.add(kinds.POD, annotated("p", copied, refers_to="their-own"))
+        await harness.sleep(30)
+        assert await made(harness) == set()
 
     story(tell)
 
 
 def test_a_refusal_is_an_event_and_the_pauses_double():
-    async def tell(scene):
+    async def tell(harness):
         tries = []
 
         async def note(request):
             if request.label == "create resourceclaimtemplates":
-                tries.append(scene.clock.monotonic())
+                tries.append(harness.clock.monotonic())
                 raise Forbidden("exceeded quota: count/resourceclaimtemplates")
 
-        scene.cluster.hooks.append(note)
-        await scene.add(kinds.POD, converted("p"))
-        await scene.sleep(600)
+        harness.cluster.hooks.append(note)
+        await harness.add(kinds.POD, converted("p"))
+        await harness.sleep(600)
         pauses = [later - earlier for earlier, later in pairwise(tries)]
         assert 8 <= len(tries) <= 14
         assert pauses[-1] > 16 * pauses[0]
-        assert "exceeded quota" in (await scene.events("InvalidClaim"))[0]["note"]
-        scene.cluster.hooks.clear()
-        await scene.until(lambda: has_claim(scene, "p"), seconds=600)
+        assert "exceeded quota" in (await harness.events("InvalidClaim"))[0]["note"]
+        harness.cluster.hooks.clear()
+        await harness.until(lambda: has_claim(harness, "p"), seconds=600)
 
     story(tell)
 
 
 def test_a_template_of_somebody_else_under_that_name_is_told():
-    async def tell(scene):
+    async def tell(harness):
         pod = converted("p")
         other = {"metadata": {"name": template_of(pod), "namespace": SPACE}, "spec": {"spec": {"devices": {}}}}
-        await scene.add(TEMPLATE, other)
-        await scene.add(kinds.POD, pod)
-        await scene.sleep(5)
-        (event,) = await scene.events("InvalidClaim")
+        await harness.add(TEMPLATE, other)
+        await harness.add(kinds.POD, pod)
+        await harness.sleep(5)
+        (event,) = await harness.events("InvalidClaim")
         assert f"ResourceClaimTemplate {SPACE}/{template_of(pod)} exists with other content" in event["note"]
 
     story(tell)
 
 
 def test_a_template_that_somebody_makes_at_the_same_moment_is_used():
-    async def tell(scene):
+    async def tell(harness):
         pod = converted("p")
-        body = LegacyBridge().template(msgspec.convert(pod, Pod, strict=False))
+        body = LegacyConversion().template(msgspec.convert(pod, Pod, strict=False))
 
         async def be_quicker(request):
             if request.label == "create resourceclaimtemplates":
-                scene.cluster.hooks.clear()
-                await scene.cluster.create(TEMPLATE, body, namespace=SPACE)
+                harness.cluster.hooks.clear()
+                await harness.cluster.create(TEMPLATE, body, namespace=SPACE)
 
-        scene.cluster.hooks.append(be_quicker)
-        await scene.add(kinds.POD, pod)
-        await scene.until(lambda: has_claim(scene, "p"))
-        await scene.sleep(5)
-        assert await scene.events("InvalidClaim") == []
+        harness.cluster.hooks.append(be_quicker)
+        await harness.add(kinds.POD, pod)
+        await harness.until(lambda: has_claim(harness, "p"))
+        await harness.sleep(5)
+        assert await harness.events("InvalidClaim") == []
 
     story(tell)
 
@@ -203,16 +203,16 @@ def test_a_template_that_somebody_makes_at_the_same_moment_is_used():
 def test_a_tenant_whose_requests_hang_holds_up_nobody():
     """As where an admission webhook of that namespace does not answer."""
 
-    async def tell(scene):
+    async def tell(harness):
         async def hang(request):
             if request.label == "create resourceclaimtemplates" and request.namespace == "evil":
                 await asyncio.sleep(4)
                 raise Unavailable("a webhook does not answer")
 
-        scene.cluster.hooks.append(hang)
-        await scene.add(kinds.POD, *(converted(f"e{number}", 200 + number, "evil") for number in range(300)))
-        await scene.sleep(1)
-        await scene.add(kinds.POD, converted("honest"))
-        await scene.until(lambda: has_claim(scene, "honest"), seconds=1)
+        harness.cluster.hooks.append(hang)
+        await harness.add(kinds.POD, *(converted(f"e{number}", 200 + number, "evil") for number in range(300)))
+        await harness.sleep(1)
+        await harness.add(kinds.POD, converted("honest"))
+        await harness.until(lambda: has_claim(harness, "honest"), seconds=1)
 
     story(tell)

@@ -22,8 +22,8 @@ from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleS
 from hami_dra.kube.memory import default_kinds
 from hami_dra.kube.protocol import ConfigError, NotFound, ServerVersion, Unavailable
 from tests.support.census import census
+from tests.support.harness import DRIVER, SPACE, claim, device_class, gpu_slice, play, pod, template
 from tests.support.mortal import Mortal
-from tests.support.scene import DRIVER, SPACE, claim, device_class, gpu_slice, play, pod, template
 
 RULE = kinds.DEVICE_TAINT_RULE
 FIRST, SECOND = rule_names(DRIVER)
@@ -75,146 +75,146 @@ def test_a_proof_holds_for_one_version_of_one_rule():
     assert not is_proven(rule(annotations={names.FENCE_PROVEN: "other/2"}))
 
 
-async def first_commit(scene, name="p"):
+async def first_commit(harness, name="p"):
     """When the claim `c` is allocated, in the scene's seconds."""
-    await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-    await scene.add(kinds.POD, pod(name, claims=["c"]))
-    await scene.until(lambda: is_allocated(scene))
-    return scene.clock.monotonic()
+    await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+    await harness.add(kinds.POD, pod(name, claims=["c"]))
+    await harness.until(lambda: is_allocated(harness))
+    return harness.clock.monotonic()
 
 
-async def tear_out(scene, name=FIRST):
+async def tear_out(harness, name=FIRST):
     """As somebody does who does not want to wait."""
-    await scene.cluster.patch(RULE, name, {"metadata": {"finalizers": None}})
-    await scene.cluster.delete(RULE, name)
+    await harness.cluster.patch(RULE, name, {"metadata": {"finalizers": None}})
+    await harness.cluster.delete(RULE, name)
 
 
-async def rules(scene):
-    return {item.metadata.name: item for item in (await scene.cluster.list(RULE)).items}
+async def rules(harness):
+    return {item.metadata.name: item for item in (await harness.cluster.list(RULE)).items}
 
 
-async def is_allocated(scene, name="c"):
-    return (await scene.claim(name)).status.allocation is not None
+async def is_allocated(harness, name="c"):
+    return (await harness.claim(name)).status.allocation is not None
 
 
-async def probes(scene):
+async def probes(harness):
     return [item for kind in (kinds.POD, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
-            for item in (await scene.cluster.list(kind, label_selector=names.PROBE_LABEL)).items]  # fmt: skip
+            for item in (await harness.cluster.list(kind, label_selector=names.PROBE_LABEL)).items]  # fmt: skip
 
 
 def test_nothing_is_committed_before_rule_quiet_time_and_probe():
-    async def story(scene):
-        at = await first_commit(scene)
+    async def story(harness):
+        at = await first_commit(harness)
         assert 10 <= at < 11.5
-        found = await scene.cluster.get(RULE, FIRST)
+        found = await harness.cluster.get(RULE, FIRST)
         assert is_intact(found, DRIVER)
         assert is_proven(found)
-        assert await probes(scene) == []
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.check_never_overcommitted()
+        assert await probes(harness) == []
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.check_never_overcommitted()
 
     play(story)
 
 
 def test_a_proven_fence_need_not_be_proven_again_by_the_next_leader():
-    async def story(scene):
-        await scene.sleep(12)
-        await scene.stop(scene.controllers[0])
-        before = scene.clock.monotonic()
-        scene.start()
-        assert await first_commit(scene) - before < 1
+    async def story(harness):
+        await harness.sleep(12)
+        await harness.stop(harness.controllers[0])
+        before = harness.clock.monotonic()
+        harness.start()
+        assert await first_commit(harness) - before < 1
 
     play(story)
 
 
 @pytest.mark.parametrize("damage", ["torn out", "narrowed", "weakened"])
 def test_a_damaged_fence_is_put_back_within_a_second_and_proven_again(damage):
-    async def story(scene):
-        await scene.sleep(12)
+    async def story(harness):
+        await harness.sleep(12)
         name = FIRST
         if damage == "torn out":
-            await tear_out(scene)
+            await tear_out(harness)
         elif damage == "narrowed":
-            await scene.cluster.patch(RULE, name, {"spec": {"deviceSelector": {"pool": "n0"}}})
+            await harness.cluster.patch(RULE, name, {"spec": {"deviceSelector": {"pool": "n0"}}})
         else:
-            await scene.cluster.patch(RULE, name, {"spec": {"taint": {"effect": "None"}}})
-        fell = scene.clock.monotonic()
+            await harness.cluster.patch(RULE, name, {"spec": {"taint": {"effect": "None"}}})
+        fell = harness.clock.monotonic()
 
         async def restored():
-            found = [item for item in (await scene.cluster.list(RULE)).items if item.metadata.name == name]
+            found = [item for item in (await harness.cluster.list(RULE)).items if item.metadata.name == name]
             return bool(found) and is_intact(found[0], DRIVER)
 
-        await scene.until(restored, seconds=1)
-        assert await first_commit(scene) - fell >= 10
-        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
-        [event] = await scene.events("FenceRestored")
+        await harness.until(restored, seconds=1)
+        assert await first_commit(harness) - fell >= 10
+        assert harness.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
+        [event] = await harness.events("FenceRestored")
         assert DRIVER in event["note"]
 
     play(story)
 
 
 def test_a_write_already_under_way_does_not_follow_a_fallen_fence():
-    async def story(scene):
-        await scene.sleep(12)
+    async def story(harness):
+        await harness.sleep(12)
 
         async def fell(request):
             if request.label == "patch resourceclaims" and request.name == "c":
-                scene.cluster.hooks.remove(fell)
-                await tear_out(scene)
-                await scene.sleep(0.1)
+                harness.cluster.hooks.remove(fell)
+                await tear_out(harness)
+                await harness.sleep(0.1)
 
-        scene.cluster.hooks.append(fell)
-        start = scene.clock.monotonic()
-        assert await first_commit(scene) - start >= 10
-        assert scene.metric("hami_dra_commits_total", result="stale") == 1
+        harness.cluster.hooks.append(fell)
+        start = harness.clock.monotonic()
+        assert await first_commit(harness) - start >= 10
+        assert harness.metric("hami_dra_commits_total", result="stale") == 1
 
     play(story)
 
 
 def test_an_api_server_that_is_away_delays_the_fence_but_does_not_end_it():
-    async def story(scene):
-        scene.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=5)
-        scene.start()
-        assert await first_commit(scene) < 20
+    async def story(harness):
+        harness.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=5)
+        harness.start()
+        assert await first_commit(harness) < 20
 
     play(story, controller=False)
 
 
 def test_a_scheduler_that_ignores_the_fence_is_noticed_and_nothing_is_committed():
-    async def story(scene):
+    async def story(harness):
         async def allocate_the_probe():
-            for held in await scene.claims():
+            for held in await harness.claims():
                 if names.PROBE_LABEL in held.metadata.labels and held.status.allocation is None:
                     result = {"request": "device", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
                     status = {"status": {"allocation": {"devices": {"results": [result]}}}}
-                    await scene.cluster.patch(
+                    await harness.cluster.patch(
                         kinds.RESOURCE_CLAIM, held.metadata.name, status,
                         namespace=held.metadata.namespace, subresource="status",
                     )  # fmt: skip
-            return scene.clock.monotonic() > 60
+            return harness.clock.monotonic() > 60
 
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.until(allocate_the_probe, step=0.01)
-        assert not await is_allocated(scene)
-        assert "although it is fenced" in (await scene.events("FenceNotInForce"))[0]["note"]
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.until(allocate_the_probe, step=0.01)
+        assert not await is_allocated(harness)
+        assert "although it is fenced" in (await harness.events("FenceNotInForce"))[0]["note"]
         # it is put right: from now on the probe is refused
-        refuse_probes(scene, lambda: NO_DEVICES)
-        await scene.until(lambda: is_allocated(scene), seconds=30)
-        assert is_proven((await rules(scene))[FIRST])
-        assert await probes(scene) == []
+        refuse_probes(harness, lambda: NO_DEVICES)
+        await harness.until(lambda: is_allocated(harness), seconds=30)
+        assert is_proven((await rules(harness))[FIRST])
+        assert await probes(harness) == []
 
     play(story, scheduler=False)
 
 
 def test_without_anybody_looking_at_the_probe_nothing_is_committed():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
-        await scene.sleep(300)
-        assert not await is_allocated(scene)
-        assert (await scene.pod("p")).spec.scheduling_gates  # a wait that ends by itself
-        assert "has not looked" in (await scene.events("FenceNotInForce"))[0]["note"]
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        await harness.sleep(300)
+        assert not await is_allocated(harness)
+        assert (await harness.pod("p")).spec.scheduling_gates  # a wait that ends by itself
+        assert "has not looked" in (await harness.events("FenceNotInForce"))[0]["note"]
 
     play(story, scheduler=False)
 
@@ -224,23 +224,23 @@ def test_without_anybody_looking_at_the_probe_nothing_is_committed():
 NO_DEVICES = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, not eligible for preemption"
 
 
-def refuse_probes(scene, message):
+def refuse_probes(harness, message):
     """Stand in for kube-scheduler: refuse every probe pod with what `message()` says at that moment."""
 
     async def hook(request):
         if request.verb != "get" or request.kind is not kinds.POD or not request.name.startswith("hami-dra-probe"):
             return
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message()}
-        await scene.cluster.patch(
+        await harness.cluster.patch(
             kinds.POD, request.name, {"status": {"conditions": [condition]}},
             namespace=request.namespace, subresource="status",
         )  # fmt: skip
 
-    scene.cluster.hooks.append(hook)
+    harness.cluster.hooks.append(hook)
 
 
-async def is_noted(scene):
-    return is_proven((await rules(scene))[FIRST])
+async def is_noted(harness):
+    return is_proven((await rules(harness))[FIRST])
 
 
 @pytest.mark.parametrize(
@@ -252,18 +252,18 @@ async def is_noted(scene):
     ],
 )
 def test_a_refusal_that_is_not_about_devices_proves_nothing_but_holds_nobody_up(message):
-    async def story(scene):
+    async def story(harness):
         said = message
-        refuse_probes(scene, lambda: said)
-        assert await first_commit(scene) < 30
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.sleep(60)
-        assert not await is_noted(scene)
-        assert scene.metric("hami_dra_fence_untested", driver=DRIVER) == 1
+        refuse_probes(harness, lambda: said)
+        assert await first_commit(harness) < 30
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.sleep(60)
+        assert not await is_noted(harness)
+        assert harness.metric("hami_dra_fence_untested", driver=DRIVER) == 1
         said = NO_DEVICES
-        await scene.until(lambda: is_noted(scene), seconds=120)
-        assert scene.metric("hami_dra_fence_untested", driver=DRIVER) == 0
-        assert await probes(scene) == []
+        await harness.until(lambda: is_noted(harness), seconds=120)
+        assert harness.metric("hami_dra_fence_untested", driver=DRIVER) == 0
+        assert await probes(harness) == []
 
     play(story, scheduler=False)
 
@@ -271,22 +271,22 @@ def test_a_refusal_that_is_not_about_devices_proves_nothing_but_holds_nobody_up(
 def test_the_probe_goes_to_a_node_that_has_a_device_for_it_and_asks_for_what_is_free():
     """A tenant on every card is the normal state: of a card that is shared the probe asks for the least."""
 
-    async def story(scene):
+    async def story(harness):
         for device in ("gpu-0", "gpu-1"):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(device, 12))
-            await scene.allocate_as_somebody_else(device, "n1", device=device, memory=12)
-            await scene.add(kinds.RESOURCE_CLAIM, claim(f"whole-{device}"))
-            await take_whole(scene, f"whole-{device}", "n0", device)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(device, 12))
+            await harness.allocate_as_somebody_else(device, "n1", device=device, memory=12)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"whole-{device}"))
+            await take_whole(harness, f"whole-{device}", "n0", device)
         seen = []
 
         async def hook(request):
             if request.verb == "create" and names.PROBE_LABEL in request.body["metadata"].get("labels", {}):
                 seen.append(request.body["spec"])
 
-        scene.cluster.hooks.append(hook)
-        scene.start()
-        await scene.sleep(15)
-        assert await is_noted(scene)
+        harness.cluster.hooks.append(hook)
+        harness.start()
+        await harness.sleep(15)
+        assert await is_noted(harness)
         _, its_claim, its_pod = seen
         [request] = its_claim["devices"]["requests"]
         assert request["exactly"]["capacity"] == {"requests": {"memory": "0"}}
@@ -297,31 +297,31 @@ def test_the_probe_goes_to_a_node_that_has_a_device_for_it_and_asks_for_what_is_
     play(story, controller=False)
 
 
-async def take_whole(scene, name, node, device):
+async def take_whole(harness, name, node, device):
     result = {"request": "card", "driver": DRIVER, "pool": node, "device": device}
     status = {"allocation": {"devices": {"results": [result]}}}
-    await scene.cluster.patch(kinds.RESOURCE_CLAIM, name, {"status": status}, namespace=SPACE, subresource="status")
+    await harness.cluster.patch(kinds.RESOURCE_CLAIM, name, {"status": status}, namespace=SPACE, subresource="status")
 
 
 def test_where_no_device_is_free_the_fence_holds_untested_until_one_is():
-    async def story(scene):
+    async def story(harness):
         for device in ("gpu-0", "gpu-1"):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(device))
-            await take_whole(scene, device, "n0", device)
-        first = scene.start()
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert not await is_noted(scene)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(device))
+            await take_whole(harness, device, "n0", device)
+        first = harness.start()
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(harness)
         # the next leader does not take it for proven either
-        await scene.stop(first)
-        scene.start()
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert not await is_noted(scene)
-        before = await scene.cluster.list(kinds.POD)
-        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-1", namespace=SPACE)
-        await scene.until(lambda: is_noted(scene), seconds=30)
-        assert await probes(scene) == []
+        await harness.stop(first)
+        harness.start()
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(harness)
+        before = await harness.cluster.list(kinds.POD)
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-1", namespace=SPACE)
+        await harness.until(lambda: is_noted(harness), seconds=30)
+        assert await probes(harness) == []
         assert before.items == ()
 
     play(story, nodes=1, controller=False)
@@ -330,38 +330,38 @@ def test_where_no_device_is_free_the_fence_holds_untested_until_one_is():
 def test_a_rule_that_is_deleted_where_no_device_is_free_goes_all_the_same():
     """Its successor is untested, but was there before: kube-scheduler cannot hear of the one that goes and not of that."""
 
-    async def story(scene):
-        await scene.sleep(12)
-        assert await is_noted(scene)
+    async def story(harness):
+        await harness.sleep(12)
+        assert await is_noted(harness)
         for device in ("gpu-0", "gpu-1"):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(device))
-            await take_whole(scene, device, "n0", device)
-        await scene.cluster.delete(RULE, FIRST)
-        await scene.sleep(12)
-        [(name, left)] = (await rules(scene)).items()
+            await harness.add(kinds.RESOURCE_CLAIM, claim(device))
+            await take_whole(harness, device, "n0", device)
+        await harness.cluster.delete(RULE, FIRST)
+        await harness.sleep(12)
+        [(name, left)] = (await rules(harness)).items()
         assert (name, is_proven(left)) == (SECOND, False)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-0", namespace=SPACE)
-        await scene.sleep(30)
-        assert is_proven((await rules(scene))[SECOND])
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-0", namespace=SPACE)
+        await harness.sleep(30)
+        assert is_proven((await rules(harness))[SECOND])
 
     play(story, nodes=1)
 
 
 def test_devices_that_come_later_are_tested_when_they_come():
-    async def story(scene):
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert not await is_noted(scene)
-        await scene.add_node("n0")
-        await scene.until(lambda: is_noted(scene), seconds=30)
+    async def story(harness):
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(harness)
+        await harness.add_node("n0")
+        await harness.until(lambda: is_noted(harness), seconds=30)
 
     play(story, nodes=0)
 
 
 def test_a_device_that_is_taken_while_kube_scheduler_looks_proves_nothing():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("theirs", 4))
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("theirs", 4))
         taken = 0
 
         async def hook(request):
@@ -369,16 +369,16 @@ def test_a_device_that_is_taken_while_kube_scheduler_looks_proves_nothing():
             if request.label == "create pods" and names.PROBE_LABEL in request.body["metadata"]["labels"]:
                 taken += 1
                 if taken == 1:
-                    await scene.allocate_as_somebody_else("theirs", "n0", device="gpu-0", memory=4)
-                    await scene.sleep(0.1)
+                    await harness.allocate_as_somebody_else("theirs", "n0", device="gpu-0", memory=4)
+                    await harness.sleep(0.1)
 
-        scene.cluster.hooks.append(hook)
-        refuse_probes(scene, lambda: NO_DEVICES)
-        scene.start()
-        await scene.sleep(15)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert not await is_noted(scene)
-        await scene.until(lambda: is_noted(scene), seconds=30)
+        harness.cluster.hooks.append(hook)
+        refuse_probes(harness, lambda: NO_DEVICES)
+        harness.start()
+        await harness.sleep(15)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(harness)
+        await harness.until(lambda: is_noted(harness), seconds=30)
         assert taken == 2
 
     play(story, nodes=1, controller=False, scheduler=False)
@@ -387,12 +387,12 @@ def test_a_device_that_is_taken_while_kube_scheduler_looks_proves_nothing():
 def test_what_an_earlier_probe_left_does_not_take_the_next_one_apart():
     """Its pod goes slowly; class and claim of the next one must be there when it does."""
 
-    async def story(scene):
+    async def story(harness):
         seen = []
 
         async def hook(request):
             if request.verb == "get" and request.name.startswith("hami-dra-probe") and request.kind is kinds.POD:
-                classes = await scene.cluster.list(kinds.DEVICE_CLASS, label_selector=names.PROBE_LABEL)
+                classes = await harness.cluster.list(kinds.DEVICE_CLASS, label_selector=names.PROBE_LABEL)
                 seen.append(len(classes.items))
 
         body = pod("hami-dra-probe", schedulerName="nobody")
@@ -401,43 +401,43 @@ def test_what_an_earlier_probe_left_does_not_take_the_next_one_apart():
             "labels": {names.PROBE_LABEL: "true"},
             "finalizers": ["example.com/slow"],
         }
-        await scene.cluster.create(kinds.POD, body, namespace=names.PROBE_NAMESPACE)
-        scene.cluster.hooks.append(hook)
-        scene.start()
-        await scene.sleep(20)
-        assert scene.metric("hami_dra_fence_ready") == 0
+        await harness.cluster.create(kinds.POD, body, namespace=names.PROBE_NAMESPACE)
+        harness.cluster.hooks.append(hook)
+        harness.start()
+        await harness.sleep(20)
+        assert harness.metric("hami_dra_fence_ready") == 0
         patch = {"metadata": {"finalizers": None}}
-        await scene.cluster.patch(kinds.POD, "hami-dra-probe", patch, namespace=names.PROBE_NAMESPACE)
-        await scene.until(lambda: is_noted(scene), seconds=20)
+        await harness.cluster.patch(kinds.POD, "hami-dra-probe", patch, namespace=names.PROBE_NAMESPACE)
+        await harness.until(lambda: is_noted(harness), seconds=20)
         assert set(seen) == {1}
 
     play(story, controller=False)
 
 
 def test_a_fence_that_held_untested_and_does_not_hold_is_noticed():
-    async def story(scene):
+    async def story(harness):
         said = "0/1 nodes are available: 1 Too many pods."
-        refuse_probes(scene, lambda: said)
-        await scene.sleep(40)
-        assert scene.metric("hami_dra_fence_ready") == 1
+        refuse_probes(harness, lambda: said)
+        await harness.sleep(40)
+        assert harness.metric("hami_dra_fence_ready") == 1
 
         async def hook(request):
             if request.label == "create pods" and names.PROBE_LABEL in request.body["metadata"]["labels"]:
-                [held] = [each for each in await scene.claims() if names.PROBE_LABEL in each.metadata.labels]
+                [held] = [each for each in await harness.claims() if names.PROBE_LABEL in each.metadata.labels]
                 result = {"request": "device", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
                 status = {"allocation": {"devices": {"results": [result]}}}
-                await scene.cluster.patch(
+                await harness.cluster.patch(
                     kinds.RESOURCE_CLAIM, held.metadata.name, {"status": status},
                     namespace=held.metadata.namespace, subresource="status",
                 )  # fmt: skip
 
-        scene.cluster.hooks.append(hook)
+        harness.cluster.hooks.append(hook)
 
         async def fallen():
-            return scene.metric("hami_dra_fence_ready") == 0
+            return harness.metric("hami_dra_fence_ready") == 0
 
-        await scene.until(fallen, seconds=120)
-        assert "although it is fenced" in (await scene.events("FenceNotInForce"))[0]["note"]
+        await harness.until(fallen, seconds=120)
+        assert "although it is fenced" in (await harness.events("FenceNotInForce"))[0]["note"]
 
     play(story, nodes=1, scheduler=False)
 
@@ -446,38 +446,38 @@ def test_a_fence_that_held_untested_and_does_not_hold_is_noticed():
 
 
 def test_a_deleted_rule_stays_in_force_until_another_one_is_proven_and_nothing_waits_for_that():
-    async def story(scene):
-        await scene.sleep(12)
+    async def story(harness):
+        await harness.sleep(12)
         fence_was_down = []
-        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
-        await scene.cluster.delete(RULE, FIRST)
-        deleted = scene.clock.monotonic()
-        assert await first_commit(scene) - deleted < 1
-        found = await rules(scene)
+        harness.cluster.hooks.append(watch_for_a_gap(harness, fence_was_down))
+        await harness.cluster.delete(RULE, FIRST)
+        deleted = harness.clock.monotonic()
+        assert await first_commit(harness) - deleted < 1
+        found = await rules(harness)
         assert found[FIRST].metadata.deletion_timestamp is not None
         assert is_kept(found[SECOND], DRIVER)
         assert not is_proven(found[SECOND])
-        await scene.sleep(5)
-        assert FIRST in await rules(scene)
-        await scene.sleep(7)
-        [(name, left)] = (await rules(scene)).items()
+        await harness.sleep(5)
+        assert FIRST in await rules(harness)
+        await harness.sleep(7)
+        [(name, left)] = (await rules(harness)).items()
         assert (name, is_proven(left)) == (SECOND, True)
         assert fence_was_down == []
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
-        [event] = await scene.events("FenceRestored")
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert harness.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
+        [event] = await harness.events("FenceRestored")
         assert event["regarding"]["uid"] == found[FIRST].metadata.uid
         assert f"stays in force until {SECOND}" in event["note"]
         # and back
-        await scene.cluster.delete(RULE, SECOND)
-        await scene.sleep(12)
-        assert list(await rules(scene)) == [FIRST]
+        await harness.cluster.delete(RULE, SECOND)
+        await harness.sleep(12)
+        assert list(await rules(harness)) == [FIRST]
         assert fence_was_down == []
 
     play(story)
 
 
-def watch_for_a_gap(scene, found):
+def watch_for_a_gap(harness, found):
     """A hook: puts into `found` each request before which there was no rule in force."""
     looking = False
 
@@ -487,7 +487,7 @@ def watch_for_a_gap(scene, found):
             return
         looking = True
         try:
-            if not await rules(scene):
+            if not await rules(harness):
                 found.append(request)
         finally:
             looking = False
@@ -496,72 +496,72 @@ def watch_for_a_gap(scene, found):
 
 
 def test_whoever_deletes_the_successors_too_never_gets_a_moment_without_a_rule():
-    async def story(scene):
-        await scene.sleep(12)
+    async def story(harness):
+        await harness.sleep(12)
         fence_was_down = []
-        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
-        first = (await rules(scene))[FIRST].metadata.uid
+        harness.cluster.hooks.append(watch_for_a_gap(harness, fence_was_down))
+        first = (await rules(harness))[FIRST].metadata.uid
         for _ in range(20):
-            for name in await rules(scene):
-                await scene.cluster.delete(RULE, name)
-            await scene.sleep(1.5)
-        found = await rules(scene)
+            for name in await rules(harness):
+                await harness.cluster.delete(RULE, name)
+            await harness.sleep(1.5)
+        found = await rules(harness)
         assert found[FIRST].metadata.uid == first  # what holds stays until something else does
         assert is_kept(found[SECOND], DRIVER)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert await first_commit(scene)
-        await scene.sleep(12)
-        assert list(await rules(scene)) == [SECOND]
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert await first_commit(harness)
+        await harness.sleep(12)
+        assert list(await rules(harness)) == [SECOND]
         assert fence_was_down == []
 
     play(story)
 
 
 def test_a_rule_torn_out_while_its_successor_is_not_proven_ends_the_fence():
-    async def story(scene):
-        await scene.sleep(12)
-        await scene.cluster.delete(RULE, FIRST)
-        await scene.sleep(3)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
-        fell = scene.clock.monotonic()
-        await scene.sleep(0.1)
-        assert scene.metric("hami_dra_fence_ready") == 0
-        assert 10 <= await first_commit(scene) - fell < 12
+    async def story(harness):
+        await harness.sleep(12)
+        await harness.cluster.delete(RULE, FIRST)
+        await harness.sleep(3)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        fell = harness.clock.monotonic()
+        await harness.sleep(0.1)
+        assert harness.metric("hami_dra_fence_ready") == 0
+        assert 10 <= await first_commit(harness) - fell < 12
 
     play(story)
 
 
 def test_a_rule_deleted_while_no_controller_runs_waits_for_one():
-    async def story(scene):
-        await scene.sleep(12)
-        await scene.stop(scene.controllers[0])
-        await scene.cluster.delete(RULE, FIRST)
-        await scene.sleep(1000)
-        assert list(await rules(scene)) == [FIRST]
-        before = scene.clock.monotonic()
-        scene.start()
-        assert await first_commit(scene) - before >= 10
-        await scene.sleep(1)
-        assert list(await rules(scene)) == [SECOND]
+    async def story(harness):
+        await harness.sleep(12)
+        await harness.stop(harness.controllers[0])
+        await harness.cluster.delete(RULE, FIRST)
+        await harness.sleep(1000)
+        assert list(await rules(harness)) == [FIRST]
+        before = harness.clock.monotonic()
+        harness.start()
+        assert await first_commit(harness) - before >= 10
+        await harness.sleep(1)
+        assert list(await rules(harness)) == [SECOND]
 
     play(story)
 
 
 def test_both_rules_deleted_while_no_controller_runs():
-    async def story(scene):
-        await scene.cluster.create(RULE, rule_body(DRIVER, SECOND))
+    async def story(harness):
+        await harness.cluster.create(RULE, rule_body(DRIVER, SECOND))
         for name in (FIRST, SECOND):
-            await scene.cluster.delete(RULE, name)
-        scene.start()
-        assert await first_commit(scene) >= 10
-        await scene.sleep(1)
-        [(_, left)] = (await rules(scene)).items()
+            await harness.cluster.delete(RULE, name)
+        harness.start()
+        assert await first_commit(harness) >= 10
+        await harness.sleep(1)
+        [(_, left)] = (await rules(harness)).items()
         assert is_kept(left, DRIVER)
 
-    async def begin(scene):
-        await scene.cluster.create(RULE, rule_body(DRIVER))
-        await story(scene)
+    async def begin(harness):
+        await harness.cluster.create(RULE, rule_body(DRIVER))
+        await story(harness)
 
     play(begin, controller=False)
 
@@ -569,79 +569,79 @@ def test_both_rules_deleted_while_no_controller_runs():
 @pytest.mark.parametrize("before", [True, False], ids=["before the write", "after it"])
 @pytest.mark.parametrize("write", [1, 2, 6, 11, 12], ids=["successor", "probe", "amid the probe", "proof", "release"])
 def test_a_controller_that_dies_while_it_replaces_a_rule_leaves_no_gap_and_the_next_one_goes_on(write, before):
-    async def story(scene):
-        mortal = Mortal(scene.cluster, 0, before=before)
-        first = scene.start(through=mortal)
-        await scene.sleep(12)
+    async def story(harness):
+        mortal = Mortal(harness.cluster, 0, before=before)
+        first = harness.start(through=mortal)
+        await harness.sleep(12)
         fence_was_down = []
-        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
+        harness.cluster.hooks.append(watch_for_a_gap(harness, fence_was_down))
         mortal.at_write(mortal.writes + write, before=before)
-        await scene.cluster.delete(RULE, FIRST)
-        await scene.sleep(15)
+        await harness.cluster.delete(RULE, FIRST)
+        await harness.sleep(15)
         assert mortal.dead.is_set()
-        await scene.stop(first)
-        scene.start()
-        await first_commit(scene)
-        await scene.sleep(15)
-        [(name, left)] = (await rules(scene)).items()
+        await harness.stop(first)
+        harness.start()
+        await first_commit(harness)
+        await harness.sleep(15)
+        [(name, left)] = (await rules(harness)).items()
         assert (name, is_kept(left, DRIVER), is_proven(left)) == (SECOND, True, True)
         assert fence_was_down == []
-        assert await probes(scene) == []
+        assert await probes(harness) == []
 
     play(story, controller=False)
 
 
 def test_a_rule_of_a_version_that_knew_no_finalizer_gets_it_and_stays_proven():
-    async def story(scene):
-        await scene.sleep(12)
-        await scene.stop(scene.controllers[0])
-        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
-        before = scene.clock.monotonic()
-        scene.start()
-        assert await first_commit(scene) - before < 1
-        assert is_kept((await rules(scene))[FIRST], DRIVER)
+    async def story(harness):
+        await harness.sleep(12)
+        await harness.stop(harness.controllers[0])
+        await harness.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        before = harness.clock.monotonic()
+        harness.start()
+        assert await first_commit(harness) - before < 1
+        assert is_kept((await rules(harness))[FIRST], DRIVER)
         # somebody takes it off: it comes back, and the fence was never down
-        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
-        await scene.sleep(1)
-        assert is_kept((await rules(scene))[FIRST], DRIVER)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 0
+        await harness.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        await harness.sleep(1)
+        assert is_kept((await rules(harness))[FIRST], DRIVER)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        assert harness.metric("hami_dra_fence_restored_total", driver=DRIVER) == 0
 
     play(story)
 
 
 def test_finalizers_of_others_are_left_alone():
-    async def story(scene):
-        await scene.sleep(12)
+    async def story(harness):
+        await harness.sleep(12)
         both = [names.FENCE_FINALIZER, "example.com/backup"]
-        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": both}})
-        await scene.cluster.delete(RULE, FIRST)
-        await scene.sleep(12)
-        found = await rules(scene)
+        await harness.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": both}})
+        await harness.cluster.delete(RULE, FIRST)
+        await harness.sleep(12)
+        found = await rules(harness)
         assert found[FIRST].metadata.finalizers == ("example.com/backup",)
         assert is_proven(found[SECOND])
         # its name is not free yet: the next one to be deleted waits
-        await scene.cluster.delete(RULE, SECOND)
-        await scene.sleep(12)
-        assert list(await rules(scene)) == [FIRST, SECOND]
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
-        await scene.sleep(12)
-        [(name, left)] = (await rules(scene)).items()
+        await harness.cluster.delete(RULE, SECOND)
+        await harness.sleep(12)
+        assert list(await rules(harness)) == [FIRST, SECOND]
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        await harness.sleep(12)
+        [(name, left)] = (await rules(harness)).items()
         assert (name, is_proven(left)) == (FIRST, True)
 
     play(story)
 
 
 def test_the_rule_of_a_driver_that_nobody_manages_any_more_can_be_deleted():
-    async def story(scene):
-        await scene.cluster.create(RULE, rule_body("other.example.com"))
-        await scene.sleep(12)
-        assert len(await rules(scene)) == 2
-        await scene.cluster.delete(RULE, rule_names("other.example.com")[0])
-        await scene.sleep(1)
-        assert list(await rules(scene)) == [FIRST]
-        assert scene.metric("hami_dra_fence_ready") == 1
+    async def story(harness):
+        await harness.cluster.create(RULE, rule_body("other.example.com"))
+        await harness.sleep(12)
+        assert len(await rules(harness)) == 2
+        await harness.cluster.delete(RULE, rule_names("other.example.com")[0])
+        await harness.sleep(1)
+        assert list(await rules(harness)) == [FIRST]
+        assert harness.metric("hami_dra_fence_ready") == 1
 
     play(story)
 
@@ -655,18 +655,18 @@ OTHER = "other.example.com"
 BOTH = {"managed": frozenset({DRIVER, OTHER}), "own_drivers": frozenset({DRIVER, OTHER})}
 
 
-async def with_another_driver(scene):
-    await scene.add_node("m0", driver=OTHER)
-    await scene.add(kinds.DEVICE_CLASS, device_class("other", OTHER))
-    await scene.add(kinds.RESOURCE_CLAIM, claim("theirs", device_class="other"))
-    await scene.add(kinds.POD, pod("q", claims=["theirs"]))
+async def with_another_driver(harness):
+    await harness.add_node("m0", driver=OTHER)
+    await harness.add(kinds.DEVICE_CLASS, device_class("other", OTHER))
+    await harness.add(kinds.RESOURCE_CLAIM, claim("theirs", device_class="other"))
+    await harness.add(kinds.POD, pod("q", claims=["theirs"]))
 
 
 @pytest.mark.parametrize("trouble", ["refused", "flapping"])
 def test_a_fence_that_cannot_be_put_up_stops_its_own_driver_only(trouble):
     """Its rule is refused by an admission webhook, or somebody changes it all the time."""
 
-    async def story(scene):
+    async def story(harness):
         async def refuse(request):
             if (
                 request.is_write
@@ -677,77 +677,77 @@ def test_a_fence_that_cannot_be_put_up_stops_its_own_driver_only(trouble):
 
         async def damage():
             while True:
-                await scene.sleep(3)
+                await harness.sleep(3)
                 patch = {"spec": {"taint": {"effect": "None"}}}
                 with suppress(NotFound):
-                    await scene.cluster.patch(RULE, rule_names(OTHER)[0], patch)
+                    await harness.cluster.patch(RULE, rule_names(OTHER)[0], patch)
 
         damaging = None
         if trouble == "refused":
-            scene.cluster.hooks.append(refuse)
+            harness.cluster.hooks.append(refuse)
         else:
             damaging = asyncio.create_task(damage())
-        await with_another_driver(scene)
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.until(lambda: is_allocated(scene), seconds=13)
-        await scene.sleep(60)
-        assert not await is_allocated(scene, "theirs")
-        assert scene.metric("hami_dra_fence_ready") == 0
+        await with_another_driver(harness)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.until(lambda: is_allocated(harness), seconds=13)
+        await harness.sleep(60)
+        assert not await is_allocated(harness, "theirs")
+        assert harness.metric("hami_dra_fence_ready") == 0
         if damaging is not None:
             damaging.cancel()
         else:
-            scene.cluster.hooks.remove(refuse)
-        await scene.until(lambda: is_allocated(scene, "theirs"), seconds=15)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.check_never_overcommitted()
+            harness.cluster.hooks.remove(refuse)
+        await harness.until(lambda: is_allocated(harness, "theirs"), seconds=15)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.check_never_overcommitted()
 
     play(story, **BOTH)
 
 
 def test_a_fence_that_falls_stops_its_own_driver_only():
-    async def story(scene):
-        await scene.sleep(15)
-        await tear_out(scene, rule_names(OTHER)[0])
-        await scene.sleep(0.01)
-        await with_another_driver(scene)
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.until(lambda: is_allocated(scene), seconds=1)
-        assert not await is_allocated(scene, "theirs")
-        await scene.until(lambda: is_allocated(scene, "theirs"), seconds=15)
+    async def story(harness):
+        await harness.sleep(15)
+        await tear_out(harness, rule_names(OTHER)[0])
+        await harness.sleep(0.01)
+        await with_another_driver(harness)
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.until(lambda: is_allocated(harness), seconds=1)
+        assert not await is_allocated(harness, "theirs")
+        await harness.until(lambda: is_allocated(harness, "theirs"), seconds=15)
 
     play(story, **BOTH)
 
 
 def test_drivers_share_one_fresh_list_of_claims():
-    async def story(scene):
+    async def story(harness):
         lists = 0
 
         async def count(request):
             nonlocal lists
             lists += request.label == "list resourceclaims" and not request.namespace
 
-        scene.cluster.hooks.append(count)
+        harness.cluster.hooks.append(count)
         drivers = frozenset({DRIVER, *(f"d{number}.example.com" for number in range(8))})
-        scene.start(managed=drivers, own_drivers=drivers)
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_fence_ready") == 1
+        harness.start(managed=drivers, own_drivers=drivers)
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_fence_ready") == 1
         assert lists <= 5  # to begin with, for the term, for the fences
 
     play(story, controller=False)
 
 
 def test_pods_that_went_while_the_fence_was_down_are_remembered_by_nobody():
-    async def story(scene):
-        scene.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=10**6)
+    async def story(harness):
+        harness.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=10**6)
         for number in range(30):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(f"c{number}"))
-            await scene.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
-            await scene.sleep(0.1)
-            await scene.delete_pod(f"p{number}")
-            await scene.cluster.delete(kinds.RESOURCE_CLAIM, f"c{number}", namespace=SPACE)
-        await scene.sleep(10)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"c{number}"))
+            await harness.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
+            await harness.sleep(0.1)
+            await harness.delete_pod(f"p{number}")
+            await harness.cluster.delete(kinds.RESOURCE_CLAIM, f"c{number}", namespace=SPACE)
+        await harness.sleep(10)
         kept = census(
             "controller.reconcile.scheduling_cycle",
             "controller.reconcile.queueing.queue",
@@ -762,45 +762,45 @@ def test_pods_that_went_while_the_fence_was_down_are_remembered_by_nobody():
 
 
 def test_on_1_36_the_slices_carry_the_fence():
-    async def story(scene):
-        assert await first_commit(scene) >= 10
-        await scene.check_never_overcommitted()
+    async def story(harness):
+        assert await first_commit(harness) >= 10
+        await harness.check_never_overcommitted()
 
     play(story, version=V1_36, node_options={"fenced": True})
 
 
 def test_on_1_36_a_slice_without_the_taint_stops_everything_until_it_has_it():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.sleep(60)
-        assert not await is_allocated(scene)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.sleep(60)
+        assert not await is_allocated(harness)
         fenced = gpu_slice("n1", fenced=True)["spec"]["devices"]
-        await scene.cluster.patch(kinds.RESOURCE_SLICE, f"n1-{DRIVER}", {"spec": {"devices": fenced}})
-        closed = scene.clock.monotonic()
-        await scene.until(lambda: is_allocated(scene))
-        assert 10 <= scene.clock.monotonic() - closed < 12
+        await harness.cluster.patch(kinds.RESOURCE_SLICE, f"n1-{DRIVER}", {"spec": {"devices": fenced}})
+        closed = harness.clock.monotonic()
+        await harness.until(lambda: is_allocated(harness))
+        assert 10 <= harness.clock.monotonic() - closed < 12
         # other slices that come and change with their taint disturb nobody
-        await scene.add_node("n5", fenced=True)
-        assert scene.metric("hami_dra_fence_ready") == 1
-        await scene.add_node("n6", fenced=False)
-        await scene.sleep(1)
-        assert scene.metric("hami_dra_fence_ready") == 0
+        await harness.add_node("n5", fenced=True)
+        assert harness.metric("hami_dra_fence_ready") == 1
+        await harness.add_node("n6", fenced=False)
+        await harness.sleep(1)
+        assert harness.metric("hami_dra_fence_ready") == 0
 
-    async def open_story(scene):
-        await scene.cluster.patch(
+    async def open_story(harness):
+        await harness.cluster.patch(
             kinds.RESOURCE_SLICE, f"n1-{DRIVER}", {"spec": {"devices": gpu_slice("n1")["spec"]["devices"]}}
         )
-        scene.start()
-        await story(scene)
+        harness.start()
+        await story(harness)
 
     play(open_story, version=V1_36, node_options={"fenced": True}, controller=False)
 
 
 def test_on_1_36_with_v1beta2_served_rules_are_used():
-    async def story(scene):
-        await first_commit(scene)
-        found = await scene.cluster.get(kinds.DEVICE_TAINT_RULE_V1BETA2, FIRST)
+    async def story(harness):
+        await first_commit(harness)
+        found = await harness.cluster.get(kinds.DEVICE_TAINT_RULE_V1BETA2, FIRST)
         assert is_intact(found, DRIVER)
 
     served = (*default_kinds(V1_36), kinds.DEVICE_TAINT_RULE_V1BETA2)
@@ -808,12 +808,12 @@ def test_on_1_36_with_v1beta2_served_rules_are_used():
 
 
 def test_a_foreign_driver_that_cannot_be_fenced_is_refused_at_start():
-    async def story(scene):
+    async def story(harness):
         with pytest.raises(
             ConfigError, match=r"gpu\.example\.com cannot be managed.*DRADeviceTaintRules.*--mode native"
         ):
-            await scene.start(own_drivers=frozenset())
-        scene.controllers.clear()
+            await harness.start(own_drivers=frozenset())
+        harness.controllers.clear()
 
     play(story, version=V1_36, controller=False)
 
@@ -835,10 +835,10 @@ def test_slices_count_as_fenced_only_with_the_taint_on_every_device():
 
 
 def test_pods_that_need_no_decision_are_not_held_up_by_the_fence():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
-        await scene.add(kinds.POD, pod("free", gated=True))
-        await scene.sleep(1)
-        assert (await scene.cluster.get(kinds.POD, "free", SPACE)).spec.scheduling_gates == ()
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await harness.add(kinds.POD, pod("free", gated=True))
+        await harness.sleep(1)
+        assert (await harness.cluster.get(kinds.POD, "free", SPACE)).spec.scheduling_gates == ()
 
     play(story, quiet_time=1000.0)

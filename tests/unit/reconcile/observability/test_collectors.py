@@ -29,8 +29,8 @@ from hami_dra.kube.store import Store
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 from tests.support import expositions
 from tests.support.expositions import SETTINGS, furnish, text_of
+from tests.support.harness import play
 from tests.support.quotas import quota_object
-from tests.support.scene import play
 from tests.unit.insight.test_overview import mig_card
 
 GIB = 1 << 30
@@ -69,7 +69,7 @@ def holding(name, *results, pods=(), namespace="default"):
     return msgspec.json.decode(msgspec.json.encode(raw), type=type(found))
 
 
-class Cards:
+class CardExposition:
     """An inventory and the claims beside it, with the gauges that are kept on them."""
 
     def __init__(self, also=frozenset(), pods=()):
@@ -114,9 +114,9 @@ class Cards:
 
 
 def test_a_card_by_the_names_and_labels_of_hami_dra():
-    world = Cards().there(slice_of("n1", [card(0), card(1)]))
-    world.put(holding("c", share("gpu-1", memory="4Gi", cores="30", shares="1"), pods=["p"]))
-    found = said(world.cards)
+    exposition = CardExposition().there(slice_of("n1", [card(0), card(1)]))
+    exposition.put(holding("c", share("gpu-1", memory="4Gi", cores="30", shares="1"), pods=["p"]))
+    found = said(exposition.cards)
     known = (
         "device_index=1",
         "device_name=gpu-1",
@@ -138,8 +138,8 @@ def test_a_card_by_the_names_and_labels_of_hami_dra():
 
 
 def test_a_role_that_nobody_publishes_has_no_sample_and_a_foreign_card_its_pool():
-    world = Cards().there(slice_of("n1", [whole(0)], driver="gpu.example.com", pool="rack-7"))
-    found = said(world.cards)
+    exposition = CardExposition().there(slice_of("n1", [whole(0)], driver="gpu.example.com", pool="rack-7"))
+    found = said(exposition.cards)
     assert {key[0] for key in found} == {
         "hami_dra_gpu_shares_limit",
         "hami_dra_gpu_shares_allocated",
@@ -155,9 +155,9 @@ def test_cores_are_a_share_of_the_card_whatever_the_driver_counts():
         "attributes": {"hami.io/uuid": {"string": "N-0"}},
         "capacity": {"neuroncores": {"value": "8"}},
     }
-    world = Cards(LEGACY).there(slice_of("n1", [device], driver="neuron.hami.io"))
-    world.put(holding("c", share("neuron-0", driver="neuron.hami.io", neuroncores="2"), pods=["p"]))
-    found = world.now()
+    exposition = CardExposition(LEGACY).there(slice_of("n1", [device], driver="neuron.hami.io"))
+    exposition.put(holding("c", share("neuron-0", driver="neuron.hami.io", neuroncores="2"), pods=["p"]))
+    found = exposition.now()
     assert of_card(found, "hami_dra_gpu_core_limit_ratio", "N-0") == 1
     assert of_card(found, "hami_dra_gpu_core_allocated_ratio", "N-0") == 0.25
     assert of_card(found, "hami_gpu_core_allocated_ratio", "N-0") == 25
@@ -176,15 +176,15 @@ def test_cores_are_a_share_of_the_card_whatever_the_driver_counts():
 )
 def test_health_is_what_taints_say(key, effect, healthy):
     tainted = card(0) | {"taints": [{"key": key, "value": "x", "effect": effect}]}
-    found = said(Cards().there(slice_of("n1", [tainted, card(1)])).cards)
+    found = said(CardExposition().there(slice_of("n1", [tainted, card(1)])).cards)
     assert of_card(found, "hami_dra_gpu_health", "GPU-0") == healthy
     assert of_card(found, "hami_dra_gpu_health", "GPU-1") == 1
 
 
 def test_what_parts_of_a_card_hold_is_the_cards():
-    world = Cards().there(*mig_card())
-    world.put(holding("c", share("gpu-0-mig-0"), pods=["p"]))
-    found = world.now()
+    exposition = CardExposition().there(*mig_card())
+    exposition.put(holding("c", share("gpu-0-mig-0"), pods=["p"]))
+    found = exposition.now()
     assert of_card(found, "hami_dra_gpu_memory_allocated_bytes", "GPU-0") == 8 * GIB
     assert found[
         "hami_dra_vgpu_memory_allocated_bytes", "device_uuid=GPU-0", "namespace=default", "node=n1", "pod=p"
@@ -194,12 +194,12 @@ def test_what_parts_of_a_card_hold_is_the_cards():
 def test_cards_that_cannot_be_told_apart_do_not_cost_the_scrape():
     """Without uuid and index they are one to HAMi's labels; two pools with a device of the same name are told apart by the pool."""
     nameless = [{"name": name} for name in ("left", "middle", "right")]
-    world = Cards(LEGACY).there(
+    exposition = CardExposition(LEGACY).there(
         slice_of("n1", nameless, driver="gpu.example.com"),
         slice_of("n1", [card(0)], name="new", driver="net.example.com"),
         slice_of("n1", [card(0)], name="old", driver="net.example.com", pool="n1-left-behind"),
     )
-    found = said(world.cards)
+    found = said(exposition.cards)
     health = [key for key in found if key[0] == "hami_dra_gpu_health"]
     assert len(health) == 5
     assert len([key for key in health if "pool=n1-left-behind" in key]) == 1
@@ -207,8 +207,8 @@ def test_cards_that_cannot_be_told_apart_do_not_cost_the_scrape():
 
 
 def test_names_of_hami_are_there_only_on_demand():
-    world = Cards(frozenset({NameSet.HAMI_2_7})).there(slice_of("n1", [card(0)]))
-    names = {key[0] for key in said(world.cards)}
+    exposition = CardExposition(frozenset({NameSet.HAMI_2_7})).there(slice_of("n1", [card(0)]))
+    names = {key[0] for key in said(exposition.cards)}
     assert "GPUDeviceMemoryLimit" in names
     assert "hami_gpu_memory_limit_bytes" not in names
 
@@ -235,38 +235,38 @@ def line(pod, uuid="GPU-0", namespace="default", node_name="n1"):
     )  # fmt: skip
 
 
-def memory(world):
-    return {key: value for key, value in said(world.users).items() if "memory" in key[0]}
+def memory(exposition):
+    return {key: value for key, value in said(exposition.users).items() if "memory" in key[0]}
 
 
 def test_what_a_pod_has_of_a_card_is_added_up_over_its_claims():
-    world = Cards().there(slice_of("n1", [card(0), card(1)]))
-    world.put(holding("a", share("gpu-0", memory="4Gi", cores="30"), share("gpu-1"), pods=["p"]))
-    world.put(holding("b", share("gpu-0", memory="2Gi", cores="10"), pods=["p"]))
-    assert memory(world) == {line("p"): 6 * GIB, line("p", "GPU-1"): 16 * GIB}
-    world.drop("default/a")
-    assert memory(world) == {line("p"): 2 * GIB}
-    world.drop("default/b")
-    assert memory(world) == {}
+    exposition = CardExposition().there(slice_of("n1", [card(0), card(1)]))
+    exposition.put(holding("a", share("gpu-0", memory="4Gi", cores="30"), share("gpu-1"), pods=["p"]))
+    exposition.put(holding("b", share("gpu-0", memory="2Gi", cores="10"), pods=["p"]))
+    assert memory(exposition) == {line("p"): 6 * GIB, line("p", "GPU-1"): 16 * GIB}
+    exposition.drop("default/a")
+    assert memory(exposition) == {line("p"): 2 * GIB}
+    exposition.drop("default/b")
+    assert memory(exposition) == {}
 
 
 def test_a_shared_claim_is_said_of_each_of_its_pods_and_an_unused_one_of_none():
-    world = Cards().there(slice_of("n1", [card(0)]))
-    world.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p", "q"]))
-    world.put(holding("b", share("gpu-0", memory="1Gi")))
-    assert memory(world) == {line("p"): 4 * GIB, line("q"): 4 * GIB}
-    world.put(holding("a", share("gpu-0", memory="4Gi"), pods=["q"]))
-    assert memory(world) == {line("q"): 4 * GIB}
+    exposition = CardExposition().there(slice_of("n1", [card(0)]))
+    exposition.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p", "q"]))
+    exposition.put(holding("b", share("gpu-0", memory="1Gi")))
+    assert memory(exposition) == {line("p"): 4 * GIB, line("q"): 4 * GIB}
+    exposition.put(holding("a", share("gpu-0", memory="4Gi"), pods=["q"]))
+    assert memory(exposition) == {line("q"): 4 * GIB}
 
 
 def test_a_claim_on_a_card_that_is_not_published_counts_once_it_is():
-    world = Cards().there(slice_of("n1", []))
-    world.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p"]))
-    assert memory(world) == {}
-    world.there(slice_of("n1", [card(0)], version="2"))
-    assert memory(world) == {line("p"): 4 * GIB}
-    world.inventory.slice_changed(slice_of("n1", [card(0)], version="2"), None)
-    assert memory(world) == {}
+    exposition = CardExposition().there(slice_of("n1", []))
+    exposition.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p"]))
+    assert memory(exposition) == {}
+    exposition.there(slice_of("n1", [card(0)], version="2"))
+    assert memory(exposition) == {line("p"): 4 * GIB}
+    exposition.inventory.slice_changed(slice_of("n1", [card(0)], version="2"), None)
+    assert memory(exposition) == {}
 
 
 def pod_with(*containers, init=()):
@@ -291,9 +291,9 @@ def pod_with(*containers, init=()):
     [(pod_with((), ("mine",), ("mine",)), "1"), (pod_with(("other",), init=("mine",)), ""), (None, "")],
 )
 def test_hamis_container_is_the_first_that_uses_the_claim(pod, index):
-    world = Cards(LEGACY, pods=[pod] if pod else ()).there(slice_of("n1", [card(0)]))
-    world.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p"]))
-    found = said(world.users)
+    exposition = CardExposition(LEGACY, pods=[pod] if pod else ()).there(slice_of("n1", [card(0)]))
+    exposition.put(holding("a", share("gpu-0", memory="4Gi"), pods=["p"]))
+    found = said(exposition.users)
     named = [key for key in found if key[0] == "hami_vgpu_memory_allocated_bytes"]
     assert [part for key in named for part in key if part.startswith("container_index")] == [f"container_index={index}"]
     assert any(key[0] == "vGPUMemoryAllocated" and f"containeridx={index}" in key for key in found)
@@ -302,7 +302,7 @@ def test_hamis_container_is_the_first_that_uses_the_claim(pod, index):
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_it_is_what_a_newcomer_would_say(seed):
     dice = random.Random(seed)
-    world = Cards().there(nodes=("n1", "n2"))
+    exposition = CardExposition().there(nodes=("n1", "n2"))
     published = {}
     for step in range(60):
         name = dice.choice(["n1", "n2"])
@@ -312,22 +312,22 @@ def test_whatever_happens_it_is_what_a_newcomer_would_say(seed):
                 for each in devices:
                     each["attributes"]["hami.io/uuid"] = {"string": f"{name}-{each['name']}-{dice.randrange(2)}"}
                 fresh = slice_of(name, devices, version=str(step + 2))
-                world.inventory.slice_changed(published.get(name), fresh)
+                exposition.inventory.slice_changed(published.get(name), fresh)
                 published[name] = fresh
             case 1 if name in published:
-                world.inventory.slice_changed(published.pop(name), None)
-            case 2 if len(world.claims):
-                world.drop(dice.choice([each.key for each in world.claims]))
+                exposition.inventory.slice_changed(published.pop(name), None)
+            case 2 if len(exposition.claims):
+                exposition.drop(dice.choice([each.key for each in exposition.claims]))
             case _:
                 results = [
                     share(f"gpu-{index}", name, memory=f"{dice.randrange(1, 5)}Gi", cores=str(dice.randrange(30)))
                     for index in dice.sample(range(4), dice.randrange(3))
                 ]
                 pods = dice.sample(["p", "q", "r"], dice.randrange(3))
-                world.put(holding(f"c{dice.randrange(6)}", *results, pods=pods))
+                exposition.put(holding(f"c{dice.randrange(6)}", *results, pods=pods))
         if dice.random() < 0.4:
-            assert world.now() == world.fresh()
-    assert world.now() == world.fresh()
+            assert exposition.now() == exposition.fresh()
+    assert exposition.now() == exposition.fresh()
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -356,9 +356,9 @@ def collected(collector):
 
 
 def test_packing_by_driver():
-    world = Cards().there(slice_of("n1", [card(0), card(1)]))
-    world.put(holding("c", share("gpu-1", memory="4Gi", cores="50"), pods=["p"]))
-    found = collected(PackingFigures(world.table))
+    exposition = CardExposition().there(slice_of("n1", [card(0), card(1)]))
+    exposition.put(holding("c", share("gpu-1", memory="4Gi", cores="50"), pods=["p"]))
+    found = collected(PackingFigures(exposition.table))
     ours = ("driver=nvidia.hami.io", "vendor=nvidia")
     states = {key[2]: value for key, value in found.items() if key[0] == "hami_dra_cards"}
     assert states == {"state=free": 1, "state=partly_used": 1, "state=full": 0, "state=unusable": 0}
@@ -398,14 +398,14 @@ def test_the_queue_says_how_many_wait_and_since_when():
 
 
 def test_only_the_leader_tells_of_the_cluster():
-    async def story(scene):
-        await furnish(scene)
-        scene.start(**SETTINGS, leader_election=True)
-        one = scene.controller
-        await scene.sleep(10)
-        scene.start(**SETTINGS, leader_election=True)
-        two = scene.controller
-        await scene.sleep(10)
+    async def story(harness):
+        await furnish(harness)
+        harness.start(**SETTINGS, leader_election=True)
+        one = harness.controller
+        await harness.sleep(10)
+        harness.start(**SETTINGS, leader_election=True)
+        two = harness.controller
+        await harness.sleep(10)
         leading, standing_by = text_of(one), text_of(two)
         for name in ("hami_dra_gpu_health{", "hami_dra_cards{", "hami_resource_quota_used{", "hami_dra_pending_pods{"):
             assert (name in leading, name in standing_by) == (True, False), name
@@ -415,10 +415,10 @@ def test_only_the_leader_tells_of_the_cluster():
 
 
 def test_cards_can_be_left_out():
-    async def story(scene):
-        await furnish(scene)
-        await scene.sleep(1)
-        text = text_of(scene.controller)
+    async def story(harness):
+        await furnish(harness)
+        await harness.sleep(1)
+        text = text_of(harness.controller)
         assert "hami_dra_cards{" in text
         assert "hami_dra_gpu_" not in text
         assert "hami_dra_vgpu_" not in text
@@ -427,16 +427,16 @@ def test_cards_can_be_left_out():
 
 
 def test_a_watch_that_fails_is_counted():
-    async def story(scene):
-        await scene.sleep(1)
-        found = samples(text_of(scene.controller))
+    async def story(harness):
+        await harness.sleep(1)
+        found = samples(text_of(harness.controller))
         assert found["hami_dra_watch_lists_total", "resource=pods"] == 1
         assert found["hami_dra_watch_failures_total", "resource=pods"] == 0
         assert found["hami_dra_watched_objects", "resource=nodes"] == 2
-        reflector = next(scene.controller.world.feeds()).reflector
+        reflector = next(harness.controller.exposition.feeds()).reflector
         assert reflector.kind is kinds.NODE
         await reflector._pause("list nodes: away")
-        assert samples(text_of(scene.controller))["hami_dra_watch_failures_total", "resource=nodes"] == 1
+        assert samples(text_of(harness.controller))["hami_dra_watch_failures_total", "resource=nodes"] == 1
 
     play(story)
 

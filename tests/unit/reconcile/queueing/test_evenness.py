@@ -8,7 +8,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from tests.cards import node as node_object
 from tests.cards import pod as pod_object
-from tests.support.scene import SPACE, play, pod, template
+from tests.support.harness import SPACE, play, pod, template
 
 ZONE = "topology.kubernetes.io/zone"
 QUICK = {"quiet_time": 0.0, "probe": False}
@@ -142,29 +142,29 @@ def test_pods_are_allocated_in_rounds_that_kube_scheduler_may_bind_in_any_order(
     """The scheduler is played by hand: the last of a round is bound first."""
     names = [f"p{number}" for number in range(7)]
 
-    async def allocated(scene):
-        claims = {name: await scene.claims_of(name) for name in names}
+    async def allocated(harness):
+        claims = {name: await harness.claims_of(name) for name in names}
         return [name for name, [claim] in claims.items() if claim.status.allocation is not None]
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
         for number, zone in enumerate("abc"):
-            await scene.add_node(f"n{number}", labels={ZONE: zone})
+            await harness.add_node(f"n{number}", labels={ZONE: zone})
         for name in names:
             spec = pod(name, templates=["small"], gated=True, topologySpreadConstraints=[constraint()])
             spec["metadata"]["labels"] = {"app": "web"}
-            await scene.add(kinds.POD, spec)
+            await harness.add(kinds.POD, spec)
         for expected in (3, 6, 7):
-            await scene.sleep(1)
-            found = await allocated(scene)
+            await harness.sleep(1)
+            found = await allocated(harness)
             assert len(found) == expected
-            assert not await scene.events("FilteringFailed")
+            assert not await harness.events("FilteringFailed")
             for name in reversed(found):
-                if not await scene.node_of(name):
-                    [claim] = await scene.claims_of(name)
+                if not await harness.node_of(name):
+                    [claim] = await harness.claims_of(name)
                     (term,) = claim.status.allocation.node_selector.node_selector_terms
                     (node,) = term.match_fields[0].values
-                    await scene.cluster.bind(name, SPACE, node)
-        await scene.check_never_overcommitted()
+                    await harness.cluster.bind(name, SPACE, node)
+        await harness.check_never_overcommitted()
 
     play(story, nodes=0, scheduler=False, **QUICK)

@@ -15,7 +15,7 @@ from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
-from tests.support.scene import claim, claim_spec, pod
+from tests.support.harness import claim, claim_spec, pod
 
 
 def a_pod(name="p", uid="u", **spec):

@@ -8,7 +8,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus
 from hami_dra.api.meta import Condition, ObjectMeta
 from hami_dra.api.podstate import is_pending
-from tests.support.scene import DRIVER, FOREIGN, SPACE, claim, gpu_slice, play, pod, template
+from tests.support.harness import DRIVER, FOREIGN, SPACE, claim, gpu_slice, play, pod, template
 
 ZONE = "topology.kubernetes.io/zone"
 QUICK = {"quiet_time": 0.0, "probe": False}
@@ -67,16 +67,16 @@ def test_what_helps_follows_from_the_reasons():
 def test_heartbeats_wake_nobody():
     counted = Counted()
 
-    async def story(scene):
+    async def story(harness):
         for number in range(20):
-            await scene.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", 100 + number))
-            await scene.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
-        await scene.sleep(30)
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"c{number}", 100 + number))
+            await harness.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
+        await harness.sleep(30)
         before = counted.count
         for beat in range(60):
             condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:00:{beat:02}Z"}
-            await scene.patch_node("n0", {"status": {"conditions": [condition]}}, status=True)
-            await scene.sleep(1)
+            await harness.patch_node("n0", {"status": {"conditions": [condition]}}, status=True)
+            await harness.sleep(1)
         assert counted.count == before
 
     play(story, decide=counted, **QUICK)
@@ -85,37 +85,37 @@ def test_heartbeats_wake_nobody():
 def test_pods_that_come_and_go_wake_nobody_who_waits_for_devices_of_nodes_without_pods():
     counted = Counted()
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 100))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.sleep(30)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c", 100))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.sleep(30)
         before = counted.count
         for number in range(10):
-            await scene.add(kinds.POD, pod(f"q{number}"))
-            await scene.sleep(2)
-            await scene.cluster.patch(kinds.POD, f"q{number}", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
-            await scene.sleep(2)
+            await harness.add(kinds.POD, pod(f"q{number}"))
+            await harness.sleep(2)
+            await harness.cluster.patch(kinds.POD, f"q{number}", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
+            await harness.sleep(2)
         assert counted.count == before
 
     play(story, decide=counted, **QUICK)
 
 
-async def bind_in(scene, node, name="other", **labels):
+async def bind_in(harness, node, name="other", **labels):
     body = pod(name, nodeName=node)
     body["metadata"]["labels"] = labels
-    await scene.add(kinds.POD, body)
+    await harness.add(kinds.POD, body)
 
 
-async def bind_matching(scene):
-    await bind_in(scene, "n1", app="web")
+async def bind_matching(harness):
+    await bind_in(harness, "n1", app="web")
 
 
-async def delete_zone(scene):
-    await scene.cluster.delete(kinds.NODE, "n1")
+async def delete_zone(harness):
+    await harness.cluster.delete(kinds.NODE, "n1")
 
 
-async def change_label(scene):
-    await scene.cluster.patch(kinds.POD, "first", {"metadata": {"labels": {"app": "none"}}}, namespace=SPACE)
+async def change_label(harness):
+    await harness.cluster.patch(kinds.POD, "first", {"metadata": {"labels": {"app": "none"}}}, namespace=SPACE)
 
 
 @pytest.mark.parametrize("waiting", [1, 2, 3])
@@ -123,29 +123,29 @@ async def change_label(scene):
 def test_topology_spread_is_heard_of(waiting, change):
     """Zone a has cards, zone b none; one matching pod in a, and at most one more than elsewhere."""
 
-    async def story(scene):
-        await scene.add_node("n0", labels={ZONE: "a"})
-        await scene.add(
+    async def story(harness):
+        await harness.add_node("n0", labels={ZONE: "a"})
+        await harness.add(
             kinds.NODE,
             {
                 "metadata": {"name": "n1", "labels": {ZONE: "b"}},
                 "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110"}},
             },
         )
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 1))
-        await bind_in(scene, "n0", "first", app="web")
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 1))
+        await bind_in(harness, "n0", "first", app="web")
         for number in range(waiting):
             body = pod(f"p{number}", templates=["t"], topologySpreadConstraints=[SPREAD])
             body["metadata"]["labels"] = {"app": "web"}
-            await scene.add(kinds.POD, body)
-            await scene.sleep(7)
-        assert all(map(is_pending, [await scene.pod(f"p{number}") for number in range(waiting)]))
-        await change(scene)
+            await harness.add(kinds.POD, body)
+            await harness.sleep(7)
+        assert all(map(is_pending, [await harness.pod(f"p{number}") for number in range(waiting)]))
+        await change(harness)
 
         async def one_more() -> bool:
-            return any([await scene.node_of(f"p{number}") for number in range(waiting)])
+            return any([await harness.node_of(f"p{number}") for number in range(waiting)])
 
-        await scene.until(one_more, seconds=3)
+        await harness.until(one_more, seconds=3)
 
     play(story, nodes=0, decide=decide, **QUICK)
 
@@ -153,13 +153,13 @@ def test_topology_spread_is_heard_of(waiting, change):
 def test_groups_of_like_pods_are_reconsidered_one_by_one():
     counted = Counted()
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 100))
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 100))
         for number in range(5):
-            await scene.add(kinds.POD, pod(f"p{number}", templates=["t"]))
-            await scene.sleep(7)
+            await harness.add(kinds.POD, pod(f"p{number}", templates=["t"]))
+            await harness.sleep(7)
         before = counted.count
-        await scene.sleep(3000)
+        await harness.sleep(3000)
         assert counted.count - before == 10
 
     play(story, decide=counted, **QUICK)
@@ -169,22 +169,22 @@ def test_groups_of_like_pods_are_reconsidered_one_by_one():
 def test_a_pod_of_others_is_ours_when_devices_of_ours_appear(gated):
     """A class over two drivers, of which only one is managed: its devices come last."""
 
-    async def story(scene):
+    async def story(harness):
         either = {"cel": {"expression": f'device.driver in ["{DRIVER}", "{FOREIGN}"]'}}
-        await scene.add(kinds.DEVICE_CLASS, {"metadata": {"name": "either"}, "spec": {"selectors": [either]}})
-        await scene.add(
+        await harness.add(kinds.DEVICE_CLASS, {"metadata": {"name": "either"}, "spec": {"selectors": [either]}})
+        await harness.add(
             kinds.NODE,
             {"metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110"}}},
         )
-        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n0", driver=FOREIGN))
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 4, device_class="either"))
-        await scene.add(kinds.POD, *(pod(f"p{number}", templates=["t"], gated=gated) for number in range(2)))
-        await scene.sleep(60)
-        assert not (await scene.pod("p0")).spec.scheduling_gates, "kube-scheduler's to place"
-        assert scene.controller.metrics.queue.count("no_room") == 0, "nobody says that it finds no room"
-        await scene.add_node("n1")
-        await scene.bound("p0", "p1", seconds=5)
-        await scene.sleep(1)
-        assert len(scene.controller.metrics.queue) == 0
+        await harness.add(kinds.RESOURCE_SLICE, gpu_slice("n0", driver=FOREIGN))
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t", 4, device_class="either"))
+        await harness.add(kinds.POD, *(pod(f"p{number}", templates=["t"], gated=gated) for number in range(2)))
+        await harness.sleep(60)
+        assert not (await harness.pod("p0")).spec.scheduling_gates, "kube-scheduler's to place"
+        assert harness.controller.metrics.queue.count("no_room") == 0, "nobody says that it finds no room"
+        await harness.add_node("n1")
+        await harness.bound("p0", "p1", seconds=5)
+        await harness.sleep(1)
+        assert len(harness.controller.metrics.queue) == 0
 
     play(story, nodes=0, decide=decide, **QUICK)

@@ -6,7 +6,7 @@ import pytest
 
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Forbidden, NotFound, Unavailable
-from tests.support.scene import claim, play, pod
+from tests.support.harness import claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False, "commits_at_once": 4, "slow_commits_at_once": 1}
 DENIED = Forbidden('admission webhook "policy.example.com" denied the request: no changes on Sundays')
@@ -40,18 +40,18 @@ def of(namespace, body):
     return body
 
 
-async def add(scene, namespace, name, memory=1, **options):
-    await scene.add(kinds.RESOURCE_CLAIM, of(namespace, claim(name, memory)))
-    await scene.add(kinds.POD, of(namespace, pod(name, claims=[name], gated=True, cpu="1m", **options)))
+async def add(harness, namespace, name, memory=1, **options):
+    await harness.add(kinds.RESOURCE_CLAIM, of(namespace, claim(name, memory)))
+    await harness.add(kinds.POD, of(namespace, pod(name, claims=[name], gated=True, cpu="1m", **options)))
 
 
-async def gates(scene, namespace):
-    pods = await scene.pods()
+async def gates(harness, namespace):
+    pods = await harness.pods()
     return sum(bool(each.spec.scheduling_gates) for each in pods if each.metadata.namespace == namespace)
 
 
-async def is_bound(scene, namespace, name):
-    return bool((await scene.cluster.get(kinds.POD, name, namespace)).spec.node_name)
+async def is_bound(harness, namespace, name):
+    return bool((await harness.cluster.get(kinds.POD, name, namespace)).spec.node_name)
 
 
 @pytest.mark.parametrize("error", [DENIED, Unavailable("failed calling webhook")])
@@ -62,37 +62,37 @@ def test_gates_that_cannot_be_lifted_hold_no_slot_and_are_told(error):
         webhooks.append(Webhooks(cluster, kinds.POD))
         return webhooks[0]
 
-    async def story(scene):
+    async def story(harness):
         webhooks[0].error = error
         for number in range(6):
-            await add(scene, "bad", f"p{number}")
-        await scene.sleep(30)
-        await add(scene, "good", "victim")
-        await scene.until(lambda: is_bound(scene, "good", "victim"), seconds=2)
-        told = await scene.events("GateNotLifted")
-        assert {event["regarding"]["name"] for event in told} == {f"p{number}" for number in range(6)}
-        assert all(str(error) in event["note"] and names.GATE in event["note"] for event in told)
-        assert scene.metric("hami_dra_gates_not_lifted") == 6
+            await add(harness, "bad", f"p{number}")
+        await harness.sleep(30)
+        await add(harness, "good", "victim")
+        await harness.until(lambda: is_bound(harness, "good", "victim"), seconds=2)
+        reported = await harness.events("GateNotLifted")
+        assert {event["regarding"]["name"] for event in reported} == {f"p{number}" for number in range(6)}
+        assert all(str(error) in event["note"] and names.GATE in event["note"] for event in reported)
+        assert harness.metric("hami_dra_gates_not_lifted") == 6
         asked = webhooks[0].asked
-        await scene.sleep(1200)
+        await harness.sleep(1200)
         assert webhooks[0].asked - asked < 6 * 20, "with growing pauses"
         webhooks[0].error = None
-        await scene.sleep(200)
-        assert await gates(scene, "bad") == 0
-        assert scene.metric("hami_dra_gates_not_lifted") == 0
+        await harness.sleep(200)
+        assert await gates(harness, "bad") == 0
+        assert harness.metric("hami_dra_gates_not_lifted") == 0
 
     play(story, wrap=wrap, **QUICK)
 
 
 def test_nothing_is_remembered_of_a_pod_that_is_deleted_with_its_gate():
-    async def story(scene):
-        scene.cluster.fail_next(DENIED, verb="patch", kind=kinds.POD, subresource="", times=1_000)
-        await add(scene, "bad", "p")
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_gates_not_lifted") == 1
-        await scene.cluster.delete(kinds.POD, "p", namespace="bad")
-        await scene.sleep(1)
-        assert scene.metric("hami_dra_gates_not_lifted") == 0
+    async def story(harness):
+        harness.cluster.fail_next(DENIED, verb="patch", kind=kinds.POD, subresource="", times=1_000)
+        await add(harness, "bad", "p")
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_gates_not_lifted") == 1
+        await harness.cluster.delete(kinds.POD, "p", namespace="bad")
+        await harness.sleep(1)
+        assert harness.metric("hami_dra_gates_not_lifted") == 0
 
     play(story, **QUICK)
 
@@ -109,20 +109,20 @@ def test_writes_without_an_answer_keep_nobody_else_waiting(kind, subresource):
         webhooks.append(Webhooks(cluster, kind, subresource))
         return webhooks[0]
 
-    async def story(scene):
+    async def story(harness):
         webhooks[0].hangs = True
         for number in range(12):
-            await add(scene, "bad", f"p{number}")
-        await scene.sleep(1)
-        await add(scene, "good", "first")
-        await scene.until(lambda: is_bound(scene, "good", "first"), seconds=7)
+            await add(harness, "bad", f"p{number}")
+        await harness.sleep(1)
+        await add(harness, "good", "first")
+        await harness.until(lambda: is_bound(harness, "good", "first"), seconds=7)
         for number in range(20):
-            await scene.sleep(7)
-            await add(scene, "good", f"victim{number}")
-            await scene.until(lambda name=f"victim{number}": is_bound(scene, "good", name), seconds=1)
+            await harness.sleep(7)
+            await add(harness, "good", f"victim{number}")
+            await harness.until(lambda name=f"victim{number}": is_bound(harness, "good", name), seconds=1)
         webhooks[0].hangs = False
         for number in range(12):
-            await scene.until(lambda name=f"p{number}": is_bound(scene, "bad", name), seconds=400)
+            await harness.until(lambda name=f"p{number}": is_bound(harness, "bad", name), seconds=400)
 
     play(story, nodes=3, node_options={"cards": 1, "memory": 100}, wrap=wrap, **QUICK)
 
@@ -139,13 +139,13 @@ def test_a_claim_that_can_be_neither_written_nor_read_keeps_nobody_else_waiting(
         silent.error = Unavailable("etcd says nothing about it")
         return silent
 
-    async def story(scene):
+    async def story(harness):
         for number in range(6):
-            await add(scene, "bad", f"p{number}")
-        await scene.sleep(120)
-        await add(scene, "good", "victim")
-        await scene.until(lambda: is_bound(scene, "good", "victim"), seconds=2)
+            await add(harness, "bad", f"p{number}")
+        await harness.sleep(120)
+        await add(harness, "good", "victim")
+        await harness.until(lambda: is_bound(harness, "good", "victim"), seconds=2)
         with pytest.raises(NotFound):
-            await scene.cluster.get(kinds.POD, "victim", "bad")
+            await harness.cluster.get(kinds.POD, "victim", "bad")
 
     play(story, wrap=wrap, **QUICK)

@@ -4,22 +4,22 @@ import pytest
 
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Unavailable
-from tests.support.scene import SPACE, claim, play, pod
+from tests.support.harness import SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}
 OURS = {names.ALLOCATED_BY: "hami-dra"}
 
 
-async def left_over(scene, *, annotations=OURS, allocated=True, name="c"):
+async def left_over(harness, *, annotations=OURS, allocated=True, name="c"):
     body = claim(name)
     body["metadata"] |= {"annotations": annotations, "finalizers": [names.DELETE_PROTECTION]}
-    await scene.add(kinds.RESOURCE_CLAIM, body)
+    await harness.add(kinds.RESOURCE_CLAIM, body)
     if allocated:
-        await scene.allocate_as_somebody_else(name, "n0")
+        await harness.allocate_as_somebody_else(name, "n0")
 
 
-async def is_clean(scene):
-    found = await scene.claim("c")
+async def is_clean(harness):
+    found = await harness.claim("c")
     return (
         found.status.allocation is None
         and found.metadata.finalizers == ()
@@ -29,78 +29,78 @@ async def is_clean(scene):
 
 @pytest.mark.parametrize("allocated", [True, False])
 def test_a_claim_of_ours_that_nobody_refers_to_is_freed_after_a_minute(allocated):
-    async def story(scene):
-        await left_over(scene, allocated=allocated)
-        await scene.sleep(59)
-        assert not await is_clean(scene)
-        await scene.until(lambda: is_clean(scene), seconds=30)
-        assert scene.metric("hami_dra_orphans_freed_total") == allocated
-        assert len(await scene.events("OrphanedAllocationFreed")) == allocated
+    async def story(harness):
+        await left_over(harness, allocated=allocated)
+        await harness.sleep(59)
+        assert not await is_clean(harness)
+        await harness.until(lambda: is_clean(harness), seconds=30)
+        assert harness.metric("hami_dra_orphans_freed_total") == allocated
+        assert len(await harness.events("OrphanedAllocationFreed")) == allocated
 
     play(story, **QUICK)
 
 
 @pytest.mark.parametrize("annotations", [{}, {names.ALLOCATED_BY: "another-installation"}])
 def test_claims_of_others_are_never_touched(annotations):
-    async def story(scene):
-        await left_over(scene, annotations=annotations)
-        before = (await scene.claim("c")).metadata.resource_version
-        await scene.sleep(300)
-        assert (await scene.claim("c")).metadata.resource_version == before
+    async def story(harness):
+        await left_over(harness, annotations=annotations)
+        before = (await harness.claim("c")).metadata.resource_version
+        await harness.sleep(300)
+        assert (await harness.claim("c")).metadata.resource_version == before
 
     play(story, **QUICK)
 
 
 def test_a_claim_that_a_pod_refers_to_is_not_freed():
-    async def story(scene):
-        await left_over(scene)
-        await scene.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
-        await scene.sleep(300)
-        assert (await scene.claim("c")).status.allocation is not None
+    async def story(harness):
+        await left_over(harness)
+        await harness.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
+        await harness.sleep(300)
+        assert (await harness.claim("c")).status.allocation is not None
 
     play(story, **QUICK)
 
 
 def test_a_pod_that_our_view_misses_is_asked_for_live():
-    async def story(scene):
-        await left_over(scene)
-        await scene.sleep(5)
-        scene.cluster.pause_watches()
-        await scene.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
-        await scene.sleep(200)
-        assert (await scene.claim("c")).status.allocation is not None
+    async def story(harness):
+        await left_over(harness)
+        await harness.sleep(5)
+        harness.cluster.pause_watches()
+        await harness.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
+        await harness.sleep(200)
+        assert (await harness.claim("c")).status.allocation is not None
 
     play(story, **QUICK)
 
 
 def test_a_reserved_claim_is_not_freed_and_the_time_starts_again():
-    async def story(scene):
-        await left_over(scene)
-        await scene.sleep(50)
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.bound("p")
-        await scene.delete_pod("p")
-        await scene.sleep(1)
+    async def story(harness):
+        await left_over(harness)
+        await harness.sleep(50)
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.bound("p")
+        await harness.delete_pod("p")
+        await harness.sleep(1)
         # the claim controller has cleared it; the annotation goes a minute after the pod
-        assert (await scene.claim("c")).status.allocation is None
-        await scene.until(lambda: is_clean(scene), seconds=80)
+        assert (await harness.claim("c")).status.allocation is None
+        await harness.until(lambda: is_clean(harness), seconds=80)
 
     play(story, **QUICK)
 
 
 def test_what_fails_is_tried_again():
-    async def story(scene):
-        await left_over(scene)
-        scene.cluster.fail_next(Unavailable("away"), verb="get", kind=kinds.RESOURCE_CLAIM, times=3)
-        scene.cluster.fail_next(Unavailable("away"), verb="list", kind=kinds.POD, times=1)
-        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, applied=True)
-        await scene.sleep(200)
-        assert await is_clean(scene)
+    async def story(harness):
+        await left_over(harness)
+        harness.cluster.fail_next(Unavailable("away"), verb="get", kind=kinds.RESOURCE_CLAIM, times=3)
+        harness.cluster.fail_next(Unavailable("away"), verb="list", kind=kinds.POD, times=1)
+        harness.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, applied=True)
+        await harness.sleep(200)
+        assert await is_clean(harness)
 
-    async def started(scene):
-        scene.start(**QUICK)
-        await scene.sleep(1)
-        await story(scene)
+    async def started(harness):
+        harness.start(**QUICK)
+        await harness.sleep(1)
+        await story(harness)
 
     play(started, controller=False)
 
@@ -108,18 +108,18 @@ def test_what_fails_is_tried_again():
 def test_a_pod_that_is_being_deleted_uses_its_claim_until_it_has_ended():
     """Somebody took the reservation away by hand, and the pod takes its time."""
 
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"]))
-        await scene.bound("p")
-        await scene.cluster.patch(kinds.POD, "p", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace=SPACE)
-        await scene.delete_pod("p")
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        await harness.bound("p")
+        await harness.cluster.patch(kinds.POD, "p", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace=SPACE)
+        await harness.delete_pod("p")
         drop = {"status": {"reservedFor": None}}
-        await scene.cluster.patch(kinds.RESOURCE_CLAIM, "c", drop, namespace=SPACE, subresource="status")
-        await scene.sleep(300)
-        assert (await scene.claim("c")).status.allocation is not None
-        await scene.finish_pod("p")
-        await scene.until(lambda: is_clean(scene), seconds=200)
+        await harness.cluster.patch(kinds.RESOURCE_CLAIM, "c", drop, namespace=SPACE, subresource="status")
+        await harness.sleep(300)
+        assert (await harness.claim("c")).status.allocation is not None
+        await harness.finish_pod("p")
+        await harness.until(lambda: is_clean(harness), seconds=200)
 
     play(story, **QUICK)
 
@@ -127,7 +127,7 @@ def test_a_pod_that_is_being_deleted_uses_its_claim_until_it_has_ended():
 def test_a_claim_that_cannot_be_written_does_not_hold_up_the_sweep():
     """A webhook that does not answer fails every write to the first one, as an internal error; the second one is freed."""
 
-    async def story(scene):
+    async def story(harness):
         broken = True
 
         async def hook(request):
@@ -135,29 +135,29 @@ def test_a_claim_that_cannot_be_written_does_not_hold_up_the_sweep():
                 raise Unavailable("failed calling webhook")
 
         for name in ("a-stubborn", "b-willing"):
-            await left_over(scene, name=name)
-        scene.cluster.hooks.append(hook)
-        await scene.until(freed(scene, "b-willing"), seconds=200)
-        assert (await scene.claim("a-stubborn")).status.allocation is not None
+            await left_over(harness, name=name)
+        harness.cluster.hooks.append(hook)
+        await harness.until(freed(harness, "b-willing"), seconds=200)
+        assert (await harness.claim("a-stubborn")).status.allocation is not None
         broken = False
-        await scene.until(freed(scene, "a-stubborn"), seconds=600)
+        await harness.until(freed(harness, "a-stubborn"), seconds=600)
 
     play(story, **QUICK)
 
 
-def freed(scene, name):
+def freed(harness, name):
     async def unallocated():
-        return (await scene.claim(name)).status.allocation is None
+        return (await harness.claim(name)).status.allocation is None
 
     return unallocated
 
 
 def test_it_can_be_allocated_again_at_once_and_deleted_in_the_middle():
-    async def story(scene):
-        await left_over(scene)
-        await scene.sleep(65)
-        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "c", namespace=SPACE)
-        await scene.sleep(65)
-        assert await scene.claims() == []
+    async def story(harness):
+        await left_over(harness)
+        await harness.sleep(65)
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, "c", namespace=SPACE)
+        await harness.sleep(65)
+        assert await harness.claims() == []
 
     play(story, **QUICK)

@@ -8,31 +8,31 @@ from hami_dra.api import kinds, names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.memory import default_kinds
 from hami_dra.kube.protocol import Conflict, ServerVersion, Unavailable
-from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
+from tests.support.harness import DRIVER, SPACE, claim, gpu_slice, play, pod, template
 
 ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
 
 
-async def uninstall(scene, **plan):
+async def uninstall(harness, **plan):
     said = []
-    await Uninstaller(scene.cluster, Plan(**plan), scene.clock, said.append).run()
+    await Uninstaller(harness.cluster, Plan(**plan), harness.clock, said.append).run()
     return said
 
 
-async def admission(scene):
+async def admission(harness):
     ours = {names.MANAGED_BY_LABEL: names.MANAGED_BY}
     chart = {names.MANAGED_BY_LABEL: "Helm", names.PART_OF_LABEL: names.MANAGED_BY}
-    await scene.add(kinds.MUTATING_POLICY, {"metadata": {"name": "a", "labels": ours}})
-    await scene.add(kinds.MUTATING_POLICY_BINDING, {"metadata": {"name": names.GATE_POLICY}})
-    await scene.add(
+    await harness.add(kinds.MUTATING_POLICY, {"metadata": {"name": "a", "labels": ours}})
+    await harness.add(kinds.MUTATING_POLICY_BINDING, {"metadata": {"name": names.GATE_POLICY}})
+    await harness.add(
         kinds.VALIDATING_POLICY, {"metadata": {"name": "b", "labels": chart}}, {"metadata": {"name": "theirs"}}
     )
-    await scene.add(kinds.MUTATING_WEBHOOK, {"metadata": {"name": names.WEBHOOK}})
+    await harness.add(kinds.MUTATING_WEBHOOK, {"metadata": {"name": names.WEBHOOK}})
     secret = {"name": names.WEBHOOK_SECRET, "namespace": names.SYSTEM_NAMESPACE}
-    await scene.cluster.create(kinds.SECRET, {"metadata": secret}, namespace=names.SYSTEM_NAMESPACE)
+    await harness.cluster.create(kinds.SECRET, {"metadata": secret}, namespace=names.SYSTEM_NAMESPACE)
 
 
-async def check_nothing_of_ours_is_left(scene, *, policies=True):
+async def check_nothing_of_ours_is_left(harness, *, policies=True):
     for kind in (
         kinds.MUTATING_POLICY,
         kinds.MUTATING_POLICY_BINDING,
@@ -40,73 +40,73 @@ async def check_nothing_of_ours_is_left(scene, *, policies=True):
         kinds.SECRET,
         kinds.DEVICE_TAINT_RULE,
     ):
-        assert (await scene.cluster.list(kind)).items == (), kind.name
+        assert (await harness.cluster.list(kind)).items == (), kind.name
     others = ["theirs"] if policies else []
-    assert [item.metadata.name for item in (await scene.cluster.list(kinds.VALIDATING_POLICY)).items] == others
-    for found in await scene.pods():
+    assert [item.metadata.name for item in (await harness.cluster.list(kinds.VALIDATING_POLICY)).items] == others
+    for found in await harness.pods():
         assert not found.spec.scheduling_gates
-    for held in await scene.claims():
+    for held in await harness.claims():
         assert names.ALLOCATED_BY not in held.metadata.annotations
 
 
 def test_everything_goes_in_order_and_running_pods_stay():
-    async def story(scene):
-        await admission(scene)
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
-        await scene.add(kinds.RESOURCE_CLAIM, claim("huge", 99), claim("abandoned"))
+    async def story(harness):
+        await admission(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("huge", 99), claim("abandoned"))
         mark = {"metadata": {"annotations": {names.ALLOCATED_BY: "hami-dra"}, "finalizers": [names.DELETE_PROTECTION]}}
-        await scene.cluster.patch(kinds.RESOURCE_CLAIM, "abandoned", mark, namespace=SPACE)
-        await scene.add(kinds.POD, pod("running", templates=["small"]), pod("waiting", claims=["huge"], gated=True))
-        first = scene.start(**ELECTED)
-        await scene.bound("running")
+        await harness.cluster.patch(kinds.RESOURCE_CLAIM, "abandoned", mark, namespace=SPACE)
+        await harness.add(kinds.POD, pod("running", templates=["small"]), pod("waiting", claims=["huge"], gated=True))
+        first = harness.start(**ELECTED)
+        await harness.bound("running")
         order = []
 
         async def hook(request):
             if request.verb in ("delete", "patch") and request.kind is not kinds.LEASE:
                 order.append(request.label)
 
-        scene.cluster.hooks.append(hook)
-        said = await uninstall(scene)
-        await check_nothing_of_ours_is_left(scene)
-        [held] = await scene.claims_of("running")
+        harness.cluster.hooks.append(hook)
+        said = await uninstall(harness)
+        await check_nothing_of_ours_is_left(harness)
+        [held] = await harness.claims_of("running")
         assert held.status.allocation is not None
         assert held.metadata.finalizers == (names.DELETE_PROTECTION,)
-        assert (await scene.claim("abandoned")).metadata.finalizers == ()
-        assert await scene.node_of("running")
+        assert (await harness.claim("abandoned")).metadata.finalizers == ()
+        assert await harness.node_of("running")
         firsts = [order.index(label) for label in (
             "delete mutatingwebhookconfigurations", "patch pods", "delete devicetaintrules", "patch resourceclaims"
         )]  # fmt: skip
         assert firsts == sorted(firsts)
         assert any("stood down" in line for line in said)
         # the controller still runs, and restores nothing
-        await scene.sleep(120)
-        assert scene.metric("hami_dra_leader") == 0
-        await check_nothing_of_ours_is_left(scene)
+        await harness.sleep(120)
+        assert harness.metric("hami_dra_leader") == 0
+        await check_nothing_of_ours_is_left(harness)
         # nor does one that is only restarted, until the mark is over
-        await scene.stop(first)
-        scene.start(**ELECTED)
-        await scene.sleep(60)
-        assert scene.metric("hami_dra_leader") == 0
-        await scene.sleep(600)
-        assert scene.metric("hami_dra_leader") == 1
+        await harness.stop(first)
+        harness.start(**ELECTED)
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_leader") == 0
+        await harness.sleep(600)
+        assert harness.metric("hami_dra_leader") == 1
 
     play(story, controller=False)
 
 
 @pytest.mark.parametrize("trouble", [None, Conflict("changed"), Unavailable("away")], ids=["", "conflict", "away"])
 def test_fence_rules_go_even_if_no_controller_is_there_to_let_them_go(trouble):
-    async def story(scene):
+    async def story(harness):
         kind = kinds.DEVICE_TAINT_RULE
         old = rule_body("gpu.nvidia.com")
         del old["metadata"]["finalizers"]
         for body in (rule_body(DRIVER), rule_body(DRIVER, rule_names(DRIVER)[1]), old):
-            await scene.cluster.create(kind, body)
-        await scene.cluster.delete(kind, rule_names(DRIVER)[1])
-        assert len((await scene.cluster.list(kind)).items) == 3
+            await harness.cluster.create(kind, body)
+        await harness.cluster.delete(kind, rule_names(DRIVER)[1])
+        assert len((await harness.cluster.list(kind)).items) == 3
         if trouble is not None:
-            scene.cluster.fail_next(trouble, verb="patch", kind=kind, times=2)
-        said = await uninstall(scene)
-        await check_nothing_of_ours_is_left(scene, policies=False)
+            harness.cluster.fail_next(trouble, verb="patch", kind=kind, times=2)
+        said = await uninstall(harness)
+        await check_nothing_of_ours_is_left(harness, policies=False)
         for name in (*rule_names(DRIVER), rule_names("gpu.nvidia.com")[0]):
             assert said.count(f"DeviceTaintRule {name} deleted") == 1
 
@@ -114,31 +114,31 @@ def test_fence_rules_go_even_if_no_controller_is_there_to_let_them_go(trouble):
 
 
 def test_it_can_be_run_again_and_again_and_with_nothing_there():
-    async def story(scene):
-        await uninstall(scene)
-        await admission(scene)
-        await uninstall(scene)
-        said = await uninstall(scene)
-        await check_nothing_of_ours_is_left(scene)
+    async def story(harness):
+        await uninstall(harness)
+        await admission(harness)
+        await uninstall(harness)
+        said = await uninstall(harness)
+        await check_nothing_of_ours_is_left(harness)
         assert said == ["done: running pods keep their devices, pending claims are kube-scheduler's now"]
 
     play(story, controller=False)
 
 
 def test_the_lease_of_a_dead_controller_is_waited_out_and_removed():
-    async def story(scene):
-        first = scene.start(**ELECTED)
-        await scene.sleep(8)
+    async def story(harness):
+        first = harness.start(**ELECTED)
+        await harness.sleep(8)
 
         async def no_release(request):
             if request.kind is kinds.LEASE:
-                await scene.sleep(1000)
+                await harness.sleep(1000)
 
-        scene.cluster.hooks.append(no_release)
-        await scene.stop(first)
-        scene.cluster.hooks.clear()
-        await uninstall(scene)
-        assert (await scene.cluster.list(kinds.LEASE)).items == ()
+        harness.cluster.hooks.append(no_release)
+        await harness.stop(first)
+        harness.cluster.hooks.clear()
+        await uninstall(harness)
+        assert (await harness.cluster.list(kinds.LEASE)).items == ()
 
     play(story, controller=False)
 
@@ -146,25 +146,25 @@ def test_the_lease_of_a_dead_controller_is_waited_out_and_removed():
 def test_a_mark_that_is_over_goes_with_the_lease():
     """It stays for its ten minutes; a controller that still ran then would have taken the lease again."""
 
-    async def story(scene):
-        first = scene.start(**ELECTED)
-        await scene.sleep(8)
-        await uninstall(scene)
-        await scene.stop(first)
-        await uninstall(scene)
-        assert len((await scene.cluster.list(kinds.LEASE)).items) == 1
-        await scene.sleep(601)
-        await uninstall(scene)
-        assert (await scene.cluster.list(kinds.LEASE)).items == ()
+    async def story(harness):
+        first = harness.start(**ELECTED)
+        await harness.sleep(8)
+        await uninstall(harness)
+        await harness.stop(first)
+        await uninstall(harness)
+        assert len((await harness.cluster.list(kinds.LEASE)).items) == 1
+        await harness.sleep(601)
+        await uninstall(harness)
+        assert (await harness.cluster.list(kinds.LEASE)).items == ()
 
     play(story, controller=False)
 
 
 def test_a_controller_that_does_not_listen_is_named():
-    async def story(scene):
+    async def story(harness):
         lease = {"metadata": {"name": names.CONTROLLER, "namespace": names.SYSTEM_NAMESPACE}}
         spec = {"holderIdentity": "stubborn", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
-        await scene.add(kinds.LEASE, {**lease, "spec": spec})
+        await harness.add(kinds.LEASE, {**lease, "spec": spec})
 
         async def renew():
             import asyncio
@@ -173,23 +173,23 @@ def test_a_controller_that_does_not_listen_is_named():
             while True:
                 number += 1
                 patch = {"spec": {"leaseTransitions": number}}
-                await scene.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
+                await harness.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
                 await asyncio.sleep(2)
 
         import asyncio
 
         renewing = asyncio.create_task(renew())
         with pytest.raises(StillActing, match=r"stubborn goes on .*: stop it first"):
-            await uninstall(scene)
+            await uninstall(harness)
         renewing.cancel()
 
     play(story, controller=False)
 
 
 def test_slices_that_carry_the_taint_themselves_are_named():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n9", fenced=True))
-        said = await uninstall(scene)
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_SLICE, gpu_slice("n9", fenced=True))
+        said = await uninstall(harness)
         assert any("slices of gpu.example.com still carry the taint" in line for line in said)
 
     version = ServerVersion(1, 36, "v1.36.4")
@@ -197,22 +197,22 @@ def test_slices_that_carry_the_taint_themselves_are_named():
 
 
 def test_templates_of_the_webhook_go_unless_a_pod_still_needs_one():
-    async def story(scene):
+    async def story(harness):
         labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.TEMPLATE_HASH_LABEL: "x"}
         for name in ("needed", "unused"):
             body = template(name)
             body["metadata"]["labels"] = labels
-            await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, body)
-        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("users"))
+            await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, body)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("users"))
 
         async def stuck(request):
             if request.label == "create resourceclaims":
-                await scene.sleep(1000)
+                await harness.sleep(1000)
 
-        scene.cluster.hooks.append(stuck)
-        await scene.add(kinds.POD, pod("p", templates=["needed"]))
-        await uninstall(scene)
-        left = (await scene.cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items
+        harness.cluster.hooks.append(stuck)
+        await harness.add(kinds.POD, pod("p", templates=["needed"]))
+        await uninstall(harness)
+        left = (await harness.cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items
         assert {item.metadata.name for item in left} == {"needed", "users"}
 
     play(story, controller=False)

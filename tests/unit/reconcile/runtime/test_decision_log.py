@@ -12,9 +12,9 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import kinds
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
-from tests.support.scene import SPACE, play
-from tests.support.scene import claim as scene_claim
-from tests.support.scene import pod as scene_pod
+from tests.support.harness import SPACE, play
+from tests.support.harness import claim as harness_claim
+from tests.support.harness import pod as harness_pod
 
 OPTIONS = Options(managed=frozenset({DRIVER}))
 AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -143,21 +143,21 @@ def test_what_cannot_be_explained_is_kept_without_details(inventory, monkeypatch
 
 
 def test_the_controller_keeps_what_it_decided():
-    async def story(scene):
-        scene.start(decide=decide)
-        await scene.add(kinds.RESOURCE_CLAIM, scene_claim("small"), scene_claim("large", 99))
-        await scene.add(kinds.POD, scene_pod("p", claims=["small"]), scene_pod("q", claims=["large"]))
-        await scene.bound("p")
-        await scene.until(lambda: refused(scene))
-        log = scene.controller.decision_log
+    async def story(harness):
+        harness.start(decide=decide)
+        await harness.add(kinds.RESOURCE_CLAIM, harness_claim("small"), harness_claim("large", 99))
+        await harness.add(kinds.POD, harness_pod("p", claims=["small"]), harness_pod("q", claims=["large"]))
+        await harness.bound("p")
+        await harness.until(lambda: refused(harness))
+        log = harness.controller.decision_log
         placed = log.of_pod(f"{SPACE}/p")
-        assert (placed.outcome, placed.node) == ("placed", await scene.node_of("p"))
+        assert (placed.outcome, placed.node) == ("placed", await harness.node_of("p"))
         assert log.of_claim(f"{SPACE}/small") == placed
         assert [each.chosen for each in placed.nodes].count(True) == 1
         assert log.of_pod(f"{SPACE}/q").reasons == {"CardInsufficientMemory": 4}
 
-    async def refused(scene):
-        kept = scene.controller.decision_log.of_pod(f"{SPACE}/q")
+    async def refused(harness):
+        kept = harness.controller.decision_log.of_pod(f"{SPACE}/q")
         return kept is not None and kept.outcome == "refused"
 
     play(story, controller=False)
@@ -182,14 +182,14 @@ def test_two_refusals_have_their_nodes_and_cards_in_common(inventory):
 def test_what_changed_between_two_refusals_is_not_in_common(inventory):
     log = DecisionLog()
     record(log, inventory, wanted("a", memory="1000Ti"))
-    told = log.of_pod("default/a")
+    reported = log.of_pod("default/a")
     inventory.assume("other", decide(inventory, wanted("c"), OPTIONS).allocations[0].allocation)
     inventory.node_changed(None, node("n2", unschedulable=True))
     record(log, inventory, wanted("b", memory="1000Ti"))
-    assert log.of_pod("default/a") == told
+    assert log.of_pod("default/a") == reported
     now = explain(inventory, wanted("b", memory="1000Ti"), OPTIONS)
     assert log.of_pod("default/b").nodes == now.nodes
-    assert log.of_pod("default/b").nodes != told.nodes
+    assert log.of_pod("default/b").nodes != reported.nodes
 
 
 def test_equal_refusals_are_one_object(inventory):

@@ -22,7 +22,7 @@ from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
-from tests.support.scene import DRIVER, SPACE, claim, play, pod
+from tests.support.harness import DRIVER, SPACE, claim, play, pod
 from tests.support.steered_cluster import SteeredCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -236,82 +236,82 @@ def test_when_a_namespace_is_free_again():
 # --- the next leader -------------------------------------------------------------------------------------------------------
 
 
-async def note(scene, *pod_names, count=1):
+async def note(harness, *pod_names, count=1):
     text = ""
     for name in pod_names:
-        found = (await scene.pod(name)).metadata
+        found = (await harness.pod(name)).metadata
         for _ in range(count):
-            text = noted(text, PodRef(SPACE, name, found.uid), scene.clock.wall() + timedelta(seconds=_), "former")
+            text = noted(text, PodRef(SPACE, name, found.uid), harness.clock.wall() + timedelta(seconds=_), "former")
     patch = {"metadata": {"name": names.CONTROLLER, "annotations": {ANNOTATION: text}}, "spec": {}}
-    await scene.cluster.create(kinds.LEASE, patch, namespace=names.SYSTEM_NAMESPACE)
+    await harness.cluster.create(kinds.LEASE, patch, namespace=names.SYSTEM_NAMESPACE)
 
 
-async def lease_note(scene):
-    lease = await scene.cluster.get(kinds.LEASE, names.CONTROLLER, names.SYSTEM_NAMESPACE)
+async def lease_note(harness):
+    lease = await harness.cluster.get(kinds.LEASE, names.CONTROLLER, names.SYSTEM_NAMESPACE)
     return read(lease.metadata.annotations.get(ANNOTATION, ""))
 
 
 def test_a_noted_pod_waits_its_time_while_others_go_on_and_is_then_decided():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
-        await scene.add(kinds.POD, pod("a", claims=["a"]), pod("b", claims=["b"]))
-        await note(scene, "a", count=2)
-        scene.start(**ELECTED)
-        await scene.bound("b", seconds=20)
-        await scene.sleep(500)
-        assert not await scene.node_of("a")
-        assert scene.metric("hami_dra_held_back_pods") == 1
-        [event] = await scene.events("DecisionStalled")
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+        await harness.add(kinds.POD, pod("a", claims=["a"]), pod("b", claims=["b"]))
+        await note(harness, "a", count=2)
+        harness.start(**ELECTED)
+        await harness.bound("b", seconds=20)
+        await harness.sleep(500)
+        assert not await harness.node_of("a")
+        assert harness.metric("hami_dra_held_back_pods") == 1
+        [event] = await harness.events("DecisionStalled")
         assert "(2 times in a row); it is tried again at 00:10:0" in event["note"]
-        await scene.bound("a", seconds=110)
-        await scene.sleep(5)
-        assert await lease_note(scene) == ()
-        assert scene.metric("hami_dra_held_back_pods") == 0
+        await harness.bound("a", seconds=110)
+        await harness.sleep(5)
+        assert await lease_note(harness) == ()
+        assert harness.metric("hami_dra_held_back_pods") == 0
 
     play(story, controller=False)
 
 
 def test_three_noted_pods_hold_their_namespace_back_until_one_of_them_is_gone():
-    async def story(scene):
-        await scene.add(kinds.NAMESPACE, {"metadata": {"name": "other"}})
-        await scene.add(kinds.RESOURCE_CLAIM, *(claim(name) for name in "abcd"))
+    async def story(harness):
+        await harness.add(kinds.NAMESPACE, {"metadata": {"name": "other"}})
+        await harness.add(kinds.RESOURCE_CLAIM, *(claim(name) for name in "abcd"))
         elsewhere = claim("e")
         elsewhere["metadata"]["namespace"] = "other"
-        await scene.add(kinds.RESOURCE_CLAIM, elsewhere)
-        await scene.add(kinds.POD, *(pod(name, claims=[name]) for name in "abcd"))
+        await harness.add(kinds.RESOURCE_CLAIM, elsewhere)
+        await harness.add(kinds.POD, *(pod(name, claims=[name]) for name in "abcd"))
         other = pod("e", claims=["e"])
         other["metadata"]["namespace"] = "other"
-        await scene.add(kinds.POD, other)
-        await note(scene, "a", "b", "c")
-        scene.start(**ELECTED)
+        await harness.add(kinds.POD, other)
+        await note(harness, "a", "b", "c")
+        harness.start(**ELECTED)
 
         async def other_is_bound():
-            return bool((await scene.cluster.get(kinds.POD, "e", "other")).spec.node_name)
+            return bool((await harness.cluster.get(kinds.POD, "e", "other")).spec.node_name)
 
-        await scene.until(other_is_bound, seconds=20)
-        await scene.sleep(30)
-        assert not await scene.node_of("d")
-        [event] = [each for each in await scene.events("DecisionStalled") if each["regarding"]["name"] == "d"]
+        await harness.until(other_is_bound, seconds=20)
+        await harness.sleep(30)
+        assert not await harness.node_of("d")
+        [event] = [each for each in await harness.events("DecisionStalled") if each["regarding"]["name"] == "d"]
         assert "deciding on 3 pods of this namespace" in event["note"]
-        await scene.delete_pod("b")
-        await scene.bound("d", seconds=10)
-        assert not await scene.node_of("a")
-        await scene.sleep(3)  # the next renewal
-        assert {entry.name for entry in await lease_note(scene)} == {"a", "c"}
+        await harness.delete_pod("b")
+        await harness.bound("d", seconds=10)
+        assert not await harness.node_of("a")
+        await harness.sleep(3)  # the next renewal
+        assert {entry.name for entry in await lease_note(harness)} == {"a", "c"}
 
     play(story, controller=False)
 
 
 def test_an_operator_frees_a_pod_by_removing_the_annotation():
-    async def story(scene):
-        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
-        await scene.add(kinds.POD, pod("a", claims=["a"]))
-        await note(scene, "a")
-        scene.start(**ELECTED)
-        await scene.sleep(20)
-        assert not await scene.node_of("a")
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await harness.add(kinds.POD, pod("a", claims=["a"]))
+        await note(harness, "a")
+        harness.start(**ELECTED)
+        await harness.sleep(20)
+        assert not await harness.node_of("a")
         patch = {"metadata": {"annotations": {ANNOTATION: None}}}
-        await scene.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
-        await scene.bound("a", seconds=10)
+        await harness.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
+        await harness.bound("a", seconds=10)
 
     play(story, controller=False)

@@ -136,8 +136,8 @@ async def test_an_answer_tells_no_quota_where_anybody_may_ask():
     admission = Admission(cluster, refuse_over_quota=WebhookSettings().tells_quotas)
     assert (await admission.admit(legacy("p", gpu=2, gpumem=2001), "default")).pod is not None
     assert not cluster.requests["list resourcequotas"]
-    for told in (WebhookSettings(refuse_over_quota=True), WebhookSettings(client_ca=Path("ca.crt"))):
-        assert told.tells_quotas
+    for reported in (WebhookSettings(refuse_over_quota=True), WebhookSettings(client_ca=Path("ca.crt"))):
+        assert reported.tells_quotas
 
 
 async def test_usage_is_no_reason_to_deny():

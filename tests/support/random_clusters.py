@@ -1,6 +1,6 @@
 """Random small clusters with claims on one node, for tests that compare our allocator with Kubernetes'.
 
-`worlds()` draws a `Informers`: plain JSON, so that a failing one can be kept in a file. Objects are as an API server would store
+`random_clusters()` draws a `Informers`: plain JSON, so that a failing one can be kept in a file. Objects are as an API server would store
 them and kube-scheduler write them: a count is never absent (we read an absent one as the 1 that the server fills in, the
 allocator itself as 0), a share always has its shareID. What no API server can see is drawn too: pools in the middle of an
 update, names or counters that do not fit together across slices, devices held twice, more used than there is.
@@ -39,7 +39,7 @@ OFF_BY_DEFAULT: Final = tuple(sorted(set(GATES) - set(ON_BY_DEFAULT)))
 _SKIPPED: Final = "NodePrepareResources"
 
 
-class World(TypedDict):
+class RandomCluster(TypedDict):
     gates: list[str]
     """Feature gates that are on; all others are off."""
     node: Json
@@ -57,8 +57,8 @@ class World(TypedDict):
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
-    return _Maker(_Dice(draw)).world()
+def random_clusters(draw: st.DrawFn) -> RandomCluster:
+    return _Maker(_Dice(draw)).cluster()
 
 
 class _Dice:
@@ -149,7 +149,7 @@ class _Maker:
         self._slices: list[Json] = []
         self._devices: dict[tuple[str, str, str], Json] = {}
 
-    def world(self) -> World:
+    def cluster(self) -> RandomCluster:
         dice = self._dice
         for number in range(dice.pick((1, 1, 2, 3))):
             self._pool(f"pool-{number}")

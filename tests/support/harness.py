@@ -240,7 +240,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Scene:
+class Harness:
     """`wrap` stands between the controller and the cluster: the place to kill it or to lie to it."""
 
     def __init__(self, cluster: SteeredCluster, clock: VirtualClock, *, wrap: Callable[[Cluster], Cluster]) -> None:
@@ -255,7 +255,7 @@ class Scene:
 
     def start(self, *, through: Cluster | None = None, decide: Any = first_fit, **changes: Any) -> asyncio.Task[None]:
         """One more controller; the newest is `controller`."""
-        bridge = changes.pop("bridge", None)
+        conversion = changes.pop("conversion", None)
         helpers = changes.pop("helpers", ())
         elector_clock = changes.pop("elector_clock", self.clock.monotonic)
         settings = Settings(**{**SETTINGS, **changes})
@@ -265,7 +265,7 @@ class Scene:
             clock=self.clock,
             elector_clock=elector_clock,
             decide=decide,
-            bridge=bridge,
+            conversion=conversion,
             helpers=helpers,
         )
         task = asyncio.create_task(self.controller.run())
@@ -438,7 +438,7 @@ class Scene:
                 assert {consumer.uid for consumer in held.status.reserved_for} <= uids, f"{held.key} outlived its pod"
 
 
-Story = Callable[[Scene], Awaitable[None]]
+Story = Callable[[Harness], Awaitable[None]]
 
 
 def play(
@@ -460,25 +460,25 @@ def play(
         clock = VirtualClock()
         options = {key: value for key, value in (("version", version), ("served", served)) if value is not None}
         cluster = SteeredCluster(**options, now=clock.wall)
-        scene = Scene(cluster, clock, wrap=wrap)
+        harness = Harness(cluster, clock, wrap=wrap)
         async with AsyncExitStack() as stack:
-            scene.plane = await stack.enter_async_context(EmbeddedControlPlane(cluster, scheduler=scheduler))
-            await scene.add(kinds.DEVICE_CLASS, device_class("gpu"), device_class("foreign", FOREIGN))
+            harness.plane = await stack.enter_async_context(EmbeddedControlPlane(cluster, scheduler=scheduler))
+            await harness.add(kinds.DEVICE_CLASS, device_class("gpu"), device_class("foreign", FOREIGN))
             for number in range(nodes):
-                await scene.add_node(f"n{number}", **(node_options or {}))
+                await harness.add_node(f"n{number}", **(node_options or {}))
             try:
                 if controller:
-                    scene.start(**settings)
+                    harness.start(**settings)
                 async with asyncio.timeout(None if limit == math.inf else limit):
-                    await story(scene)
-                for task in scene.controllers:
+                    await story(harness)
+                for task in harness.controllers:
                     if task.done():
                         task.result()
             finally:
-                for task in scene.controllers:
+                for task in harness.controllers:
                     task.cancel()
-                if scene.controllers:
-                    await asyncio.wait(scene.controllers)
+                if harness.controllers:
+                    await asyncio.wait(harness.controllers)
                 await cluster.close()
 
     run(scenario())
