@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from controller.reconcile.binding.binding_cycle import BindingCycle
@@ -70,9 +71,7 @@ class Term:
         self._unconverted_pods = UnconvertedPodWatch(conversion, context.events) if conversion else None
         claims = ClaimWriter(context)
         self._leaked_claims = LeakedClaims(context, claims)
-        self._external_allocations = ExternalAllocationWatch(
-            context, claims, lambda device: _totals(context.inventory, device)
-        )
+        self._external_allocations = ExternalAllocationWatch(context, claims, partial(_totals, context.inventory))
         self._fence = Fence(context, Prober(context))
         refusals = NodeBackoff(settings.refusal_time, settings.refusal_time_most)
         in_flight, shared = InFlight(), SharedClaims()
