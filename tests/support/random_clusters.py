@@ -1,6 +1,6 @@
 """Random small clusters with claims on one node, for tests that compare our allocator with Kubernetes'.
 
-`random_clusters()` draws a `Informers`: plain JSON, so that a failing one can be kept in a file. Objects are as an API server would store
+`random_clusters()` draws a `RandomCluster`: plain JSON, so that a failing one can be kept in a file. Objects are as an API server would store
 them and kube-scheduler write them: a count is never absent (we read an absent one as the 1 that the server fills in, the
 allocator itself as 0), a share always has its shareID. What no API server can see is drawn too: pools in the middle of an
 update, names or counters that do not fit together across slices, devices held twice, more used than there is.

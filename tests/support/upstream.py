@@ -1,4 +1,4 @@
-"""One world, judged twice: by our allocator and by Kubernetes' own (hack/oracle/allocator). Used by tests and hack/fuzz.py.
+"""One random cluster, judged twice: by our allocator and by Kubernetes' own (hack/oracle/allocator). Used by tests and hack/fuzz.py.
 
 `Comparison(cluster, ask).run()` checks, and raises `Disagreement` where one of these does not hold:
 - first fit: both have a solution, both have none, or both end with an error; a solution has the same devices in the same
@@ -356,7 +356,7 @@ def _without_promises(allocation: Json) -> Json:
     config = [
         entry
         for entry in allocation["devices"].get("config", ())
-        if entry.get("opaque", {}).get("driver") not in OURS  # no claim and no class of a world has one
+        if entry.get("opaque", {}).get("driver") not in OURS  # no claim and no class of a cluster has one
     ]
     return {**allocation, "devices": {**allocation["devices"], "config": config}}
 

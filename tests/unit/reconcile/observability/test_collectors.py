@@ -433,7 +433,7 @@ def test_a_watch_that_fails_is_counted():
         assert found["hami_dra_watch_lists_total", "resource=pods"] == 1
         assert found["hami_dra_watch_failures_total", "resource=pods"] == 0
         assert found["hami_dra_watched_objects", "resource=nodes"] == 2
-        reflector = next(harness.controller.exposition.feeds()).reflector
+        reflector = next(harness.controller.informers.feeds()).reflector
         assert reflector.kind is kinds.NODE
         await reflector._pause("list nodes: away")
         assert samples(text_of(harness.controller))["hami_dra_watch_failures_total", "resource=nodes"] == 1
