@@ -12,7 +12,7 @@ import numpy as np
 
 from controller.scheduling.inventory.changes import UidTracker
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
-from controller.scheduling.inventory.layouts import Layouts, is_part
+from controller.scheduling.inventory.layouts import Layouts
 from controller.scheduling.inventory.ledger import Ledger
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from controller.scheduling.inventory.node_fit import NodeFit, NodeFits, PlainFit
@@ -20,10 +20,9 @@ from controller.scheduling.inventory.nodes import NodeColumns
 from controller.scheduling.inventory.pods import PodBook
 from controller.scheduling.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, trouble
 from controller.scheduling.inventory.quotas import QuotaBook
-from controller.scheduling.inventory.roles import Amounts, used_of
-from controller.scheduling.inventory.shared_counters import SharedCounters, shared_counters
 from controller.scheduling.inventory.taint_rules import TaintRules, concerns
 from controller.scheduling.inventory.topology_spread import SpreadCounts
+from controller.scheduling.inventory.usage_columns import UsageColumns
 from controller.scheduling.inventory.vanished import VanishedClaims
 from controller.scheduling.inventory.verdicts import Verdicts
 from hami_dra.api.arrays import Ints, Positions
@@ -34,7 +33,6 @@ from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 
-_NONE: Amounts = (0, 0, 0)
 _D = TypeVar("_D")
 
 
@@ -62,6 +60,7 @@ class Inventory:
         self.problems: dict[str, str] = {}
         """Object → its problem: unusable pools, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
+        self._usage_columns = UsageColumns(self.devices, self.nodes, self.usage, self.quotas)
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
         self._rules = TaintRules()
@@ -69,7 +68,7 @@ class Inventory:
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
         self._delegated: set[str] = set()
         self._pods = PodBook(self.nodes, self._spread)
-        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
+        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
         self._derived: dict[type, object] = {}
@@ -77,7 +76,6 @@ class Inventory:
         self._rows_of_node: dict[int, Positions] = {}
         self._rows_of_node_version = -1
         self._troubled: dict[PoolKey, str] = {}
-        self._counters: dict[PoolKey, SharedCounters] = {}
 
     def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
         """Return the cache of this kind, which another module keeps here, made at first use."""
@@ -124,8 +122,7 @@ class Inventory:
 
     def overdrawn(self) -> dict[PoolKey, list[str]]:
         """Return pools with overdrawn shared counters: a card, and parts of it (MIG), at once."""
-        drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
-        return {key: names for key, names in drawn.items() if names}
+        return self._usage_columns.overdrawn()
 
     def node_fit(self, pod: Pod) -> NodeFit:
         """Return the fit, devices apart. The pod's own usage does not count against it."""
@@ -215,12 +212,12 @@ class Inventory:
         """Update a claim. One that is gone uses nothing, unless pods still hold its devices."""
         for uid in self._claims.gone(old, new):
             if not self.vanished.claim_gone(uid):
-                self._recount(self.usage.observe(uid, None))
+                self._usage_columns.recount(self.usage.observe(uid, None))
             self.quotas.claim_gone(uid)
         if new is not None:
             uid = new.metadata.uid
             self.vanished.claim_seen(new)
-            self._recount(self.usage.observe(uid, new.status.allocation))
+            self._usage_columns.recount(self.usage.observe(uid, new.status.allocation))
             self.quotas.seen(uid, new.metadata.namespace)
             self.quotas.recount(uid)
 
@@ -245,12 +242,12 @@ class Inventory:
         if not isinstance(allocation, AllocationResult):
             is_shared = _shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
-        self._recount(self.usage.assume(claim_uid, allocation, is_shared))
+        self._usage_columns.recount(self.usage.assume(claim_uid, allocation, is_shared))
         self.quotas.recount(claim_uid)
 
     def forget(self, claim_uid: str) -> None:
         """Forget an assumption: its write was observed, or failed."""
-        self._recount(self.usage.forget(claim_uid))
+        self._usage_columns.recount(self.usage.forget(claim_uid))
         self.quotas.recount(claim_uid)
 
     confirm = forget
@@ -306,38 +303,17 @@ class Inventory:
         kept = {device.id for device in fresh}
         for device in before:
             if device.id not in kept:
-                self._remove_row(device.id)
+                self._usage_columns.remove(device.id)
         for device in fresh:
-            self._put_row(device, row)
+            self._usage_columns.put(device, row)
         if row == NOWHERE:
             # A node may still see the device as an older or another slice describes it.
             for device in (device for compiled in slices for device in compiled.devices):
                 device.row = self.devices.row_of(device.id)
         if fresh:
             self._rows_of_pool[key] = fresh
-        self._recount_counters(key, pool if fresh else None)
-
-    def _recount_counters(self, key: PoolKey, pool: Pool | None) -> None:
-        """Recompute the counters of a rebuilt pool. None: it has no devices."""
-        counters = None
-        if pool is not None:
-            counters = shared_counters(pool, (device.id for device in pool.devices if self._held(device.id)))
-        if counters is None:
-            self._counters.pop(key, None)
-        else:
-            self._counters[key] = counters
-        self._mark_blocked(key)
-
-    def _mark_blocked(self, key: PoolKey) -> None:
-        """Write the column `blocked` of a pool with new rows, from its current counters."""
-        counters = self._counters.get(key)
-        for device in self._rows_of_pool.get(key, ()):
-            blocked = counters is not None and counters.blocked(device.id)
-            self.devices.set_blocked(self.devices.row_of(device.id), blocked=blocked)
-
-    def _held(self, device: DeviceId) -> bool:
-        use = self.usage.use_of(device)
-        return use is not None and not use.nothing
+        self._usage_columns.recount_counters(key, pool if fresh else None)
+        self._usage_columns.mark_blocked(key, fresh)
 
     def _report(self, what: str, problem: str) -> None:
         if problem:
@@ -345,27 +321,11 @@ class Inventory:
         else:
             self.problems.pop(what, None)
 
-    def _remove_row(self, device: DeviceId) -> None:
-        row = self.devices.row_of(device)
-        if row >= 0:
-            self._score(row, -1)
-            self.devices.remove(device)
-
     def _row_of_node(self, name: str) -> int:
         if not name:
             return NOWHERE
         row = self.nodes.index_of(name)
         return row if row >= 0 else UNSEEN
-
-    def _put_row(self, device: Device, node: int) -> None:
-        row = self.devices.row_of(device.id)
-        if row >= 0:
-            if self.devices.is_current(row, device, node):
-                return
-            self._score(row, -1)
-        used, exclusive, mark = self._used(device)
-        self._score(self.devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
-        self.quotas.device_published(device)
 
     def _renode(self, name: str, node: int) -> None:
         """Update the devices of a node that got or lost its row."""
@@ -376,53 +336,8 @@ class Inventory:
                 if node == UNSEEN:
                     self.devices.move(device.row, UNSEEN)
                 else:
-                    self._put_row(device, node)
-            self._mark_blocked(key)
-
-    def _recount(self, devices: set[DeviceId]) -> None:
-        for device_id in devices:
-            self._charge(device_id)
-            row = self.devices.row_of(device_id)
-            if row < 0:
-                continue
-            device = self.devices.device(row)
-            used, exclusive, mark = self._used(device)
-            before = self.devices.used(row)
-            self.devices.set_usage(row, used, exclusive=exclusive, mark=mark)
-            node = int(self.devices.node[row])
-            if node >= 0:
-                change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
-                self.nodes.scores.add(node, _NONE, change)
-
-    def _charge(self, device: DeviceId) -> None:
-        """Update the counters of the pool after a device was taken or released."""
-        counters = self._counters.get((device.driver, device.pool))
-        if counters is not None:
-            for other in counters.hold(device, held=self._held(device)):
-                row = self.devices.row_of(other)
-                if row >= 0:
-                    self.devices.set_blocked(row, blocked=counters.blocked(other))
-
-    def _used(self, device: Device) -> tuple[Amounts, bool, int]:
-        """Return amounts, whether all of it is held, and the sharing class of its tenants."""
-        use = self.usage.use_of(device.id)
-        if use is None:
-            return _NONE, False, 0
-        exclusive = use.exclusive > 0
-        return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive, use.mark
-
-    def _score(self, row: int, sign: int) -> None:
-        """Add a row of the columns to the sums of its node, or subtract it."""
-        node = int(self.devices.node[row])
-        if node >= 0:
-            total, used = self.devices.totals(row), self.devices.used(row)
-            if is_part(self.devices.device(row)):
-                total = _NONE  # the card that it is cut from counts already
-            self.nodes.scores.add(
-                node,
-                (sign * total[0], sign * total[1], sign * total[2]),
-                (sign * used[0], sign * used[1], sign * used[2]),
-            )
+                    self._usage_columns.put(device, node)
+            self._usage_columns.mark_blocked(key, self._rows_of_pool.get(key, ()))
 
 
 def _slice(name: str) -> str:
