@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.driver_options import (
-    cache_size,
     chosen_backends,
     device_ranking,
     node_settings,
     seen_driver_root,
-    sharing_of,
     simulated_machine,
     taint_effects,
 )
 from controller.cli.durations import seconds
 from controller.cli.service_options import (
-    VENDORS,
-    CommandWithVendors,
     FenceOption,
     HealthHost,
     HealthPort,
@@ -30,6 +26,7 @@ from controller.cli.service_options import (
     Mode,
     Verbosity,
 )
+from controller.cli.vendor_options import VENDORS, DriverCommand, vendor_settings
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -66,16 +63,12 @@ class ExitOption(StrEnum):
     withdraw = "withdraw"
 
 
-class KeepingOption(StrEnum):
-    private = "private"
-    host = "host"
-
-
 def register(app: typer.Typer) -> None:
-    app.command("driver", help=HELP, cls=CommandWithVendors)(driver)
+    app.command("driver", help=HELP, cls=DriverCommand)(driver)
 
 
 def driver(
+    context: typer.Context,
     *,
     node: Annotated[str, typer.Option(envvar="NODE_NAME", help="The Node that this machine is.")] = "",
     kubeconfig: Kubeconfig = None,
@@ -101,12 +94,6 @@ def driver(
             help="The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma list; first-fit: by index."
         ),
     ] = names.SPREAD,
-    slots: Annotated[int, typer.Option(help="Allocations that may share a card: NVIDIA, MetaX.")] = 10,
-    memory_scaling: Annotated[str, typer.Option(help="Memory offered / physical memory: NVIDIA.")] = "1",
-    core_scaling: Annotated[str, typer.Option(help="Cores offered / physical cores: NVIDIA.")] = "1",
-    card_slices: Annotated[
-        int, typer.Option(help="Number of slices of a card that is allocated in slices: Enflame.")
-    ] = 4,
     fence: Annotated[
         FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
     ] = FenceOption.auto,
@@ -157,55 +144,6 @@ def driver(
             envvar="POD_UID", help="UID of the driver's pod: two may serve at the same time during an update."
         ),
     ] = "",
-    library_folder: Annotated[
-        str, typer.Option(envvar="HOOK_PATH", help="Directory on the node in which limiting libraries are installed.")
-    ] = "/usr/local",
-    library_version: Annotated[str, typer.Option(help="Version of the library, if several are installed.")] = "",
-    library_log_level: Annotated[str, typer.Option(help="Log level of the library; empty: its own default.")] = "",
-    core_limits: Annotated[
-        bool,
-        typer.Option("--core-limits/--no-core-limits", help="Whether shares of cores are enforced, or only counted."),
-    ] = True,
-    usage_cache: Annotated[
-        KeepingOption,
-        typer.Option(
-            help="HAMi-core's usage file. private: in a small tmpfs of each container. host: in a folder of the node, which "
-            "HAMi's monitor can read, and which a container can fill."
-        ),
-    ] = KeepingOption.private,
-    usage_cache_size: Annotated[str, typer.Option(help="Size limit of that tmpfs.")] = "16Mi",
-    lock_folder: Annotated[
-        KeepingOption,
-        typer.Option(
-            help="HAMi-core's locks. private: in a small tmpfs of each container. host: in /tmp/vgpulock, which all containers of "
-            "the node share: for versions of HAMi-core whose processes start one after the other."
-        ),
-    ] = KeepingOption.private,
-    driver_root: Annotated[
-        str,
-        typer.Option(
-            help="Directory on the node in which NVIDIA's driver is installed: /, or the folder of a driver container. "
-            "hami-dra then mounts its libraries; default: NVIDIA's container runtime does."
-        ),
-    ] = "",
-    driver_root_mount: Annotated[
-        Path | None, typer.Option(help="The driver root as this program sees it; default: the same path.")
-    ] = None,
-    cdi_hook: Annotated[
-        str, typer.Option(help="Path of nvidia-cdi-hook on the node; default: searched for if the driver root is /.")
-    ] = "",
-    library_runtime_class: Annotated[
-        str,
-        typer.Option(
-            help="RuntimeClass that gives pods NVIDIA's libraries; default: the node's default runtime provides them."
-        ),
-    ] = "",
-    imex_channels: Annotated[
-        bool,
-        typer.Option(
-            "--imex-channels/--no-imex-channels", help="Give the node's IMEX channels to containers with whole GPUs."
-        ),
-    ] = True,
     kernel_root: Annotated[Path, typer.Option(help="Directory that contains the node's /sys and /proc.")] = Path("/"),
     device_folder: Annotated[str, typer.Option(help="Directory of the cards' device nodes on the node.")] = "/dev",
     host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
@@ -215,18 +153,18 @@ def driver(
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs
-    from hami_dra.api.containers import HostSettings, Keeping
+    from hami_dra.api.containers import HostSettings
     from hami_dra.driver.node.wiring import Wiring
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
-    sharing = sharing_of(slots, memory_scaling, core_scaling, card_slices)
+    options = vendor_settings(context)
     settings = node_settings(
         node=node,
         instance=instance_uid,
         root=root,
         native=mode is Mode.native,
         ranking=device_ranking(device_policy),
-        sharing=sharing,
+        options=options,
         fence=fence.value,
         beside_plugin=publish_beside_plugin,
         effects=taint_effects(taint_effect or []),
@@ -239,34 +177,12 @@ def driver(
         on_exit=on_exit.value,
     )
     backends, demanded = chosen_backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
-    seen_root = seen_driver_root(driver_root, driver_root_mount) if not machine else None
-    if seen_root is not None:
-        from hami_dra.vendors.registry import PLUGINS
-
-        for use in filter(None, (plugin.use_driver_root for plugin in PLUGINS)):
-            use(seen_root)
-    host_settings = HostSettings(
-        library_folder=library_folder,
-        library_version=library_version,
-        log_level=library_log_level,
-        core_limits=core_limits,
-        usage_cache=Keeping(usage_cache.value),
-        usage_cache_size=cache_size(usage_cache_size),
-        lock_folder=Keeping(lock_folder.value),
-        device_folder=device_folder,
-        nodes_required=not machine,
-        driver_root=driver_root,
-        cdi_hook=cdi_hook,
-        library_runtime_class=library_runtime_class,
-        imex_channels=imex_channels,
-        memory_scaling=sharing.memory_scaling,
-    )
     wiring = Wiring(
         settings=settings,
         cdi_folder=cdi_dir,
-        host=host_settings,
+        host=HostSettings(device_folder=device_folder, nodes_required=not machine, options=options),
         kernel_root=kernel_root,
-        driver_root=seen_root,
+        driver_root=None if machine else seen_driver_root(options),
         simulated=simulated_machine(machine, node).cards if machine else None,
     )
     run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (host, port)))

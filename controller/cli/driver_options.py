@@ -1,24 +1,21 @@
-"""What the options of `hami-dra driver` mean: settings, sharing, taint effects, back ends.
+"""What the options of `hami-dra driver` mean: settings, driver root, taint effects, back ends.
 
 Errors name the option.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
 from hami_dra.api import names
 
 if TYPE_CHECKING:
     from hami_dra.api.hardware import Machine
+    from hami_dra.api.options import VendorSettings
     from hami_dra.discovery.backend import Backend
     from hami_dra.driver.node.settings import DeviceRanking, Effect, NodeSettings
     from hami_dra.vendors.faults import FaultKind
-    from hami_dra.vendors.publishing import Sharing
-
-_LEAST_CACHE: Final = 4 << 20
-_MOST_CACHE: Final = 1 << 30
 
 
 def node_settings(*, on_exit: str, **values: Any) -> "NodeSettings":
@@ -43,44 +40,20 @@ def device_ranking(text: str) -> "DeviceRanking | None":
         raise CommandError(str(error)) from error
 
 
-def sharing_of(slots: int, memory_scaling: str, core_scaling: str, slices: int) -> "Sharing":
-    from fractions import Fraction
+def seen_driver_root(options: "VendorSettings") -> Path | None:
+    """Return where this process sees it, and let the vendors look for their libraries there."""
+    from hami_dra.vendors.options import DRIVER_ROOT, DRIVER_ROOT_MOUNT
+    from hami_dra.vendors.registry import PLUGINS
 
-    from hami_dra.vendors.publishing import Sharing, Unpublishable
-
-    scalings = {}
-    for option, text in (("--memory-scaling", memory_scaling), ("--core-scaling", core_scaling)):
-        try:
-            scalings[option] = Fraction(text)
-        except (ValueError, ZeroDivisionError):
-            raise CommandError(f"{option}: {text!r} is not a number such as 1.5") from None
-    try:
-        return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
-    except Unpublishable as error:
-        raise CommandError(str(error)) from error
-
-
-def seen_driver_root(on_node: str, mount: Path | None) -> Path | None:
-    """Return where this process sees it."""
+    on_node, mount = options[DRIVER_ROOT], options[DRIVER_ROOT_MOUNT]
     if not on_node:
-        if mount is not None:
+        if mount:
             raise CommandError("--driver-root-mount: say with --driver-root which folder of the node that is")
         return None
-    if not on_node.startswith("/"):
-        raise CommandError(f"--driver-root: {on_node!r} is not an absolute path")
-    return mount or Path(on_node)
-
-
-def cache_size(text: str) -> int:
-    from hami_dra.api.quantity import InvalidQuantity, Quantity
-
-    try:
-        size = Quantity.parse(text).value()
-    except InvalidQuantity as error:
-        raise CommandError(f"--usage-cache-size: {error}") from error
-    if not _LEAST_CACHE <= size <= _MOST_CACHE:
-        raise CommandError(f"--usage-cache-size: {text} is not between 4Mi, which HAMi-core's file needs, and 1Gi")
-    return size
+    seen = Path(mount or on_node)
+    for use in filter(None, (plugin.use_driver_root for plugin in PLUGINS)):
+        use(seen)
+    return seen
 
 
 def taint_effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperCommand, TyperOption
 
 from controller.cli.errors import CommandError
 
@@ -51,24 +50,6 @@ RuntimeClasses = Annotated[
         help="Set spec.runtimeClassName of pods that ask for devices of the vendor and do not set it; may be repeated.",
     ),
 ]
-
-VENDORS: Final = "{vendors}"
-"""In the help of an option of a `CommandWithVendors`: the names of all vendors."""
-
-
-class CommandWithVendors(TyperCommand):
-    """A command whose help names the vendors. They are loaded only when that help is printed,
-    because that takes as long as everything else a command imports at start.
-    """
-
-    def format_help(self, *arguments: Any, **more: Any) -> None:
-        from hami_dra.vendors.registry import plugin_names
-
-        for option in self.params:
-            if isinstance(option, TyperOption) and option.help:
-                option.help = option.help.replace(VENDORS, ", ".join(plugin_names()))
-        super().format_help(*arguments, **more)
-
 
 _OBJECT_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 

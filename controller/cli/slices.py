@@ -10,6 +10,7 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.service_options import Context, FenceOption, Kubeconfig
 from controller.cli.tables import print_wide
+from controller.cli.vendor_options import SlicesCommand, given_options
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
@@ -47,10 +48,11 @@ A fleet file:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("slices", help=HELP)(slices)
+    app.command("slices", help=HELP, cls=SlicesCommand)(slices)
 
 
 def slices(
+    command: typer.Context,
     *,
     list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
     machine: Annotated[str | None, typer.Option(help="Print the slices of one reference machine.")] = None,
@@ -58,13 +60,6 @@ def slices(
         str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
     ] = None,
     publish_as: Annotated[str, typer.Option(help="Imitate another driver, such as gpu.nvidia.com.")] = "",
-    slots: Annotated[int | None, typer.Option(min=1, help="Allocations that may share a card (10).")] = None,
-    memory_scaling: Annotated[str | None, typer.Option(help="Memory offered / physical memory (1).")] = None,
-    core_scaling: Annotated[str | None, typer.Option(help="Cores offered / physical cores (1).")] = None,
-    card_slices: Annotated[
-        int | None,
-        typer.Option(min=1, max=10, help="Number of slices of a card that is allocated in slices (4): Enflame."),
-    ] = None,
     mig: Annotated[
         bool | None,
         typer.Option(
@@ -113,16 +108,12 @@ def slices(
     elif fleet is not None:
         _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output)
     elif machine is not None:
-        sharing = {
-            "slots": slots, "memoryScaling": memory_scaling, "coreScaling": core_scaling, "slices": card_slices
-        }  # fmt: skip
-        given = {name: value for name, value in sharing.items() if value is not None}
         single = {
             "machine": machine,
             "name": node or machine.replace(".", "-"),
             "publishAs": publish_as,
             "mig": mig,
-            "sharing": given,
+            "sharing": {option.field: value for option, value in given_options(command).items()},
         }
         file = _parse({"nodes": [single]})
         objects = _fleet_objects(file, fence=fence.value, with_nodes=with_nodes, where="nodes[0]: ")

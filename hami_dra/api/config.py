@@ -7,7 +7,6 @@ for a hami.io driver.
 
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -148,18 +147,6 @@ _NODE_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
-def _scaling(value: object) -> object:
-    """Convert a plain number or text. Floats are converted by their text, so 1.8 is exactly
-    18/10.
-    """
-    if isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
-            return Fraction(str(value))
-        except (ValueError, ZeroDivisionError):
-            pass
-    raise ValueError(f"{value!r} is not a number such as 1.5")
-
-
 def _label_value(text: str) -> str:
     if not _LABEL_VALUE.fullmatch(text):
         raise ValueError(f"{text!r} cannot be the value of a label: letters, digits, '-', '_' and '.', at most 63")
@@ -167,20 +154,8 @@ def _label_value(text: str) -> str:
 
 
 LabelValue = Annotated[str, AfterValidator(_label_value)]
-Scaling = Annotated[Fraction, BeforeValidator(_scaling), Field(gt=0, le=100)]
-
-
-class SharingConfig(ConfigModel):
-    """How cards are shared. The other vendors' hardware offers no choice."""
-
-    slots: Annotated[int, Field(ge=1, le=1000)] = 10
-    """HAMi's deviceSplitCount, for NVIDIA and MetaX cards."""
-    memory_scaling: Scaling = Fraction(1)
-    """HAMi's deviceMemoryScaling, for NVIDIA cards that are not in MIG mode."""
-    core_scaling: Scaling = Fraction(1)
-    """HAMi's deviceCoreScaling, for NVIDIA cards that are not in MIG mode."""
-    slices: Annotated[int, Field(ge=1, le=10)] = 4
-    """For Enflame cards: the number of slices of a GCU."""
+Sharing = dict[str, int | float | str]
+"""How cards are shared: fields of `VendorOption.field` (`slots`). `driver.fleet` reads them."""
 
 
 class NodeTaint(ConfigModel):
@@ -209,7 +184,7 @@ class FleetNodes(ConfigModel):
     """Taints of created nodes; existing nodes keep theirs."""
     allocatable: dict[str, QuantityValue] = {}
     """Added to, or replacing, what the machine has."""
-    sharing: SharingConfig | None = None
+    sharing: Sharing | None = None
     """Overrides the fleet's sharing."""
 
     @model_validator(mode="after")
@@ -238,7 +213,7 @@ class FleetFile(ConfigModel):
     """Assigned to the nodes in turn, as the label `topology.kubernetes.io/zone`."""
     create_nodes: bool = True
     """False: publish on existing nodes, and leave the Node objects alone."""
-    sharing: SharingConfig = SharingConfig()
+    sharing: Sharing = {}
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

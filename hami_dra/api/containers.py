@@ -14,14 +14,13 @@ values that can neither end a line nor leave a folder. Helpers shared by vendors
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from fractions import Fraction
 from typing import Final, Protocol
 
 from hami_dra.api import names
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.hardware import Card, MigInstance
 from hami_dra.api.nodelacks import Lack
+from hami_dra.api.options import VendorSettings
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_VALUE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
@@ -112,51 +111,16 @@ class ContainerPlace:
         return self.joinable or len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
-class Keeping(StrEnum):
-    """The place of a folder that containers write to."""
-
-    PRIVATE = "private"
-    """In a small tmpfs of each container: private, and not on the host's disks."""
-    HOST = "host"
-    """On the host."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """The operator's settings for the node."""
 
-    library_folder: str = "/usr/local"
-    """Folder where limiting libraries are installed (HAMi's HOOK_PATH)."""
-    library_version: str = ""
-    """Version of the library, if several are installed side by side; empty: the only one."""
     device_folder: str = "/dev"
     """Folder of the host's device nodes; another one on simulated machines."""
     nodes_required: bool = True
     """False on simulated machines: nodes missing in that folder are left out."""
-    memory_scaling: Fraction = Fraction(1)
-    """As published (`Sharing.memory_scaling`)."""
-    log_level: str = ""
-    """Log level of the limiting library; empty: its own default."""
-    core_limits: bool = True
-    """False: shares of cores are counted and not enforced (HAMi's disableCoreLimit)."""
-    usage_cache: Keeping = Keeping.PRIVATE
-    """The file in which a container's processes share usage; HAMi's monitor reads it on the
-    host.
-    """
-    usage_cache_size: int = 16 << 20
-    """Bytes at most, where it is private."""
-    lock_folder: Keeping = Keeping.PRIVATE
-    """Folder of locks between processes. On the host all containers of the node share it."""
-    driver_root: str = ""
-    """Folder of the host in which the vendor's user-space driver (libraries, tools) is installed,
-    `/` or that of a driver container; empty: the container runtime brings these files.
-    """
-    cdi_hook: str = ""
-    """Path of nvidia-cdi-hook on the host; empty: searched where packages install it."""
-    library_runtime_class: str = ""
-    """RuntimeClass whose handler brings these files; empty: the node's default runtime does."""
-    imex_channels: bool = True
-    """Give IMEX channels of the host to containers that hold whole GPUs."""
+    options: VendorSettings = field(default_factory=VendorSettings)
+    """Those that vendors declare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +172,8 @@ class Host(Protocol):
 
     @property
     def driver_files(self) -> FileTree | None:
-        """Return the driver root (`HostSettings.driver_root`), as this process sees it; None if
-        none is configured.
+        """Return the folder in which the vendor's driver is installed, as this process sees it; None
+        if none is configured.
         """
 
     def exists(self, path: str) -> bool: ...

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, Machine
+from hami_dra.api.options import VendorSettings
 from hami_dra.driver.limits import MAX_COUNTER_SETS, device_limit
-from hami_dra.vendors.publishing import PublishingVendor, Sharing, Unpublishable
+from hami_dra.vendors.publishing import PublishingVendor, Unpublishable
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 Json = dict[str, Any]
@@ -75,18 +76,18 @@ def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters:
     return Pool(driver, node, tuple(contents) or (SliceContent(),))
 
 
-def machine_pools(machine: Machine, sharing: Sharing | None = None) -> list[Pool]:
+def machine_pools(machine: Machine, settings: VendorSettings | None = None) -> list[Pool]:
     """Return one pool per vendor with a driver here. Raises Unpublishable for a card of any other
     vendor.
     """
-    sharing = sharing or Sharing()
+    settings = settings or VendorSettings()
     by_vendor: dict[str, list[Card]] = {}
     for card in machine.cards:
         by_vendor.setdefault(card.vendor, []).append(card)
     pools = []
     for vendor_name, cards in by_vendor.items():
         vendor = _vendor(vendor_name, machine)
-        devices, counters = vendor.devices(cards, sharing), vendor.counter_sets(cards)
+        devices, counters = vendor.devices(cards, settings), vendor.counter_sets(cards)
         pools.append(pool_of(vendor.driver, machine.name, devices, shared_counters=counters))
     return pools
 

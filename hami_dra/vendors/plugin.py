@@ -8,9 +8,11 @@ the controller and the commands load none of it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hami_dra.api.containers import ContainerVendor, Partitioner
 from hami_dra.api.hardware import Card, DrivenCard, Machine
+from hami_dra.api.options import VendorOption
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.legacy import LegacyVendor
@@ -45,6 +47,8 @@ class VendorPlugin:
     """The vendor's name as people write it: `AWS Neuron`."""
     parts: str = ""
     """What can be had of a card, for people: `memory, cores; MIG`. Empty: whole cards only."""
+    options: tuple[VendorOption[Any], ...] = ()
+    """What an operator may choose for its cards; flags of `hami-dra driver` and `slices` are made of it."""
     host_paths: tuple[HostPath, ...] = ()
     """Where packages install the vendor's tools and libraries on a node."""
     rules: Vendor

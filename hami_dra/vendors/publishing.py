@@ -7,12 +7,12 @@ inside the API's limits, quantities canonical. Pure; must not know about nodes, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
+from hami_dra.api.options import VendorSettings
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.topology.islands import islands
@@ -38,32 +38,6 @@ class Unpublishable(ValueError):
     """A card or setting cannot be published; the message names it and the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """How a card is shared. Each vendor reads the settings that its hardware leaves open. Raises
-    Unpublishable.
-    """
-
-    slots: int = 10
-    """Allocations that may share a card (HAMi's deviceSplitCount): NVIDIA and MetaX."""
-    memory_scaling: Fraction = Fraction(1)
-    """Offered memory / real memory (deviceMemoryScaling); above 1 it is oversubscribed: NVIDIA."""
-    core_scaling: Fraction = Fraction(1)
-    """Offered cores / real cores (deviceCoreScaling): NVIDIA."""
-    slices: int = 4
-    """Equal slices of a card, where the hardware hands out slices: Enflame."""
-
-    def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise Unpublishable(f"slots is {self.slots}: a card needs at least 1")
-        if not 1 <= self.slices <= MAX_PARTS:
-            raise Unpublishable(f"slices is {self.slices}: a card has 1 to {MAX_PARTS}")
-        if self.memory_scaling <= 0:
-            raise Unpublishable(f"memoryScaling is {self.memory_scaling}: give a number above 0")
-        if self.core_scaling * CORES < 1:
-            raise Unpublishable(f"coreScaling is {self.core_scaling}: give a number of at least 1/{CORES}")
-
-
 class PublishingVendor(Protocol):
     """A vendor with one of hami-dra's drivers."""
 
@@ -71,7 +45,7 @@ class PublishingVendor(Protocol):
     """`Card.vendor` of the cards it publishes."""
     driver: str
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+    def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
         """Return the vendor's cards of one machine, by index; partitions after all cards. Raises
         Unpublishable.
         """

@@ -8,9 +8,10 @@ entry point of the group `hami_dra.vendors` that names its `VendorPlugin`
 
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
 from hami_dra.api.containers import ContainerVendor
+from hami_dra.api.options import VendorOption
 from hami_dra.vendors import enflame, kunlunxin, metax, neuron, nvidia
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.plugin import InvalidPlugin, VendorPlugin
@@ -57,6 +58,24 @@ def _claimed(plugin: VendorPlugin) -> set[str]:
     return {plugin.name, plugin.driver, *plugin.legacy.resources}
 
 
+def options_of(plugins: Iterable[VendorPlugin]) -> Mapping[VendorOption[Any], tuple[VendorPlugin, ...]]:
+    """Return each option with the vendors that read it. Raises InvalidPlugin for two of one name."""
+    readers: dict[VendorOption[Any], tuple[VendorPlugin, ...]] = {}
+    for plugin in plugins:
+        for option in plugin.options:
+            readers[option] = (*readers.get(option, ()), plugin)
+    by_flag: dict[str, str] = {}
+    for option, (plugin, *_) in readers.items():
+        for flag in {option.name, option.field or option.name}:
+            if flag in by_flag:
+                raise InvalidPlugin(
+                    f"vendor {plugin.name}: its option {flag} is not that of vendor {by_flag[flag]}: give it another name, or "
+                    "use the same object"
+                )
+            by_flag[flag] = plugin.name
+    return readers
+
+
 PLUGINS: tuple[VendorPlugin, ...] = with_installed(_OWN)
 """The requests of a claim that the webhook converts come in this order."""
 VENDORS: tuple[Vendor, ...] = tuple(plugin.rules for plugin in PLUGINS)
@@ -70,6 +89,8 @@ PREFERENCE_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations 
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 OWN_DRIVERS: frozenset[str] = frozenset(plugin.driver for plugin in PLUGINS)
 """hami-dra's own drivers: each publishes one pool on each node, and names it after the node."""
+OPTIONS: Mapping[VendorOption[Any], tuple[VendorPlugin, ...]] = options_of(PLUGINS)
+"""What operators may choose for the cards of vendors → the vendors that read it."""
 _BY_DRIVER = {plugin.driver: plugin.rules for plugin in PLUGINS}
 _BY_NAME = {plugin.name: plugin for plugin in PLUGINS}
 _QUOTAS = {vendor.driver: vendor.quotas for vendor in LEGACY_VENDORS}

@@ -7,9 +7,9 @@ card records and how they may be shared. Out: JSON for ResourceSlices and Device
 from collections.abc import Mapping, Sequence
 
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.publishing import (
     Json,
-    Sharing,
     common_attributes,
     device_class,
     driver_version,
@@ -33,7 +33,7 @@ class UnpartitionedVendor:
     shared_class: str
     extended_resource: str
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
         """Return the capacities by name. Raises Unpublishable."""
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class UnpartitionedVendor:
         """Return card index -> attributes beyond those of all vendors; a card may be absent."""
         return {}
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+    def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
         common = common_attributes(cards, self.groups(cards))
         own = self.attributes(cards)
         return [
@@ -53,7 +53,7 @@ class UnpartitionedVendor:
                 f"{self.device_name}-{card.name_number}",
                 card,
                 common[card.index] | own.get(card.index, {}) | driver_version(card),
-                self.capacity(card, sharing),
+                self.capacity(card, settings),
             )
             for card in sorted(cards, key=lambda card: card.index)
         ]

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -78,14 +79,20 @@ def command_names() -> list[str]:
     return [command.name or "" for command in application().registered_commands]
 
 
+def params_of(name: str) -> list[Any]:
+    """The parameters of a command, with those that it adds when it is parsed."""
+    group = typer.main.get_command(application())
+    root = group.make_context("hami-dra", [name], resilient_parsing=True)
+    command = group.get_command(root, name)
+    assert command is not None, name
+    return list(command.get_params(command.context_class(command, info_name=name, parent=root)))
+
+
 def options_of(name: str) -> list[tuple[str, ...]]:
     """The names of each option of a command: `("-v", "--verbosity")`, `("--probe", "--no-probe")`."""
-    group = typer.main.get_command(application())
-    command = group.get_command(group.make_context("hami-dra", [name], resilient_parsing=True), name)
-    assert command is not None, name
     return [
         (*option.opts, *option.secondary_opts)
-        for option in command.params
+        for option in params_of(name)
         if option.param_type_name == "option" and "--help" not in option.opts
     ]
 

@@ -11,15 +11,14 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-import typer
 
-from controller.cli.main import application
 from tests.docs.commands_in_docs import (
     DOCUMENTS,
     ROOT,
     command_names,
     help_of,
     needs_cluster,
+    params_of,
     parse,
     shown_in,
     shown_in_help,
@@ -149,8 +148,7 @@ def test_every_command_has_examples(name):
 
 @pytest.mark.parametrize("name", command_names())
 def test_every_option_is_explained(name):
-    group = typer.main.get_command(application())
-    missing = [parameter.name for parameter in group.commands[name].params if not getattr(parameter, "help", "")]
+    missing = [parameter.name for parameter in params_of(name) if not getattr(parameter, "help", "")]
     assert missing == []
 
 
@@ -223,7 +221,4 @@ def outside_of_blocks(path):
 
 @cache
 def options_of(name):
-    group = typer.main.get_command(application())
-    return {
-        option for parameter in group.commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
-    }
+    return {option for parameter in params_of(name) for option in (*parameter.opts, *parameter.secondary_opts)}

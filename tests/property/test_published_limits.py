@@ -12,8 +12,8 @@ from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import fenced, machine_pools, slice_bodies
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.nvidia.records import GpuRecord
-from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 VENDORS = sorted(vendor.name for vendor in PUBLISHING_VENDORS)
@@ -21,11 +21,11 @@ PRODUCTS = ("NVIDIA A30", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "MXC500", "P80
 GIB = 1 << 30
 
 sharings = st.builds(
-    Sharing,
+    vendor_settings,
     slots=st.integers(1, 1000),
     memory_scaling=st.fractions(Fraction(1, 2), 10),
     core_scaling=st.fractions(Fraction(1, 2), 10),
-    slices=st.integers(1, 10),
+    card_slices=st.integers(1, 10),
 )
 
 
@@ -99,7 +99,7 @@ def test_a_percentage_of_an_enflame_card_is_rounded_up_to_the_same_slice_of_core
     """The steps that the allocator rounds to, against HAMi's tiers: the first i whose int(100 / f * i) is enough."""
     (vendor,) = [vendor for vendor in PUBLISHING_VENDORS if vendor.name == "enflame"]
     card = Card(vendor="enflame", index=0, uuid="x", product="S60", memory=memory)
-    (device,) = vendor.devices([card], Sharing(slices=slices))
+    (device,) = vendor.devices([card], vendor_settings(card_slices=slices))
     steps = [int(text) for text in device["capacity"]["cores"]["requestPolicy"]["validValues"]]
     tier = next(number for number in range(1, slices + 1) if 100 * number // slices >= percent)
     assert next(number for number, step in enumerate(steps, 1) if step >= percent) == tier

@@ -3,6 +3,7 @@
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.containers import CdiDevice, ContainerPlace, HostSettings, Tenancy
 from hami_dra.api.hardware import Card
+from tests.support.settings import vendor_settings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -26,10 +27,14 @@ def kernel_with_mig(gpus=3):
 
 
 class PretendHost:
-    """Implements `hami_dra.api.containers.Host`: a set of paths, texts of files, listings of folders."""
+    """Implements `hami_dra.api.containers.Host`: a set of paths, texts of files, listings of folders.
+
+    `settings`: device_folder, nodes_required, and options of vendors by name.
+    """
 
     def __init__(self, *paths, files=None, folders=None, cdi=(), common=(), driver_files=None, **settings):
-        self.settings = HostSettings(**settings)
+        own = {name: settings.pop(name) for name in ("device_folder", "nodes_required") if name in settings}
+        self.settings = HostSettings(**own, options=vendor_settings(**settings))
         self.cdi_devices = dict(cdi) if isinstance(cdi, dict) else dict.fromkeys(cdi, CdiDevice())
         self.cdi_common_edits = tuple(common)
         self.driver_files = driver_files

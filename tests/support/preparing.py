@@ -4,7 +4,6 @@ import errno
 
 import msgspec
 
-from hami_dra.api.containers import Keeping
 from hami_dra.api.hardware import MigState
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import ToolFailed
@@ -14,12 +13,13 @@ from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
+from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
-from hami_dra.vendors.publishing import Sharing
 from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments
+from tests.support.settings import vendor_settings
 
 DRIVER = "nvidia.hami.io"
 NODE = "n1"
@@ -162,7 +162,7 @@ class PreparedNode:
     def __init__(self, root, cards=None, sharing=None, installed=True, usage_cache=Keeping.HOST):
         self.root = root
         self.cards = [gpu(0), gpu(1), gpu(2, mig=True)] if cards is None else cards
-        self.sharing = sharing or Sharing()
+        self.sharing = sharing or vendor_settings()
         self.partitioner = SimulatedPartitioner(self.cards)
         library = str(root / "usr")
         paths = [f"{library}/vgpu/{name}" for name in ("libvgpu.so", "ld.so.preload")] if installed else []

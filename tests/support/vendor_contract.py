@@ -18,8 +18,8 @@ from hami_dra.driver.slices import pool_of, slice_bodies
 from hami_dra.vendors.legacy import ContainerResources, InvalidLegacy, LegacyRequest
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
-from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.reasons import CODES
+from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 MIB = 1 << 20
@@ -147,7 +147,10 @@ class VendorContract:
             return
         assert hash(preferences) == hash(plugin.rules.preferences(said))
 
-    @pytest.mark.parametrize("sharing", [Sharing(), Sharing(slots=1, slices=1), Sharing(slots=100, slices=10)])
+    @pytest.mark.parametrize(
+        "sharing",
+        [vendor_settings(), vendor_settings(slots=1, card_slices=1), vendor_settings(slots=100, card_slices=10)],
+    )
     def test_what_it_publishes_is_within_the_limits_and_can_be_handed_out(self, plugin, sharing):
         for found in reference_machines(plugin.name):
             cards = [card for card in found.cards if card.vendor == plugin.name]

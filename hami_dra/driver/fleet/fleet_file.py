@@ -13,9 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
+from hami_dra.driver.fleet.nodes import sharing_settings
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.documents import BadDocument, read_documents
 from hami_dra.kube.protocol import ConfigError
+from hami_dra.vendors.publishing import Unpublishable
 
 Version = tuple[int, int]
 """Time of the last change in nanoseconds, and size."""
@@ -37,13 +39,20 @@ def read_fleet(path: Path) -> FleetFile:
 def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
     """Parse a fleet. `source` is named in errors."""
     try:
-        return FleetFile.model_validate(raw)
+        file = FleetFile.model_validate(raw)
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, problem['loc'])) or '(file)'}: {problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors()
         ]
         raise ConfigError(f"{source}: " + "; ".join(problems)) from error
+    groups = ((f"nodes.{number}.", group.sharing or {}) for number, group in enumerate(file.nodes))
+    for where, sharing in (("", file.sharing), *groups):
+        try:
+            sharing_settings(sharing)
+        except Unpublishable as error:
+            raise ConfigError(f"{source}: {where}{error}") from error
+    return file
 
 
 async def follow(

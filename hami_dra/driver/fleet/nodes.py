@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hami_dra.api import names
-from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
+from hami_dra.api.config import FleetFile, FleetNodes, Sharing
 from hami_dra.api.hardware import Machine
+from hami_dra.api.options import InvalidOption, VendorSettings
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.driver.simulated import UnknownMachine, machine
 from hami_dra.driver.simulated.third_party import NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
-from hami_dra.vendors.publishing import Sharing, Unpublishable
-from hami_dra.vendors.registry import plugin_of
+from hami_dra.vendors.publishing import Unpublishable
+from hami_dra.vendors.registry import OPTIONS, plugin_of
 
 Json = dict[str, Any]
 
@@ -52,12 +53,23 @@ def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
     return planned
 
 
-def pools_of(found: Machine, *, publish_as: str = "", sharing: SharingConfig | None = None) -> list[Pool]:
+def pools_of(found: Machine, *, publish_as: str = "", sharing: Sharing | None = None) -> list[Pool]:
     """Return the pools of a machine. Raises Unpublishable or NotPublishedBy."""
     if publish_as:
         return [pool_of(publish_as, found.name, foreign_devices(publish_as, found))]
-    how = sharing or SharingConfig()
-    return machine_pools(found, Sharing(how.slots, how.memory_scaling, how.core_scaling, how.slices))
+    return machine_pools(found, sharing_settings(sharing or {}))
+
+
+def sharing_settings(sharing: Sharing) -> VendorSettings:
+    """Read `sharing` of a fleet file. Raises Unpublishable, which names the field."""
+    options = {option.field: option for option in OPTIONS if option.field}
+    for name in sharing:
+        if name not in options:
+            raise Unpublishable(f"sharing.{name}: there is no such field; it has {', '.join(options)}")
+    try:
+        return VendorSettings.of({options[name]: written for name, written in sharing.items()})
+    except InvalidOption as error:
+        raise Unpublishable(f"sharing.{error.option.field}: {error.problem}") from error
 
 
 def with_mig(found: Machine, *, enabled: bool) -> Machine:

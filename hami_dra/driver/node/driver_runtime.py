@@ -146,7 +146,7 @@ class DriverRuntime:
         known = {**times_of(around.published), **self._times}
         published_taints = self._published_taints(around.published)
         options = PoolOptions(
-            sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, published_taints=published_taints
+            vendors=settings.options, effects=settings.effects, cordoned=cordoned, published_taints=published_taints
         )
         before = self.offer
         self.offer = pool_content(self.vendor, around.place, self.hardware.cards, self.hardware.faults, options)

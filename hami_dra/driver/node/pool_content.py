@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.settings import Effect
 from hami_dra.driver.slices import Pool, pool_of
 from hami_dra.vendors.faults import TAINT_KEYS, FaultKind, kind_of
-from hami_dra.vendors.publishing import PublishingVendor, Sharing, Unpublishable
+from hami_dra.vendors.publishing import PublishingVendor, Unpublishable
 from hami_dra.vendors.registry import vendor_of
 
 Json = dict[str, Any]
@@ -44,7 +45,7 @@ _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 class PoolOptions:
     """Settings that are not read from hardware."""
 
-    sharing: Sharing = field(default_factory=Sharing)
+    vendors: VendorSettings = field(default_factory=VendorSettings)
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
@@ -77,8 +78,8 @@ def pool_content(
 ) -> PoolContent:
     """Return the devices in the vendor's order, which goes by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
-    good, problems = _publishable(vendor, sick, options.sharing)
-    devices = [_tainted(device, faults, options) for device in vendor.devices(good, options.sharing)]
+    good, problems = _publishable(vendor, sick, options.vendors)
+    devices = [_tainted(device, faults, options) for device in vendor.devices(good, options.vendors)]
     pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
     return PoolContent(replace(pool, node_uid=place.uid), problems)
 
@@ -169,7 +170,7 @@ def is_part(driver: str, device: Json) -> bool:
 
 
 def _publishable(
-    vendor: PublishingVendor, cards: Sequence[Card], sharing: Sharing
+    vendor: PublishingVendor, cards: Sequence[Card], settings: VendorSettings
 ) -> tuple[list[Card], tuple[str, ...]]:
     """Return the cards that can be published, and the problems of the others. Each card is tried
     alone, then all together.
@@ -177,7 +178,7 @@ def _publishable(
     good, problems = [], []
     for card in cards:
         try:
-            vendor.devices([card], sharing)
+            vendor.devices([card], settings)
         except Unpublishable as error:
             problems.append(f"card {card.index} ({card.uuid}) is not published: {error}")
         else:

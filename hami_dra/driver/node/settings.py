@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from hami_dra.api.core import Node
+from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.fence import FenceMode
 from hami_dra.driver.slices import Pool
 from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.faults import FaultKind
-from hami_dra.vendors.publishing import Sharing
 
 Effect = Literal["NoSchedule", "NoExecute", "None"]
 """`None`: the device carries the taint, and it has no effect (Kubernetes' own word)."""
@@ -59,7 +59,8 @@ class NodeSettings:
     native: bool = False
     ranking: DeviceRanking | None = None
     """Ranks the devices in native mode; None: by index."""
-    sharing: Sharing = field(default_factory=Sharing)
+    options: VendorSettings = field(default_factory=VendorSettings)
+    """Those that vendors declare."""
     fence: FenceMode = "auto"
     beside_plugin: bool = False
     """Publish although a device plugin advertises the same cards."""

@@ -49,7 +49,7 @@ class Wiring:
     host: HostSettings = field(default_factory=HostSettings)
     kernel_root: Path = Path("/")
     driver_root: Path | None = None
-    """Path of `HostSettings.driver_root` in this process."""
+    """The folder of the node with a vendor's driver, as this process sees it."""
     simulated: Sequence[Card] | None = None
 
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[DriverRuntime], Plugin]:

@@ -6,6 +6,7 @@ from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.enflame.containers import EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
+from hami_dra.vendors.enflame.options import CARD_SLICES
 from hami_dra.vendors.enflame.publish import EnflamePublishing
 from hami_dra.vendors.enflame.records import EnflameRecord
 from hami_dra.vendors.enflame.rules import Enflame
@@ -27,6 +28,7 @@ def _sampler(_backend: Backend) -> Sampler:
 PLUGIN = VendorPlugin(
     title="Enflame",
     parts="vGCU: slices by percentage",
+    options=(CARD_SLICES,),
     host_paths=(HostPath(path="/usr/local/efsmi", purpose="efsmi"),),
     rules=Enflame(),
     publishing=EnflamePublishing(),

@@ -12,10 +12,11 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
+from hami_dra.vendors.enflame.options import CARD_SLICES
 from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
-    Sharing,
     parts_capacity,
     shares_capacity,
     stepped_cores,
@@ -40,11 +41,11 @@ class EnflamePublishing(UnpartitionedVendor):
     shared_class = SHARED_CLASS
     extended_resource = EXTENDED_RESOURCE
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
-        steps = [Fraction(slices, sharing.slices) for slices in range(1, sharing.slices + 1)]
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
+        steps = [Fraction(slices, settings[CARD_SLICES]) for slices in range(1, settings[CARD_SLICES] + 1)]
         return {
             names.CAP_MEMORY: stepped_memory(card.memory, steps),
             names.CAP_CORES: stepped_cores(steps),
-            names.CAP_SHARES: shares_capacity(sharing.slices),
-            SLICES: parts_capacity(sharing.slices, default=1),
+            names.CAP_SHARES: shares_capacity(settings[CARD_SLICES]),
+            SLICES: parts_capacity(settings[CARD_SLICES], default=1),
         }

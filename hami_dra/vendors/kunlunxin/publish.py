@@ -11,10 +11,10 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.kunlunxin.rules import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
-    Sharing,
     cores_capacity,
     shares_capacity,
     stepped_memory,
@@ -46,7 +46,7 @@ class KunlunxinPublishing(UnpartitionedVendor):
     def groups(self, cards: Sequence[Card]) -> Mapping[int, int]:
         return {card.index: card.index // WING + 1 for card in cards if card.links}
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
         return {
             names.CAP_MEMORY: stepped_memory(card.memory, SIZES),
             names.CAP_CORES: cores_capacity(),

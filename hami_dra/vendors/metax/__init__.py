@@ -9,6 +9,7 @@ from hami_dra.vendors.metax.legacy import MetaxLegacy
 from hami_dra.vendors.metax.publish import MetaxPublishing
 from hami_dra.vendors.metax.records import MetaxRecord
 from hami_dra.vendors.metax.rules import Metax
+from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
@@ -27,6 +28,7 @@ def _sampler(_backend: Backend) -> Sampler:
 PLUGIN = VendorPlugin(
     title="MetaX",
     parts="sGPU: memory, cores, quality of service",
+    options=(SLOTS,),
     host_paths=(HostPath(path="/opt/mxdriver", purpose="mx-smi"),),
     rules=Metax(),
     publishing=MetaxPublishing(),

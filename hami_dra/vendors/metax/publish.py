@@ -8,10 +8,11 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.metax.rules import DRIVER
+from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import (
     Json,
-    Sharing,
     cores_capacity,
     memory_capacity,
     shares_capacity,
@@ -33,12 +34,12 @@ class MetaxPublishing(UnpartitionedVendor):
     shared_class = SHARED_CLASS
     extended_resource = EXTENDED_RESOURCE
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
         """Return memory and cores without scaling: the kernel driver isolates an sGPU's, and has no
         more than the card has.
         """
         return {
             names.CAP_MEMORY: memory_capacity(card.memory),
             names.CAP_CORES: cores_capacity(),
-            names.CAP_SHARES: shares_capacity(sharing.slots),
+            names.CAP_SHARES: shares_capacity(settings[SLOTS]),
         }

@@ -12,6 +12,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.neuron.instances import device_of
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.neuron.rules import DRIVER
@@ -19,7 +20,6 @@ from hami_dra.vendors.publishing import (
     CORES,
     MIB,
     Json,
-    Sharing,
     Unpublishable,
     in_bytes,
     parts_capacity,
@@ -51,7 +51,7 @@ class NeuronPublishing(UnpartitionedVendor):
         groups = device_groups(cards)
         return {card.index: groups[card.index] | _instance_type(card) for card in cards}
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
         cores = core_count(card)
         return {
             NEURON_CORES: parts_capacity(cores, default=cores),

@@ -12,6 +12,7 @@ from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
+from hami_dra.vendors.nvidia.options import OPTIONS
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.nvidia.rules import Nvidia
@@ -59,6 +60,7 @@ def _use_driver_root(folder: Path) -> None:
 PLUGIN = VendorPlugin(
     title="NVIDIA",
     parts="memory, cores; MIG",
+    options=OPTIONS,
     host_paths=(
         HostPath(
             path="/usr/local/vgpu",

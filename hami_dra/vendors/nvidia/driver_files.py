@@ -21,6 +21,8 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from hami_dra.api.containers import Edits, FileTree, Hook, Host, Mount, Unpreparable
+from hami_dra.vendors.nvidia.options import CDI_HOOK
+from hami_dra.vendors.options import DRIVER_ROOT
 
 CDI_KIND: Final = "nvidia.com/gpu"
 MODULE_VERSION: Final = "/sys/module/nvidia/version"
@@ -88,7 +90,7 @@ def driver_files(host: Host) -> DriverFiles | None:
     common = _from_specification(host)
     if common is not None:
         return common
-    tree, root = host.driver_files, host.settings.driver_root
+    tree, root = host.driver_files, host.settings.options[DRIVER_ROOT]
     if tree is None:
         return None
     return DriverFiles(_from_root(host, tree), root)
@@ -127,7 +129,7 @@ def _from_root(host: Host, tree: FileTree) -> Edits:
         wanted = f"libcuda.so.{version}" if version else "libcuda.so.*"
         raise Unpreparable(
             f"the container would start without NVIDIA's libraries: there is no {wanted} below the driver root "
-            f"{host.settings.driver_root}; install the driver there, or name the right folder with --driver-root"
+            f"{host.settings.options[DRIVER_ROOT]}; install the driver there, or name the right folder with --driver-root"
         )
     links = list(dict.fromkeys(link for library in libraries for link in _links(tree, library)))
     folders = list(dict.fromkeys(library.rpartition("/")[0] for library in libraries))
@@ -241,9 +243,9 @@ def _hook_tool(host: Host, tree: FileTree) -> str:
     """Return its path on the host. Other tools can be found only if the driver root is the host's
     own root.
     """
-    if host.settings.cdi_hook:
-        return host.settings.cdi_hook
-    if host.settings.driver_root != "/":
+    if host.settings.options[CDI_HOOK]:
+        return host.settings.options[CDI_HOOK]
+    if host.settings.options[DRIVER_ROOT] != "/":
         return ""
     return next((path for path in HOOK_PATHS if tree.resolve(path)), "")
 
@@ -261,4 +263,4 @@ def _hooks(tool: str, version: str, links: Sequence[str], folders: Sequence[str]
 
 def _mount(host: Host, path: str, container: str, options: tuple[str, ...]) -> Mount:
     """Return a mount. `path`: below the driver root."""
-    return Mount(f"{host.settings.driver_root.rstrip('/')}{path}", container, options)
+    return Mount(f"{host.settings.options[DRIVER_ROOT].rstrip('/')}{path}", container, options)

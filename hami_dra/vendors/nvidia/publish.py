@@ -12,13 +12,15 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.api.containers import PartitionPlace, Site
 from hami_dra.api.hardware import Card, MigPlacement, MigProfile
+from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.nvidia import mig
+from hami_dra.vendors.nvidia.options import CORE_SCALING, MEMORY_SCALING
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.nvidia.rules import DRIVER
+from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import (
     CORES,
     Json,
-    Sharing,
     common_attributes,
     cores_capacity,
     device_class,
@@ -56,13 +58,13 @@ class NvidiaPublishing:
     name = "nvidia"
     driver = DRIVER
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+    def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
         """Return the devices. Partitions follow the cards, smallest first, so that a search without
         scores wastes least.
         """
         common = common_attributes(cards)
         ordered = sorted(cards, key=lambda card: card.index)
-        whole = [_card(card, common[card.index], sharing) for card in ordered]
+        whole = [_card(card, common[card.index], settings) for card in ordered]
         return whole + [partition for card in ordered for partition in _partitions(card, common[card.index])]
 
     def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
@@ -98,11 +100,11 @@ def sites(cards: Sequence[Card]) -> dict[str, Site]:
     return found
 
 
-def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
+def _card(card: Card, common: dict[str, Json], settings: VendorSettings) -> Json:
     may_be_cut = bool(mig.profiles(card))
     # an instance cannot be oversubscribed, so its card offers its real memory (as HAMi)
-    memory_scaling = Fraction(1) if may_be_cut else sharing.memory_scaling
-    core_scaling = Fraction(1) if may_be_cut else sharing.core_scaling
+    memory_scaling = Fraction(1) if may_be_cut else settings[MEMORY_SCALING]
+    core_scaling = Fraction(1) if may_be_cut else settings[CORE_SCALING]
     device = shared_device(
         card_name(card),
         card,
@@ -110,7 +112,7 @@ def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
         {
             names.CAP_MEMORY: memory_capacity(card.memory, memory_scaling),
             names.CAP_CORES: cores_capacity(core_scaling),
-            names.CAP_SHARES: shares_capacity(sharing.slots),
+            names.CAP_SHARES: shares_capacity(settings[SLOTS]),
         },
     )
     return device | {"consumesCounters": mig.consumed_by_card(card)} if may_be_cut else device

@@ -29,7 +29,7 @@ from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.vendors.nvidia.nvml.unpartitioned import UnpartitionedCards
 from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
-from hami_dra.vendors.publishing import Sharing
+from tests.support.settings import vendor_settings
 
 NVIDIA = NvidiaContainers()
 
@@ -157,12 +157,20 @@ class Story:
 
         `brings`: the driver brings libraries from its driver root, which is the whole node.
         """
-        settings = HostSettings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook") if brings else HostSettings()
+        settings = HostSettings(
+            options=vendor_settings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook")
+            if brings
+            else vendor_settings()
+        )
         unpartitioned = UnpartitionedCards(Path(root) / "uncut.json")
         backend = self.backend(unpartitioned=unpartitioned)
         cards, published, driver, node = backend.discover().cards, NvidiaPublishing(), NVIDIA.driver, "n1"
         inventory = inventory_of(
-            driver, node, published.devices(cards, Sharing()), NVIDIA.sites(cards), published.counter_sets(cards)
+            driver,
+            node,
+            published.devices(cards, vendor_settings()),
+            NVIDIA.sites(cards),
+            published.counter_sets(cards),
         )
         work = transactions_of(
             lambda: inventory,

@@ -12,12 +12,12 @@ from hami_dra.api.hardware import Machine
 from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.slices import machine_pools, slice_bodies
-from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import plugin_names, plugin_of
 from tests.support.containers import PretendHost
 from tests.support.manifests import node, pod, simulated
 from tests.support.preparing import NODE, RootedFiles, claim, only, prepare_job
 from tests.support.preparing import pod as known_pod
+from tests.support.settings import vendor_settings
 
 
 def story(root: Path) -> dict[str, object]:
@@ -28,7 +28,7 @@ def story(root: Path) -> dict[str, object]:
     wanted = pod("p", limits={"acme.example.com/card": 1, "acme.example.com/memory": 4096})
     (placed,) = simulated(cluster, wanted).placements
     (allocation,) = [each["allocation"]["devices"] for each in placed["claims"]]
-    devices = acme.publishing.devices(cards, Sharing())
+    devices = acme.publishing.devices(cards, vendor_settings())
     published = inventory_of(acme.driver, NODE, devices, acme.containers.sites(cards))
     transactions = transactions_of(
         lambda: published,

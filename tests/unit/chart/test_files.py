@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_dra.api.containers import HostSettings
 from hami_dra.kube.manifests import shipped
 from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.metax import discovery as metax
 from hami_dra.vendors.neuron import discovery as neuron
-from hami_dra.vendors.nvidia.containers import LOCKS
+from hami_dra.vendors.nvidia.hami_core import LOCKS
+from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.docs.commands_in_docs import options_of
 
@@ -158,7 +158,7 @@ def mounted(vendor):
 def test_the_driver_has_the_folders_of_the_node_that_it_makes_folders_in():
     """The folder of a simulated node's driver is its own; on a node it must be the node's, under the same path."""
     assert f'(dict "path" "{LOCKS}" "readOnly" false' in TEMPLATES["driver.yaml"]  # with lockFolder: host
-    assert mounted("nvidia")[f"{HostSettings().library_folder}/vgpu"] is False
+    assert mounted("nvidia")[f"{LIBRARY_FOLDER.default}/vgpu"] is False
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.hardware import Card, Fault
+from hami_dra.api.options import InvalidOption
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import machine, machine_names
@@ -12,8 +13,9 @@ from hami_dra.driver.simulated.third_party import foreign_devices
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.faults import taints_of
 from hami_dra.vendors.neuron.instances import DEVICES, INSTANCES, Wiring, device_of, instance_of, neighbours
-from hami_dra.vendors.publishing import Sharing, Unpublishable
+from hami_dra.vendors.publishing import Unpublishable
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, VENDORS
+from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 BY_NAME = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
@@ -23,7 +25,7 @@ PLACE = {"resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot", "
 
 def devices(machine_name, sharing=None):
     cards = machine(machine_name, "n1").cards
-    return BY_NAME[cards[0].vendor].devices(cards, sharing or Sharing())
+    return BY_NAME[cards[0].vendor].devices(cards, sharing or vendor_settings())
 
 
 def values(device):
@@ -79,7 +81,7 @@ def test_a_request_without_capacity_leaves_no_room_for_another(vendor):
 
 
 def test_metax_zones_are_link_groups_and_cards_are_shared_freely():
-    published = devices("c500-8", Sharing(slots=16))
+    published = devices("c500-8", vendor_settings(slots=16))
     assert [device["name"] for device in published] == [f"gpu-{index}" for index in range(8)]
     assert [values(device)["hami.io/linkGroup"] for device in published] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert values(published[5])["hami.io/links"] == "00001-11"
@@ -91,7 +93,7 @@ def test_metax_zones_are_link_groups_and_cards_are_shared_freely():
 
 def test_a_metax_card_without_links_is_in_no_group():
     cards = [replace(card, links={}) for card in machine("c500-8", "n1").cards]
-    published = BY_NAME["metax"].devices(cards, Sharing())
+    published = BY_NAME["metax"].devices(cards, vendor_settings())
     assert all("hami.io/linkGroup" not in values(device) for device in published)
 
 
@@ -109,7 +111,7 @@ def test_kunlunxin_wings_are_link_groups_and_memory_comes_in_three_sizes():
 
 def test_the_sizes_of_a_smaller_kunlunxin_card_are_its_quarter_and_its_half():
     card = Card(vendor="kunlunxin", index=2, uuid="x", product="P800 PCIe", memory=32 << 30)
-    (device,) = BY_NAME["kunlunxin"].devices([card], Sharing(slots=99))
+    (device,) = BY_NAME["kunlunxin"].devices([card], vendor_settings(slots=99))
     assert amounts(device, "memory") == ("32Gi", ["8Gi", "16Gi", "32Gi"])
     assert "hami.io/linkGroup" not in values(device)
     assert device["capacity"]["shares"]["value"] == "4"
@@ -146,7 +148,7 @@ def test_neuron_groups_are_those_of_aws_own_driver():
 
 def test_a_block_that_lacks_a_device_does_not_exist():
     cards = [card for card in machine("trn1.32xlarge", "n1").cards if card.index != 6]
-    published = {device["name"]: values(device) for device in BY_NAME["neuron"].devices(cards, Sharing())}
+    published = {device["name"]: values(device) for device in BY_NAME["neuron"].devices(cards, vendor_settings())}
     assert "resource.aws.com/devicegroup4_id" not in published["neuron-5"]
     assert "resource.aws.com/devicegroup8_id" not in published["neuron-0"]
     assert "resource.aws.com/devicegroup4_id" in published["neuron-0"]
@@ -156,16 +158,16 @@ def test_a_block_that_lacks_a_device_does_not_exist():
 
 def test_cores_of_a_device_that_only_its_product_tells():
     card = Card(vendor="neuron", index=0, uuid="x", product="Inferentia", memory=8 << 30)
-    (device,) = BY_NAME["neuron"].devices([card], Sharing())
+    (device,) = BY_NAME["neuron"].devices([card], vendor_settings())
     assert device["capacity"]["neuroncores"]["value"] == "4"
     with pytest.raises(Unpublishable, match=r"card 0: it is not known how many NeuronCores a 'Mystery'"):
-        BY_NAME["neuron"].devices([replace(card, product="Mystery")], Sharing())
+        BY_NAME["neuron"].devices([replace(card, product="Mystery")], vendor_settings())
 
 
 def test_a_device_with_one_core_is_whole_or_nothing():
     card = Card(vendor="neuron", index=0, uuid="x", product="Inferentia2", memory=32 << 30)
     record = machine("inf2.48xlarge", "n1").cards[0]
-    (device,) = BY_NAME["neuron"].devices([replace(record, cores=2, logical_cores=1)], Sharing())
+    (device,) = BY_NAME["neuron"].devices([replace(record, cores=2, logical_cores=1)], vendor_settings())
     assert amounts(device, "neuroncores") == ("1", ["1"])
     assert amounts(device, "memory") == ("32Gi", ["32Gi"])
     assert device_of(card.product) == device_of("Inferentia2")
@@ -205,7 +207,7 @@ def test_wiring_goes_both_ways():
     ],
 )
 def test_an_enflame_card_hands_out_memory_and_cores_in_slices(factor, percent):
-    (device, *_) = devices("s60-8", Sharing(slices=factor))
+    (device, *_) = devices("s60-8", vendor_settings(card_slices=factor))
     assert device["name"] == "gcu-0"
     assert amounts(device, "cores") == ("100", percent)
     assert amounts(device, "slices") == ("1", ("1", str(factor), "1"))
@@ -216,15 +218,15 @@ def test_an_enflame_card_hands_out_memory_and_cores_in_slices(factor, percent):
 
 
 def test_an_enflame_card_of_one_slice_is_whole_or_nothing():
-    (device, *_) = devices("s60-8", Sharing(slices=1))
+    (device, *_) = devices("s60-8", vendor_settings(card_slices=1))
     assert amounts(device, "slices") == ("1", ["1"])
     assert amounts(device, "memory") == ("42976Mi", ["42976Mi"])
 
 
 @pytest.mark.parametrize("factor", [0, 11])
 def test_a_number_of_slices_that_cannot_be_listed_is_refused(factor):
-    with pytest.raises(Unpublishable, match=rf"slices is {factor}: a card has 1 to 10"):
-        Sharing(slices=factor)
+    with pytest.raises(InvalidOption, match=rf"--card-slices: {factor} is not a whole number from 1 to 10"):
+        vendor_settings(card_slices=factor)
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ def test_a_card_with_a_fault_is_tainted_and_stays_in_the_slice(vendor, code, key
     fault = Fault(code=code, message="seen")
     card = Card(vendor=vendor.name, index=0, uuid="x", product="Trainium", memory=16 << 30)
     other = replace(card, index=1, uuid="y")
-    sick, well = vendor.devices([replace(card, faults=(fault,)), other], Sharing())
+    sick, well = vendor.devices([replace(card, faults=(fault,)), other], vendor_settings())
     assert sick["taints"] == [{"key": key, **({"value": value} if value else {}), "effect": "NoSchedule"}]
     assert "taints" not in well
 

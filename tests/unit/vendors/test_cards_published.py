@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from hami_dra.api.hardware import Card, Machine, PcieDistance
+from hami_dra.api.options import InvalidOption
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import UnknownMachine, machine, machine_names
@@ -14,7 +15,8 @@ from hami_dra.driver.slices import machine_pools, pool_of, slice_bodies
 from hami_dra.topology.islands import islands
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
-from hami_dra.vendors.publishing import Sharing, Unpublishable, version
+from hami_dra.vendors.publishing import Unpublishable, version
+from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 MIB = 1 << 20
@@ -22,7 +24,7 @@ OURS = ("dgx-1", "dgx-a100", "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "hgx-h2
 
 
 def devices(name, sharing=None):
-    return NvidiaPublishing().devices(machine(name, "n1").cards, sharing or Sharing())
+    return NvidiaPublishing().devices(machine(name, "n1").cards, sharing or vendor_settings())
 
 
 def values(device):
@@ -112,9 +114,9 @@ def test_sharing_policy_of_a_card():
 
 
 def test_scaling_is_exact_and_keeps_whole_mebibytes():
-    capacity = devices("g5.12xlarge", Sharing(slots=4, memory_scaling=Fraction("1.8"), core_scaling=Fraction(2)))[0][
-        "capacity"
-    ]
+    capacity = devices(
+        "g5.12xlarge", vendor_settings(slots=4, memory_scaling=Fraction("1.8"), core_scaling=Fraction(2))
+    )[0]["capacity"]
     assert Quantity.parse(capacity["memory"]["value"]).value() == (23028 * 18 // 10) * MIB
     assert capacity["cores"]["value"] == "200"
     assert capacity["cores"]["requestPolicy"]["default"] == "100"
@@ -125,31 +127,32 @@ def test_scaling_is_exact_and_keeps_whole_mebibytes():
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"slots": 0}, "slots"),
-        ({"memory_scaling": Fraction(0)}, "memoryScaling"),
-        ({"core_scaling": Fraction(1, 1000)}, "coreScaling"),
+        ({"slots": 0}, "--slots: 0 is not a whole number of at least 1"),
+        ({"memory_scaling": 0}, "--memory-scaling: 0 is not a number above 0"),
+        ({"memory_scaling": "much"}, "--memory-scaling: 'much' is not a number such as 1.5"),
+        ({"core_scaling": "1/1000"}, "--core-scaling: '1/1000' is not a number of at least 1/100"),
     ],
 )
 def test_impossible_sharing_is_refused_by_name(wrong, named):
-    with pytest.raises(Unpublishable, match=named):
-        Sharing(**wrong)
+    with pytest.raises(InvalidOption, match=named):
+        vendor_settings(**wrong)
 
 
 def test_memory_that_is_not_whole_mebibytes_is_rounded_down():
     card = replace(machine("g4dn.12xlarge", "n1").cards[0], memory=15360 * MIB + 4097)
-    (device,) = NvidiaPublishing().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], vendor_settings())
     assert device["capacity"]["memory"]["value"] == "15Gi"
 
 
 def test_a_card_without_memory_cannot_be_published():
     card = replace(machine("g4dn.12xlarge", "n1").cards[0], memory=4096)
     with pytest.raises(Unpublishable, match="4096 bytes"):
-        NvidiaPublishing().devices([card], Sharing())
+        NvidiaPublishing().devices([card], vendor_settings())
 
 
 def test_what_is_not_known_is_left_out():
     card = GpuRecord(vendor="nvidia", index=3, uuid="GPU-x", product="Card", memory=1 << 34, driver_version="n/a")
-    (device,) = NvidiaPublishing().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], vendor_settings())
     assert values(device) == {
         "hami.io/vendor": "nvidia",
         "hami.io/uuid": "GPU-x",
@@ -163,7 +166,7 @@ def test_what_is_not_known_is_left_out():
 
 def test_a_missing_card_leaves_the_indices_of_the_others_alone():
     cards = [card for card in machine("dgx-h100", "n1").cards if card.index != 1]
-    published = NvidiaPublishing().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, vendor_settings())
     assert [device["name"] for device in published][:3] == ["gpu-0", "gpu-2", "gpu-3"]
     assert len(values(published[0])["hami.io/links"]) == 8
     assert values(published[0])["hami.io/linkGroup"] == 1
@@ -171,14 +174,14 @@ def test_a_missing_card_leaves_the_indices_of_the_others_alone():
 
 def test_long_texts_are_cut_but_never_inside_a_character():
     card = Card(vendor="nvidia", index=0, uuid="GPU-x", product="x" + "ü" * 40, memory=1 << 34)
-    (device,) = NvidiaPublishing().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], vendor_settings())
     assert values(device)["hami.io/productName"] == "x" + "ü" * 31
 
 
 def test_a_uuid_is_never_cut():
     card = Card(vendor="nvidia", index=7, uuid="G" * 65, product="x", memory=1 << 34)
     with pytest.raises(Unpublishable, match="card 7"):
-        NvidiaPublishing().devices([card], Sharing())
+        NvidiaPublishing().devices([card], vendor_settings())
 
 
 def test_more_than_64_cards_go_without_matrices():
@@ -193,7 +196,7 @@ def test_more_than_64_cards_go_without_matrices():
         )
         for index in range(65)
     ]
-    published = NvidiaPublishing().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, vendor_settings())
     assert "hami.io/links" not in published[0]["attributes"]
     assert all(not check_slice(body) for body in slice_bodies([pool_of("nvidia.hami.io", "n1", published)]))
 
@@ -203,7 +206,7 @@ def test_lanes_beyond_one_digit_are_the_highest_digit():
         Card(vendor="nvidia", index=0, uuid="a", product="x", memory=1 << 34, links={1: 72}),
         Card(vendor="nvidia", index=1, uuid="b", product="x", memory=1 << 34, links={0: 10}),
     ]
-    published = NvidiaPublishing().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, vendor_settings())
     assert [values(device)["hami.io/links"] for device in published] == ["-z", "a-"]
 
 
@@ -239,7 +242,7 @@ def test_quantities_are_written_as_the_server_writes_them():
                     yield from quantities(item)
 
     for name in OURS:
-        for device in devices(name, Sharing(memory_scaling=Fraction("1.37"))):
+        for device in devices(name, vendor_settings(memory_scaling=Fraction("1.37"))):
             for text in quantities(device["capacity"]):
                 assert str(Quantity.parse(text)) == text
 

@@ -4,14 +4,15 @@ from fractions import Fraction
 
 import pytest
 
-from hami_dra.api.containers import CdiDevice, Folder, Keeping, Mount, Tmpfs, Unpreparable
+from hami_dra.api.containers import CdiDevice, Folder, Mount, Tmpfs, Unpreparable
 from hami_dra.api.hardware import MigInstance, MigPlacement, MigState
 from hami_dra.driver.prepare.cdi import container_edits
 from hami_dra.vendors.nvidia.mig import profiles
+from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.records import GpuRecord
-from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
+from tests.support.settings import vendor_settings
 
 NVIDIA = containers("nvidia")
 NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
@@ -146,7 +147,7 @@ def test_nothing_is_never_told_as_no_limit():
         ({"core_policy": "force"}, {"core_limits": False}, {"GPU_CORE_UTILIZATION_POLICY": "disable"}),
         ({}, {"memory_scaling": Fraction(3, 2)}, {"CUDA_OVERSUBSCRIBE": "true"}),
         ({}, {"memory_scaling": Fraction(1, 2)}, {}),
-        ({}, {"log_level": "4"}, {"LIBCUDA_LOG_LEVEL": "4"}),
+        ({}, {"library_log_level": "4"}, {"LIBCUDA_LOG_LEVEL": "4"}),
     ],
 )
 def test_what_else_the_library_reads(config, settings, expected):
@@ -504,7 +505,9 @@ def test_every_published_device_has_a_site():
         )
         for n, state in enumerate((on, None))
     ]
-    published = next(vendor for vendor in PUBLISHING_VENDORS if vendor.name == "nvidia").devices(cards, Sharing())
+    published = next(vendor for vendor in PUBLISHING_VENDORS if vendor.name == "nvidia").devices(
+        cards, vendor_settings()
+    )
     sites = NVIDIA.sites(cards)
     assert sites.keys() == {device["name"] for device in published}
     for device in published:

@@ -5,9 +5,9 @@ import pytest
 from hami_dra.api.containers import DeviceNode, Edits, Folder, Mount, Unpreparable, takes_all
 from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.vendors.neuron.records import NeuronRecord
-from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import CONTAINER_VENDORS, PUBLISHING_VENDORS, containers
 from tests.support.containers import GIB, PretendHost, card, place, tenancy
+from tests.support.settings import vendor_settings
 
 
 def paths(edits):
@@ -216,7 +216,7 @@ def test_every_published_device_of_every_machine_has_a_site(name):
     cards = machine(name, "n1").cards
     for vendor in PUBLISHING_VENDORS:
         own = [card for card in cards if card.vendor == vendor.name]
-        published = {device["name"] for device in vendor.devices(own, Sharing())}
+        published = {device["name"] for device in vendor.devices(own, vendor_settings())}
         assert containers(vendor.name).sites(own).keys() == published
 
 

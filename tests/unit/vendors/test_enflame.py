@@ -10,8 +10,8 @@ from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.enflame.rules import closest
 from hami_dra.vendors.protocol import Layout
-from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, device_class, node, pod, simulated
+from tests.support.settings import vendor_settings
 
 CLASSES = [device_class(f"enflame-{kind}.hami.io", "enflame.hami.io") for kind in ("gcu", "vgcu")]
 GCU, VGCU, PERCENT = "enflame.com/gcu", "enflame.com/vgcu", "enflame.com/vgcu-percentage"
@@ -21,7 +21,7 @@ SCORES = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60}
 def machines(*names, slices=4):
     found = []
     for name in names:
-        found += [node(name), *slice_bodies(machine_pools(machine("s60-8", name), Sharing(slices=slices)))]
+        found += [node(name), *slice_bodies(machine_pools(machine("s60-8", name), vendor_settings(card_slices=slices)))]
     return found
 
 

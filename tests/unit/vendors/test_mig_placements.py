@@ -13,8 +13,8 @@ from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.profiles import profile_of
-from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, slices
+from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 ON = MigState(enabled=True, pending=True)
@@ -48,7 +48,7 @@ def gpu(product="NVIDIA A100-SXM4-80GB", mebibytes=81_920, state=ON, index=0):
 
 
 def published(card):
-    return NvidiaPublishing().devices([card], Sharing())
+    return NvidiaPublishing().devices([card], vendor_settings())
 
 
 def counters(entries):
@@ -171,7 +171,7 @@ def test_what_nvml_says_comes_before_the_table():
 
 
 def test_cards_that_are_cut_cannot_be_oversubscribed():
-    sharing = Sharing(memory_scaling=2, core_scaling=2)
+    sharing = vendor_settings(memory_scaling=2, core_scaling=2)
     (cut, *_) = NvidiaPublishing().devices([gpu()], sharing)
     (plain,) = NvidiaPublishing().devices([gpu(state=None)], sharing)
     assert (cut["capacity"]["memory"]["value"], cut["capacity"]["cores"]["value"]) == ("80Gi", "100")

@@ -16,8 +16,8 @@ from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.preferences import CardLists, InvalidPreference
 from hami_dra.vendors.protocol import CandidateTier, CardState, Layout, NodeView, PartitionUse
-from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, template
+from tests.support.settings import vendor_settings
 
 CLASSES = NvidiaPublishing().device_classes()
 H100, DGX1, PAIRS, PCIE, MIG = "dgx-h100", "dgx-1", "v100-pairs-8", "l40s-pcie-8", "a2-ultragpu-2g-mig"
@@ -431,7 +431,7 @@ def test_an_abnormal_card_is_in_no_set():
 def test_scaled_memory_can_be_asked_for():
     memory = 60_000  # MiB; an L40S has 46,068
     assert reasons(simulated(cluster(n=PCIE), cards("p", 1, memory=memory))) == {"p": {"CardInsufficientMemory": 8}}
-    scaled = Sharing(memory_scaling=Fraction(3, 2))
+    scaled = vendor_settings(memory_scaling=Fraction(3, 2))
     assert placed(cluster(scaled, n=PCIE), cards("p", 1, memory=memory))[0] == "n"
 
 
@@ -439,7 +439,7 @@ def test_a_card_with_more_than_all_cores_is_never_exclusive():
     one = {"nvidia.com/use-gpuuuid": uuids(PCIE, 0)}
     pods = [cards(f"p{number}", 1, one, memory=1000, cores=100) for number in range(3)]
     assert set(devices(simulated(cluster(n=PCIE), pods))) == {"p0"}
-    twice = simulated(cluster(Sharing(core_scaling=Fraction(2)), n=PCIE), pods)
+    twice = simulated(cluster(vendor_settings(core_scaling=Fraction(2)), n=PCIE), pods)
     assert set(devices(twice)) == {"p0", "p1"}
     assert reasons(twice)["p2"]["CardInsufficientCore"] == 1
 
@@ -447,13 +447,13 @@ def test_a_card_with_more_than_all_cores_is_never_exclusive():
 def test_the_split_count_limits_who_shares_a_card():
     one = {"nvidia.com/use-gpuuuid": uuids(PCIE, 0)}
     pods = [cards(f"p{number}", 1, one, memory=10) for number in range(3)]
-    report = simulated(cluster(Sharing(slots=2), n=PCIE), pods)
+    report = simulated(cluster(vendor_settings(slots=2), n=PCIE), pods)
     assert set(devices(report)) == {"p0", "p1"}
     assert reasons(report)["p2"]["CardTimeSlicingExhausted"] == 1
 
 
 def test_each_node_is_shared_its_own_way():
-    raws = [*cluster(Sharing(memory_scaling=Fraction(2)), a=PCIE), *cluster(b=PCIE)[len(CLASSES) :]]
+    raws = [*cluster(vendor_settings(memory_scaling=Fraction(2)), a=PCIE), *cluster(b=PCIE)[len(CLASSES) :]]
     assert placed(raws, cards("p", 1, memory=60_000))[0] == "a"
 
 

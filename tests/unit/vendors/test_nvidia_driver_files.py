@@ -15,6 +15,7 @@ from hami_dra.driver.prepare.cdi import container_edits, undone
 from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.registry import containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
+from tests.support.settings import vendor_settings
 
 NVIDIA = containers("nvidia")
 VERSION = "580.65.06"
@@ -341,7 +342,9 @@ def test_a_driver_that_nvidias_runtime_hides_mig_from():
 def test_machines_answer_the_same_for_a_real_folder(tmp_path):
     """MachineHost sees the driver root under another path than the node has it."""
     driver_root(tmp_path / "root")
-    settings = HostSettings(driver_root="/run/nvidia/driver", cdi_hook=HOOK, device_folder=str(tmp_path / "dev"))
+    settings = HostSettings(
+        device_folder=str(tmp_path / "dev"), options=vendor_settings(driver_root="/run/nvidia/driver", cdi_hook=HOOK)
+    )
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev" / name).touch()

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hami_dra.api.options import VendorOption, whole
 from hami_dra.vendors import registry
+from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import InvalidPlugin
 from tests.support.tools import FakeTools
 
@@ -62,3 +65,12 @@ def test_an_entry_point_that_is_no_vendor_of_its_own_is_named(value, problem, mo
     with pytest.raises(InvalidPlugin, match="entry point bad ") as raised:
         registry.with_installed(registry.PLUGINS)
     assert problem in str(raised.value)
+
+
+def test_two_vendors_share_an_option_only_as_one_object():
+    mine = VendorOption(name="slots", default=2, read=whole(1), help="Mine.")
+    acme = SimpleNamespace(name="acme", options=(SLOTS,))
+    other = SimpleNamespace(name="other", options=(mine,))
+    assert registry.options_of([acme, acme]) == {SLOTS: (acme, acme)}
+    with pytest.raises(InvalidPlugin, match="vendor other: its option slots is not that of vendor acme"):
+        registry.options_of([acme, other])

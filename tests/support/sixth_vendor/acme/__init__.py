@@ -4,10 +4,12 @@ from pathlib import Path
 
 from acme.containers import AcmeContainers
 from acme.legacy import AcmeLegacy
+from acme.options import RESERVED
 from acme.publish import AcmePublishing
 from acme.rules import Acme
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
 
@@ -24,6 +26,7 @@ def _sampler(_backend: Backend) -> Sampler | None:
 PLUGIN = VendorPlugin(
     title="Acme",
     parts="memory",
+    options=(SLOTS, RESERVED),
     host_paths=(HostPath(path="/opt/acme", purpose="acme-smi"),),
     rules=Acme(),
     publishing=AcmePublishing(),

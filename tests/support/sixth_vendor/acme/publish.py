@@ -1,9 +1,12 @@
 """Acme's cards as published devices."""
 
+from acme.options import RESERVED
 from acme.rules import DRIVER
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.publishing import Json, Sharing, cores_capacity, memory_capacity, shares_capacity
+from hami_dra.api.options import VendorSettings
+from hami_dra.vendors.options import SLOTS
+from hami_dra.vendors.publishing import Json, cores_capacity, memory_capacity, shares_capacity
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 
@@ -17,9 +20,9 @@ class AcmePublishing(UnpartitionedVendor):
     shared_class = "acme-share.example.com"
     extended_resource = "acme.example.com/card"
 
-    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
+    def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
         return {
-            names.CAP_MEMORY: memory_capacity(card.memory),
+            names.CAP_MEMORY: memory_capacity(card.memory - settings[RESERVED]),
             names.CAP_CORES: cores_capacity(),
-            names.CAP_SHARES: shares_capacity(sharing.slots),
+            names.CAP_SHARES: shares_capacity(settings[SLOTS]),
         }

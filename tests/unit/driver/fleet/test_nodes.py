@@ -9,8 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
-from hami_dra.driver.fleet.nodes import planned_nodes
+from hami_dra.driver.fleet.nodes import planned_nodes, sharing_settings
 from hami_dra.kube.protocol import ConfigError
+from hami_dra.vendors.nvidia.options import MEMORY_SCALING
 
 
 def file(**fields):
@@ -101,8 +102,8 @@ def test_sharing_of_the_fleet_and_of_a_group():
 
 
 def test_numbers_are_taken_as_they_are_written():
-    assert file(sharing={"memoryScaling": 1.8}).sharing.memory_scaling == Fraction(18, 10)
-    assert file(sharing={"memoryScaling": "9/5"}).sharing.memory_scaling == Fraction(18, 10)
+    for written in (1.8, "1.8", "9/5"):
+        assert sharing_settings(file(sharing={"memoryScaling": written}).sharing)[MEMORY_SCALING] == Fraction(18, 10)
 
 
 def test_a_group_may_be_published_as_another_driver():
@@ -134,8 +135,6 @@ def test_a_group_may_be_published_as_another_driver():
         ),
         ({"nodes": [{"machine": "a", "machin": "b"}]}, "nodes.0.machin", "Extra inputs"),
         ({"zones": ["a/b"]}, "zones.0", "cannot be the value of a label"),
-        ({"sharing": {"slots": 0}}, "sharing.slots", "greater than or equal to 1"),
-        ({"sharing": {"memoryScaling": "much"}}, "sharing.memoryScaling", "not a number"),
         ({"kind": "Flotilla"}, "kind", "Fleet"),
         ({"name": ""}, "name", "at least 1"),
     ],
@@ -154,6 +153,14 @@ def test_a_bad_file_names_the_field(fields, where, what):
         ({"machine": "dgx"}, r"nodes\[1\]: there is no machine 'dgx'; choose one of: .*dgx-h100"),
         ({"machine": "g5.12xlarge", "mig": True}, r"nodes\[1\]: mig: g5.12xlarge has no GPU that supports MIG"),
         ({"machine": "dgx-h100", "publishAs": "neuron.aws.com"}, r"nodes\[1\]: dgx-h100 has no cards"),
+        (
+            {"machine": "dgx-h100", "sharing": {"slots": 0}},
+            r"nodes\[1\]: sharing.slots: 0 is not a whole number of at least 1",
+        ),
+        (
+            {"machine": "dgx-h100", "sharing": {"parts": 2}},
+            r"nodes\[1\]: sharing.parts: there is no such field; .*slices",
+        ),
         ({"machine": "dgx-h100", "sharing": {"memoryScaling": "1e-9"}}, r"nodes\[1\]: .*not enough to be shared"),
     ],
 )

@@ -18,8 +18,8 @@ from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.simulated import machine
 from hami_dra.kube.protocol import Invalid, ServerVersion
 from hami_dra.kube.requirements import UnsupportedKubernetes
-from hami_dra.vendors.publishing import Sharing
 from tests.support.node import FakePlugin, at_once, claim_on
+from tests.support.settings import vendor_settings
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 
@@ -524,7 +524,7 @@ def test_of_two_drivers_the_first_publishes_until_it_ends(tmp_path):
     async def _(harness):
         old = asyncio.create_task(harness.driver(instance="old").run())
         await asyncio.sleep(2)
-        async with harness.running(instance="new", sharing=Sharing(slots=3)) as new:
+        async with harness.running(instance="new", options=vendor_settings(slots=3)) as new:
             await asyncio.sleep(30)
             assert new.unready() == []  # or the update would never go on
             assert slots(await harness.slices()) == {"10"}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hami_dra.api.containers import Keeping
 from hami_dra.driver.prepare.container_views import Claimed, arrange
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import common_env, containers, read_pod, references
+from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, Keeping
 from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share
 
 
@@ -137,7 +137,7 @@ def test_a_pod_that_joins_a_named_claim_later_shares_no_file_of_usage(tmp_path, 
     first = node.prepare(c, pods=[pod("first")])["uid-c"]
     assert node.prepare(c, pods=[pod("first"), pod("later")])["uid-c"].answers == first.answers
     assert seen(node, [c], pod("later"), "main") == ["GPU-0", "2048m", ""]
-    assert_private(only(node.specs())["containerEdits"], node.host.settings.library_folder)
+    assert_private(only(node.specs())["containerEdits"], node.host.settings.options[LIBRARY_FOLDER])
     assert node.work.written["uid-c"].folders == ()
 
 
@@ -147,12 +147,12 @@ def test_containers_that_share_a_request_write_each_to_memory_of_its_own(tmp_pat
     """B8: nothing of HAMi-core's is written to the root file system, which may be read-only."""
     node = PreparedNode(tmp_path, usage_cache=usage_cache)
     node.prepare(claim("c", share("gpu-0")), pods=[pod(**also)])
-    assert_private(only(node.specs())["containerEdits"], node.host.settings.library_folder)
+    assert_private(only(node.specs())["containerEdits"], node.host.settings.options[LIBRARY_FOLDER])
 
 
 def test_a_claim_of_one_pod_may_keep_its_usage_where_hamis_monitor_reads_it(tmp_path):
     node = PreparedNode(tmp_path, usage_cache=Keeping.HOST)
-    folder = f"{node.host.settings.library_folder}/vgpu"
+    folder = f"{node.host.settings.options[LIBRARY_FOLDER]}/vgpu"
     for owner, kept in (("pod", [f"{folder}/containers/uid-pod_main"]), ("another", []), ("", [])):
         c = claim("c", share("gpu-0"), owner=owner)
         node.prepare(c, pods=[pod()])

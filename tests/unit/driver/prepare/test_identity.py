@@ -11,8 +11,8 @@ from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import publish as enflame_published
 from hami_dra.vendors.enflame.records import EnflameRecord
-from hami_dra.vendors.publishing import Sharing
 from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, pod_json, result, share
+from tests.support.settings import vendor_settings
 
 
 def restarted(node, *cards):
@@ -182,7 +182,7 @@ class GcuNode(PreparedNode):
         super().__init__(root, [gcu(0), gcu(1)])
 
     def _inventory(self):
-        devices = enflame_published.EnflamePublishing().devices(self.cards, Sharing())
+        devices = enflame_published.EnflamePublishing().devices(self.cards, vendor_settings())
         return inventory_of("enflame.hami.io", NODE, devices, self.vendor.sites(self.cards))
 
 

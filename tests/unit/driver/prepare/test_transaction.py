@@ -13,6 +13,7 @@ from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.driver.prepare.transaction import UNEXPECTED
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, pod_json, prepare_job, result, share
+from tests.support.settings import vendor_settings
 
 
 @pytest.fixture
@@ -426,7 +427,7 @@ def test_a_label_that_cannot_be_set(node, monkeypatch, code):
 
 @pytest.mark.parametrize("name", [None, "kata", "nvidia"])
 def test_a_pod_that_another_runtime_starts_is_noted_in_its_claim(node, name):
-    node.host.settings = replace(node.host.settings, library_runtime_class="nvidia")
+    node.host.settings = replace(node.host.settings, options=vendor_settings(library_runtime_class="nvidia"))
     raw = pod_json("pod", claims=("c",))
     if name is not None:
         raw["spec"]["runtimeClassName"] = name

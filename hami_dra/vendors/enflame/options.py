@@ -1,0 +1,14 @@
+"""What an operator chooses for Enflame's cards."""
+
+from typing import Final
+
+from hami_dra.api.options import VendorOption, whole
+from hami_dra.vendors.publishing import MAX_PARTS
+
+CARD_SLICES: Final = VendorOption(
+    name="card-slices",
+    field="slices",
+    default=4,
+    read=whole(1, MAX_PARTS),
+    help="Number of slices of a card that is allocated in slices.",
+)
