@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from hami_dra.api.meta import Condition, LabelSelector, Object, Struct
+from hami_dra.api.podvolumes import Volume
 
 QuantityText = str | int | float  # as users write it; parse with hami_dra.api.quantity.Quantity
 
@@ -117,6 +118,7 @@ class PodSpec(Struct, frozen=True):
     overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     resources: ResourceRequirements | None = None
     """Pod-level requests and limits; where set they replace the sum over containers."""
+    volumes: tuple[Volume, ...] = ()
 
 
 class PodResourceClaimStatus(Struct, frozen=True):

@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from hami_dra.api import core, resource, workloads
+from hami_dra.api import core, resource, storage, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
-from hami_dra.api.sharing import share_claim_parts, share_parts, share_pod_parts, share_template_parts
+from hami_dra.api.sharing import (
+    share_claim_parts,
+    share_csi_node_parts,
+    share_parts,
+    share_pod_parts,
+    share_template_parts,
+    share_volume_claim_parts,
+    share_volume_parts,
+)
 
 T = TypeVar("T", bound=Object)
 
@@ -91,6 +99,27 @@ DEVICE_TAINT_RULE_V1BETA2 = Kind(
     resource.DeviceTaintRule,
 )
 
+PERSISTENT_VOLUME = Kind(
+    "PersistentVolume", "", "v1", "persistentvolumes", False, storage.PersistentVolume, share_volume_parts
+)
+PERSISTENT_VOLUME_CLAIM = Kind(
+    "PersistentVolumeClaim",
+    "",
+    "v1",
+    "persistentvolumeclaims",
+    True,
+    storage.PersistentVolumeClaim,
+    share_volume_claim_parts,
+)
+_STORAGE = "storage.k8s.io"
+STORAGE_CLASS = Kind("StorageClass", _STORAGE, "v1", "storageclasses", False, storage.StorageClass)
+CSI_NODE = Kind("CSINode", _STORAGE, "v1", "csinodes", False, storage.CSINode, share_csi_node_parts)
+CSI_DRIVER = Kind("CSIDriver", _STORAGE, "v1", "csidrivers", False, storage.CSIDriver)
+CSI_STORAGE_CAPACITY = Kind(
+    "CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities", True, storage.CSIStorageCapacity
+)
+VOLUME_ATTACHMENT = Kind("VolumeAttachment", _STORAGE, "v1", "volumeattachments", False, storage.VolumeAttachment)
+
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments", True, workloads.Workload)
 REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Workload)
 STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads.Workload)
@@ -127,6 +156,16 @@ VALIDATING_POLICY_BINDING: Kind[Object] = Kind(
     "ValidatingAdmissionPolicyBinding", _ADMISSION, "v1", "validatingadmissionpolicybindings", False, Object
 )
 
+STORAGE: tuple[Kind[Any], ...] = (
+    STORAGE_CLASS,
+    CSI_DRIVER,
+    CSI_NODE,
+    CSI_STORAGE_CAPACITY,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    VOLUME_ATTACHMENT,
+)
+"""What volumes of pods are judged by; hami-dra works without any of them."""
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB)
 ALL: tuple[Kind[Object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Kind))
 BY_GVK: dict[tuple[str, str], Kind[Object]] = {(kind.api_version, kind.name): kind for kind in ALL}

@@ -86,6 +86,17 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
+# --- annotations of Kubernetes' volumes -----------------------------------------------------------
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+"""On a PersistentVolumeClaim: its binding to `spec.volumeName` is complete."""
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""On a PersistentVolumeClaim: the node for which kube-scheduler asked for provisioning."""
+BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+"""On a PersistentVolume or its claim: the StorageClass, in place of the field of the spec."""
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+"""On a CSINode: the in-tree volume plugins that CSI drivers replace there."""
+VOLUME_ANNOTATIONS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS, MIGRATED_PLUGINS})
+
 # --- objects of an installation (manifests/) ------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "hami-dra-system"
 PROBE_NAMESPACE: Final = "hami-dra-probe"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from sys import intern
+from typing import NamedTuple
 
 from hami_dra.api.core import Pod
 
@@ -44,3 +45,31 @@ def claim_keys(pod: Pod) -> list[str]:
     if special is not None and special.resource_claim_name:
         keys.append(intern(f"{pod.metadata.namespace}/{special.resource_claim_name}"))
     return keys
+
+
+class VolumeClaimRef(NamedTuple):
+    """A volume of a pod that is a PersistentVolumeClaim."""
+
+    volume: str
+    key: str
+    """`namespace/name` of the PersistentVolumeClaim."""
+    is_ephemeral: bool
+    """It is generated for this pod, and deleted with it."""
+
+
+def volume_claim_refs(pod: Pod) -> list[VolumeClaimRef]:
+    """Return the pod's volumes that are PersistentVolumeClaims, in order."""
+    namespace, name = pod.metadata.namespace, pod.metadata.name
+    refs = []
+    for volume in pod.spec.volumes:
+        source = volume.persistent_volume_claim
+        if source is not None:
+            refs.append(VolumeClaimRef(volume.name, intern(f"{namespace}/{source.claim_name}"), is_ephemeral=False))
+        elif volume.ephemeral is not None:
+            refs.append(VolumeClaimRef(volume.name, intern(f"{namespace}/{name}-{volume.name}"), is_ephemeral=True))
+    return refs
+
+
+def volume_claim_keys(pod: Pod) -> list[str]:
+    """Return the keys of the PersistentVolumeClaims that the pod uses."""
+    return [ref.key for ref in volume_claim_refs(pod)] if pod.spec.volumes else []

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from hami_dra.api.core import Container, Pod
 from hami_dra.api.meta import ObjectMeta
+from hami_dra.api.podvolumes import Volume
 from hami_dra.api.resource import (
     DeviceAttribute,
     DeviceCapacity,
@@ -24,6 +25,7 @@ from hami_dra.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 
 _MOST: Final = 4096
 """Parts remembered. UUIDs fill the table, so it is emptied occasionally, and the next slice fills
@@ -49,7 +51,7 @@ def share_parts(slice_: ResourceSlice) -> str:
 
 
 def share_pod_parts(pod: Pod) -> str:
-    """Deduplicate the parts of a pod, and drop the conditions that are not used.
+    """Deduplicate the parts of a pod, and drop the conditions and volumes that are not used.
 
     Empty tuples and strings are shared by Python anyway, so only set fields are looked up.
     """
@@ -65,6 +67,38 @@ def share_pod_parts(pod: Pod) -> str:
         read = tuple([each for each in status.conditions if each.type in _CONDITIONS])
         force_setattr(status, "conditions", _known.setdefault(read, read))
     _share_set(status, ("phase",))
+    if spec.volumes:
+        filtered = tuple([each for each in spec.volumes if each.needs_filter])
+        is_short = len(filtered) <= _LONG and not any(map(_has_long_monitors, filtered))
+        force_setattr(spec, "volumes", _known.setdefault(filtered, filtered) if is_short else filtered)
+    _forget_if_full()
+    return ""
+
+
+def share_volume_parts(volume: PersistentVolume) -> str:
+    """Deduplicate the parts of a PersistentVolume: those of one zone have one node affinity."""
+    _share_meta(volume.metadata)
+    _share_set(volume.spec, ("capacity", "access_modes", "storage_class_name", "volume_mode"))
+    affinity = volume.spec.node_affinity
+    if affinity is not None and len(text := msgspec.json.encode(affinity)) <= _LONG_SPEC:
+        force_setattr(volume.spec, "node_affinity", _known.setdefault(text, affinity))
+    _share_set(volume.status, ("phase",))
+    _forget_if_full()
+    return ""
+
+
+def share_volume_claim_parts(claim: PersistentVolumeClaim) -> str:
+    """Deduplicate the parts of a PersistentVolumeClaim: those of one StatefulSet request the same."""
+    _share_meta(claim.metadata)
+    _share_set(claim.spec, ("access_modes", "resources", "storage_class_name", "volume_mode"))
+    _share_set(claim.status, ("phase",))
+    _forget_if_full()
+    return ""
+
+
+def share_csi_node_parts(node: CSINode) -> str:
+    """Deduplicate the drivers of a CSINode: most nodes have the same."""
+    _share_set(node.spec, ("drivers",))
     _forget_if_full()
     return ""
 
@@ -102,7 +136,7 @@ def _share_meta(meta: ObjectMeta) -> None:
 
 def _share_set(holder: Any, fields: tuple[str, ...]) -> None:
     for field in fields:
-        if (value := getattr(holder, field)) and (type(value) is str or len(value) <= _LONG):
+        if (value := getattr(holder, field)) and (type(value) is not tuple or len(value) <= _LONG):
             force_setattr(holder, field, _known.setdefault(value, value))
 
 
@@ -115,6 +149,10 @@ def _share_empty(holder: Any, fields: tuple[str, ...]) -> None:
 def _forget_if_full() -> None:
     if len(_known) > _MOST:
         _known.clear()
+
+
+def _has_long_monitors(volume: Volume) -> bool:
+    return volume.rbd is not None and len(volume.rbd.monitors) > _LONG
 
 
 def _is_long(container: Container) -> bool:

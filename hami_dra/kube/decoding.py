@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec.structs import force_setattr
 
-from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
+from hami_dra.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
 from hami_dra.api.meta import NO_ANNOTATIONS, Object, ObjectMeta
 from hami_dra.api.sanitize import sanitized
 from hami_dra.kube.protocol import (
@@ -45,7 +45,9 @@ T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
 _MOST_TEXT: Final = 2_000
-_OF_TENANTS: Final = frozenset({POD.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name})
+_OF_TENANTS: Final = frozenset(
+    {POD.name, PERSISTENT_VOLUME_CLAIM.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name}
+)
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
     400: Invalid,
     401: Forbidden,

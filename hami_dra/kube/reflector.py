@@ -22,7 +22,16 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.guard import LoopGuard
-from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Gone, Listing, WatchEvent
+from hami_dra.kube.protocol import (
+    Broken,
+    Cluster,
+    ClusterError,
+    Forbidden,
+    Gone,
+    Listing,
+    NotFound,
+    WatchEvent,
+)
 from hami_dra.kube.store import Store
 
 T = TypeVar("T", bound=Object)
@@ -58,7 +67,8 @@ class Reflector(Generic[T]):
     follows. `problem` says why the copy may be stale, or is empty; `lists` and `failures` count.
     `unreadable` has, by key, the objects that cannot be read completely now. A completely
     unreadable version leaves the last good one in the store. `on_broken` is called once for each
-    version of such an object.
+    version of such an object. `is_denied`: the latest list was refused for want of a right, or
+    because the cluster does not serve the kind; `on_denied` is called when that begins.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class Reflector(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         on_broken: Callable[[Broken], None] | None = None,
+        on_denied: Callable[[ClusterError], None] | None = None,
         guard: LoopGuard | None = None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -81,6 +92,7 @@ class Reflector(Generic[T]):
         self.store: Store[T] = Store() if store is None else store
         self.problem = ""
         self.unreadable: dict[str, Broken] = {}
+        self.is_denied = False
         self.lists = 0
         self.failures = 0
         self._now = now
@@ -89,11 +101,13 @@ class Reflector(Generic[T]):
         self._handler = handler
         self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
         self._on_broken = on_broken or partial(log_broken, kind)
+        self._on_denied = on_denied
         self._guard = guard or LoopGuard(f"watch {kind.plural}")
         self._backoff = backoff or Backoff()
         self._sleep = sleep
         self._seen = 0
         self._synced = asyncio.Event()
+        self._answered = asyncio.Event()
         self._listing = asyncio.Lock()
 
     @property
@@ -112,10 +126,14 @@ class Reflector(Generic[T]):
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
+    async def wait_answered(self) -> None:
+        """Wait until a list was completed or denied."""
+        await self._answered.wait()
+
     async def run(self) -> None:
         while True:
             try:
-                await self._list(watching=False)
+                await self._list_unless_denied()
                 await self._watch_until_gone()
             except ClusterError as error:
                 await self._pause(f"list {self.kind.plural}: {error}")
@@ -142,6 +160,17 @@ class Reflector(Generic[T]):
 
     # --- list -------------------------------------------------------------------------------------
 
+    async def _list_unless_denied(self) -> None:
+        try:
+            await self._list(watching=False)
+        except (Forbidden, NotFound) as error:
+            if not self.is_denied:
+                self.is_denied = True
+                if self._on_denied is not None:
+                    self._on_denied(error)
+            self._answered.set()
+            raise
+
     async def _list(self, *, watching: bool) -> None:
         async with self._listing:
             listing = await self._cluster.list(self.kind, **self._scope)
@@ -155,7 +184,9 @@ class Reflector(Generic[T]):
                 self._absorb(listing, newest, trust_all=rewound)
                 self._seen = newest
             self._recovered()
+            self.is_denied = False
             self._synced.set()
+            self._answered.set()
             with self._guard.each("list"):
                 self._handler.synced()
 

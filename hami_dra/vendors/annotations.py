@@ -22,6 +22,7 @@ DECISION_ANNOTATIONS: Final = PREFERENCE_ANNOTATIONS | {
     names.DEVICE_CORDON,
     names.FENCE_PROVEN,
     names.HELD_CLAIMS,
+    *names.VOLUME_ANNOTATIONS,
 }
 """Annotations that affect decisions, which are therefore in a snapshot."""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
@@ -45,6 +46,7 @@ _KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
     names.QUOTA_USED,
     names.LEAVING_UNTIL,
     names.STALLED_DECISIONS,
+    names.MIGRATED_PLUGINS,
 }
 
 

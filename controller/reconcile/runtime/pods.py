@@ -6,6 +6,7 @@ from hami_dra.api.meta import Condition
 from hami_dra.api.podclaims import ClaimRef as ClaimRef  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podclaims import claim_keys as claim_keys  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podclaims import claim_refs as claim_refs  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podclaims import volume_claim_keys as volume_claim_keys  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podstate import is_bound as is_bound  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podstate import is_done as is_done  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podstate import is_finished as is_finished  # noqa: PLC0414 (offered here too)

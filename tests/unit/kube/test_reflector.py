@@ -211,6 +211,26 @@ async def test_a_missing_right_is_told_and_tried_again(cluster, reflector):
         assert reflector.is_synced
 
 
+async def test_a_reader_need_not_wait_for_what_it_may_not_read(cluster, recorder):
+    denied = []
+    reflector = Reflector(
+        cluster, kinds.CONFIG_MAP, recorder, on_denied=denied.append, sleep=lambda _seconds: hold.wait()
+    )
+    hold = asyncio.Event()
+    cluster.fail_next(Forbidden("cannot list configmaps"), verb="list")
+    task = asyncio.create_task(reflector.run())
+    await reflector.wait_answered()
+    assert (reflector.is_denied, reflector.is_synced, [str(each) for each in denied]) == (
+        True,
+        False,
+        ["cannot list configmaps"],
+    )
+    hold.set()  # the right is given
+    await reflector.wait_synced()
+    assert not reflector.is_denied
+    task.cancel()
+
+
 async def test_an_error_of_the_handler_over_one_object_is_logged_and_the_others_are_reported(cluster, caplog):
     class Faulty(Recorder):
         def changed(self, old, new):

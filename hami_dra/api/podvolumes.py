@@ -1,0 +1,75 @@
+"""Volumes of a pod: the fields that kube-scheduler's Filter plugins read.
+
+Most volumes of a pod (ConfigMaps, Secrets, tokens, empty directories) decide nothing about its
+node: `needs_filter` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hami_dra.api.meta import Struct
+
+
+class PersistentVolumeClaimSource(Struct, frozen=True):
+    claim_name: str = ""
+
+
+class EphemeralSource(Struct, frozen=True):
+    """A generic ephemeral volume: its PersistentVolumeClaim is named `<pod>-<volume>`."""
+
+
+class GcePersistentDisk(Struct, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(Struct, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class IscsiSource(Struct, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RbdSource(Struct, frozen=True):
+    monitors: tuple[str, ...] = ()
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class AzureDisk(Struct, frozen=True):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str | None = None
+
+
+class CinderSource(Struct, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class PortworxSource(Struct, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class Volume(Struct, frozen=True):
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    iscsi: IscsiSource | None = None
+    rbd: RbdSource | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderSource | None = None
+    portworx_volume: PortworxSource | None = None
+
+    @property
+    def needs_filter(self) -> bool:
+        """Return whether some plugin of kube-scheduler reads the volume."""
+        return any(getattr(self, source) is not None for source in SOURCES)
+
+
+SOURCES: Final = tuple(field for field in Volume.__struct_fields__ if field != "name")
+"""The kinds of volume that are read; a Volume has at most one."""
