@@ -2,8 +2,10 @@
 
 Called by `hami-dra snapshot` and `controller.insight.whatif`. In: JSON or Structs of the kinds that a
 simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.api` name, less those
-that only clocks and people read. Commands, arguments, environment, images, volumes, names of
-Secrets, foreign annotations and parameters of other drivers are therefore never in it. Pure.
+that only clocks and people read. Commands, arguments, environment, images, names of Secrets,
+foreign annotations and parameters of other drivers are therefore never in it. Of volumes it has
+those that decide about a node: which PersistentVolumeClaim or disk it is, and nothing of ConfigMaps
+and Secrets. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,6 +55,8 @@ def _strip(raw: Raw) -> None:
     raw.pop("kind", None)
     _strip_metadata(raw.get("metadata", {}))
     spec, status = raw.get("spec", {}), raw.get("status", {})
+    if volumes := [volume for volume in spec.pop("volumes", ()) if volume.keys() - {"name"}]:
+        spec["volumes"] = volumes
     if "metadata" in spec:  # of a template
         _strip_metadata(spec["metadata"])
     allocated = (status.get("allocation") or {}).get("devices")
