@@ -1,28 +1,24 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.errors import (
     AllocatorError,
-    BudgetExceeded,
-    InvalidPools,
     NotAllowedByClass,
     SelectorOverBudget,
 )
-from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.result import Solution
-from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, completed, searching
 from controller.scheduling.decide.allocation_config import with_allocation_config
 from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
 from controller.scheduling.decide.company import Company
-from controller.scheduling.decide.fast_path import FastPath, fast_path_of
+from controller.scheduling.decide.fast_path import fast_path_of
 from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import (
     NodeEstimates,
     Wanted,
@@ -34,13 +30,10 @@ from controller.scheduling.decide.problems import inputs_of, requested_devices_o
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
-from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
 from controller.scheduling.decide.trace import Trace, Worth, enough
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
+from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.quota.headroom import headroom_of
-from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_kept_score
 from hami_dra.api import names
@@ -49,7 +42,7 @@ from hami_dra.api.arrays import Bools, Ints
 _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
-_DISAPPOINTMENTS: Final = 16
+_MOST_OVERESTIMATED: Final = 16
 """Nodes whose search may find less than estimated before the best of them is taken."""
 
 
@@ -85,68 +78,42 @@ class _Decision:
         self._inventory = inventory
         self._request = request
         self._options = options
-        self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
-        self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
-        self._ours, self._foreign = inputs_of(inventory, request, options)
-        self._chooser = PolicyChooser(inventory, request.policies)
+        self._managed, self._foreign = inputs_of(inventory, request, options)
+        self._headroom = None if options.first_fit else headroom_of(inventory, request.pod.metadata.namespace)
+        self._search = NodeSearch(
+            inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
+        )
+        self._scope = self._search.managed_scope
         self._only_quota = False
-        self._room = None if options.first_fit else headroom_of(inventory, request.pod.metadata.namespace)
         self._ranking: Ranking = Plain(inventory)
-        self._effort = Effort()
-        self._pool_error = ""
-        self._budget_error = ""
-        self._exhausted = 0
-        """Searches that ran out of steps."""
-        self._tried: dict[int, Worth | None] = {}
-        self._found: dict[int, Solution] = {}
-        """By row of the node: solutions of this turn and of earlier ones."""
-        self._searches: dict[int, Searching] = {}
-        """By row of the node: the search that the previous turn could not finish."""
-        self._fast_path: FastPath | None = None
         self._company = Company(inventory, request)
-
-    @cached_property
-    def _in_vain(self) -> FruitlessSearchCache:  # the fast path needs none
-        how = self._options.managed, self._options.first_fit, self._options.gates, self._room
-        return FruitlessSearchCache(self._inventory, self._request, (self._ours, self._foreign), how)
 
     def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, SliceSpent; the last saves all progress."""
-        self._resume()
+        self._search.resume()
         try:
             return self._run()
         except SliceSpent:
-            if self._searches or self._found or self._effort.spent:
-                left = Interrupted(self._in_vain.problem, self._chooser, self._searches, self._found, self._effort)
-                Suspended(self._inventory, self._request).save(left)
+            self._search.suspend()
             raise
-
-    def _resume(self) -> None:
-        """Resume the searches that the previous turn could not finish."""
-        if self._inventory.verdicts.budget is None:
-            return
-        left = Suspended(self._inventory, self._request).take(lambda: self._in_vain.problem)
-        if left is not None:
-            self._chooser, self._effort = left.chooser, left.effort
-            self._searches, self._found = left.searches, left.found
 
     def _run(self) -> Decision | Unschedulable:
         wanted = [
-            *requested_devices_of(self._inventory, self._request, self._ours, self._scope),
-            *requested_devices_of(self._inventory, self._request, self._foreign, self._elsewhere),
+            *requested_devices_of(self._inventory, self._request, self._managed, self._scope),
+            *requested_devices_of(self._inventory, self._request, self._foreign, self._search.foreign_scope),
         ]
         flat = estimate_if_uniform(
-            self._inventory, self._request.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
+            self._inventory, self._request.policies, wanted[: self._managed_count], rules=self._scope.vendor_rules
         )
         # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search)
         # and quotas (charged card by card): these take the full path.
-        if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
-            self._fast_path = fast_path_of(self._inventory, self._ours, wanted)
-            if self._fast_path is not None and (found := self._decide_fast(wanted, self._fast_path, flat)) is not None:
+        if flat is not None and not (self._options.first_fit or self._foreign.claims or self._headroom):
+            self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted)
+            if self._search.fast_path is not None and (found := self._decide_fast(wanted, flat)) is not None:
                 return found
         return self._decide_full(wanted, flat)
 
-    def _decide_fast(self, wanted: Wanted, fast_path: FastPath, estimates: NodeEstimates) -> Decision | None:
+    def _decide_fast(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
         """Fast path for a simple pod of a recent shape. None when every node must be evaluated."""
         request, inventory, policies = self._request, self._inventory, self._request.policies
         if not reads_kept_score(policies) or request.needs_full_path or inventory.troubled_nodes():
@@ -163,10 +130,9 @@ class _Decision:
             return None
         ranked = ranked_nodes.first(max(self._options.report_nodes, 1))
         best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
-        found = fast_path.solve(best, self._chooser)
+        found = self._search.fast(best)
         if found is None:
             return None
-        self._tried[best] = found.rank, self._chooser.topology(found)
 
         def look() -> tuple[NodeFilter, Ints]:
             verdicts, candidates = self._candidates(wanted)
@@ -179,15 +145,15 @@ class _Decision:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
         verdicts, candidates = self._candidates(wanted)
         quota = None
-        if self._room is not None:  # else no quota of the namespace limits devices
-            quota = QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
+        if self._headroom is not None:  # else no quota of the namespace limits devices
+            quota = QuotaVerdicts(self._inventory, self._headroom, wanted[: self._managed_count])
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
             candidates = candidates & affordable
         estimates = flat or estimate_nodes(
             self._inventory,
             self._request.policies,
-            wanted[: self._ours_wanted],
+            wanted[: self._managed_count],
             candidates,
             rules=self._scope.vendor_rules,
         )
@@ -197,11 +163,11 @@ class _Decision:
             candidates = candidates | (verdicts.mask & self._rows(troubled))
         fitting = candidates.nonzero()[0]
         self._ranking = self._options.rank_nodes(
-            self._inventory, self._request.policies, self._request.pod, wanted[: self._ours_wanted]
+            self._inventory, self._request.policies, self._request.pod, wanted[: self._managed_count]
         )
-        self._chooser.ranking = self._ranking
+        self._search.chooser.ranking = self._ranking
         trace = self._trace(lambda: (verdicts, fitting), wanted, quota, estimates)
-        found = self._search(fitting, estimates)
+        found = self._best_node(fitting, estimates)
         if found is None:
             return self._refusal(trace)
         node, solution = found
@@ -229,24 +195,24 @@ class _Decision:
         quota: QuotaVerdicts | None,
         estimates: NodeEstimates,
     ) -> Trace:
-        chooser = None if self._options.first_fit else self._chooser
+        chooser = None if self._options.first_fit else self._search.chooser
         return Trace(
             look=look,
             wanted=wanted,
-            ours=self._ours_wanted,
+            ours=self._managed_count,
             quota=quota,
             estimates=estimates,
             ranking=self._ranking,
             chooser=chooser,
-            tried=self._tried,
+            tried=self._search.tried,
         )
 
     # -- requests ----------------------------------------------------------------------------------
 
     @property
-    def _ours_wanted(self) -> int:
+    def _managed_count(self) -> int:
         """Return the number of entries of `wanted` whose devices hami-dra allocates."""
-        return sum(len(claim.requests) for claim in self._ours.claims)
+        return sum(len(claim.requests) for claim in self._managed.claims)
 
     def _rows(self, troubled: Iterable[str]) -> Bools:
         """Return the nodes whose pools cannot be used: the search there names the pool."""
@@ -259,19 +225,17 @@ class _Decision:
 
     # -- searching ---------------------------------------------------------------------------------
 
-    def _search(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
+    def _best_node(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
         """Return the best node for every claim. Raises AllocatorError, as upstream ends there.
 
         The nominated node comes first, then the nodes that fit the most pods sharing a claim.
         """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._request.preferred_node)
-        candidates = self._without_searched(candidates)
+        candidates = self._search.without_fruitless(candidates)
         if preferred >= 0 and preferred in candidates:
-            found = self._solve_within_budget(preferred)
-            self._tried[preferred] = (found.rank, self._chooser.topology(found)) if found is not None else None
-            if found is not None:
-                return preferred, found
+            if (found := self._search.on(preferred)) is not None:
+                return preferred, found[0]
             candidates = candidates[candidates != preferred]
         for tier in self._company.tiers(candidates):
             if (best := self._best_of(tier, estimates)) is not None:
@@ -292,118 +256,33 @@ class _Decision:
         nodes = self._inventory.nodes
         tie = None if estimates.flat else estimates.tie
         second_best: tuple[Worth, int, Solution] | None = None
-        disappointments = 0
-        while candidates.size and self._exhausted < _BUDGETS:
-            promise, most = most_promising(candidates, estimates)
+        overestimated = 0
+        while candidates.size and self._search.exhausted < _BUDGETS:
+            best_estimate, most = most_promising(candidates, estimates)
             # No estimate beats the best solution so far, or too many estimates were wrong.
-            if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
+            if second_best is not None and (second_best[0] >= best_estimate or overestimated == _MOST_OVERESTIMATED):
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node, tie)
-            found = self._solve_within_budget(best)
-            self._tried[best] = None
-            if found is not None:
-                self._tried[best] = worth = found.rank, self._chooser.topology(found)
-                # The node keeps its promise, so no other node can be better.
-                if worth >= promise:
-                    return best, found
-                disappointments += 1
+            if (found := self._search.on(best)) is not None:
+                solution, worth = found
+                # The estimate was right, so no other node can be better.
+                if worth >= best_estimate:
+                    return best, solution
+                overestimated += 1
                 if second_best is None or worth > second_best[0]:
-                    second_best = worth, best, found
+                    second_best = worth, best, solution
             candidates = candidates[candidates != best]
         return second_best[1:] if second_best is not None else None
-
-    def _solve_within_budget(self, row: int) -> Solution | None:
-        """Search the node; out of steps means "does not fit". Raises AllocatorError, SliceSpent."""
-        budget, given_up = self._inventory.verdicts.budget, ""
-        if (found := self._found.get(row)) is not None:
-            return found
-        meter = TimeMeter(budget) if budget is not None else None
-        try:
-            found = completed(self._solve(row, ENDLESS)) if meter is None else self._solve_in_portions(row, meter)
-        except InvalidPools as error:
-            self._pool_error = self._pool_error or str(error)
-            return None
-        except BudgetExceeded as error:
-            self._budget_error = given_up = str(error)
-            self._exhausted += 1
-            found = None
-        if found is not None:
-            self._found[row] = found
-        elif meter is not None:
-            self._in_vain.get().add(row, given_up=given_up)
-            meter.spend()
-        return found
-
-    def _solve_in_portions(self, row: int, meter: TimeMeter) -> Solution | None:
-        """Search in portions. Raises as `_solve`; after SliceSpent it continues next turn."""
-        search = self._searches.pop(row, None) or self._solve(row, PORTION)
-        while True:
-            try:
-                next(search)
-            except StopIteration as end:
-                found: Solution | None = end.value
-                return found
-            try:
-                meter.spend()
-            except SliceSpent:
-                self._searches[row] = search
-                raise
-
-    def _without_searched(self, candidates: Ints) -> Ints:
-        """Return the candidates that no earlier turn or equal decision searched in vain."""
-        known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
-        if known is None:
-            return candidates
-        in_vain = known.among(candidates)
-        self._tried.update(dict.fromkeys(candidates[in_vain].tolist()))
-        self._exhausted = known.given_up(candidates)
-        self._budget_error = known.note if self._exhausted else ""
-        return candidates[~in_vain]
-
-    def _solve(self, row: int, portion: int) -> Searching:
-        """Search the node: the fast path, then foreign claims, then managed ones. In portions."""
-        node = self._inventory.nodes.node(row)
-        pools = self._inventory.pools_on(node.metadata.name)
-        usage = self._inventory.usage
-        if self._fast_path is not None and (found := self._fast_path.solve(row, self._chooser)) is not None:
-            return found
-        # Devices that other drivers allocate are not allocated here: any solution shows that
-        # kube-scheduler can find one on this node. Its result is thrown away.
-        if self._foreign.claims:
-            theirs = yield from searching(
-                self._foreign,
-                node,
-                self._elsewhere.pools(pools),
-                usage,
-                FirstFit(),
-                budget=self._options.search_steps,
-                effort=self._effort,
-                portion=portion,
-            )
-            if theirs is None:
-                return None
-        chooser = FirstFit() if self._options.first_fit else self._chooser
-        return (
-            yield from searching(
-                self._ours,
-                node,
-                self._scope.pools(pools),
-                usage,
-                chooser,
-                budget=self._options.search_steps,
-                effort=self._effort,
-                room=self._room,
-                portion=portion,
-            )
-        )
 
     # -- answers -----------------------------------------------------------------------------------
 
     def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
         """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
         trace.solution = solution
-        nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
-        by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
+        nodes, chooser, values = self._inventory.nodes, self._search.chooser, self._ranking.values
+        by_key = {
+            claim.claim.key: json for claim, json in zip(self._managed.claims, solution.allocations(), strict=True)
+        }
         if self._scope.vendor_rules:
             by_key = {
                 key: with_allocation_config(json, partial(self._request.policies.preferences_of, key))
@@ -425,10 +304,10 @@ class _Decision:
         )
 
     def _refusal(self, trace: Trace) -> Unschedulable:
-        selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
-        error = str(selector_errors[0]) if selector_errors else self._pool_error
+        selector_errors = (*self._managed.selector_errors, *self._foreign.selector_errors)
+        error = str(selector_errors[0]) if selector_errors else self._search.pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
-        message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
+        message = self._search.budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
         shortage = trace.shortage()
         quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Unschedulable(

@@ -110,8 +110,8 @@ def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[in
 
     >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
     >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)
-    >>> promise, rows = most_promising(np.array([0, 1, 2]), estimates)
-    >>> promise, rows.tolist()
+    >>> best_estimate, rows = most_promising(np.array([0, 1, 2]), estimates)
+    >>> best_estimate, rows.tolist()
     ((8, 2.0), [1])
     """
     if estimates.flat:

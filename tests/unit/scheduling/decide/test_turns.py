@@ -15,6 +15,7 @@ from controller.scheduling.decide import (
     decide,
     decide_slice,
     decision,
+    node_search,
 )
 from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
 from hami_dra.api.core import Pod
@@ -220,7 +221,7 @@ def test_decisions_that_take_turns_with_each_other_do_not_disturb_each_other(sea
 def test_a_node_that_is_worse_than_promised_is_not_searched_again_in_the_next_turn(searched, monkeypatch):
     """All of them are, and the best of them is taken once all were searched."""
     monkeypatch.setattr(decision, "most_promising", lambda candidates, _: ((1, 0.0), candidates))
-    monkeypatch.setattr(decision, "PORTION", 8)
+    monkeypatch.setattr(node_search, "PORTION", 8)
     wanted = request(*of_one_rack(16))
     expected = decide(furnished(3), wanted, LONG)
     searched.clear()
