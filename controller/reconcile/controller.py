@@ -215,13 +215,19 @@ class Controller:
             clock=self._clock,
             events=events,
             metrics=self.metrics,
-            held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, informers.pod),
-            decision_log=self.decision_log,
         )
         self.is_leading = self._heartbeat.in_term = True
         self.metrics.lead(leads=True)
         try:
-            await Term(context, self._decide, self._conversion, self._helpers, election.holds).run()
+            await Term(
+                context,
+                decide=self._decide,
+                decision_log=self.decision_log,
+                held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, informers.pod),
+                conversion=self._conversion,
+                helpers=self._helpers,
+                may_write=election.holds,
+            ).run()
         except* LeadershipLost as lost:
             log.warning("%s", _first(lost))
         finally:

@@ -25,25 +25,25 @@ from controller.reconcile.fence.rules import is_fence_rule
 from controller.reconcile.observability.quotas import QuotaNotes
 from controller.reconcile.observability.unreadable import UnreadableObjects
 from controller.reconcile.observability.vanished import VanishedWatch
-from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.pod_assessment import Conversion, PodAssessor
-from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.selector_budgets import SelectorBudgets
-from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.queueing.triggers import Triggers
+from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
 from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import UnconvertedPodWatch
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.decision_log import DecisionLog
+from controller.reconcile.runtime.held_back import HeldBack
 from controller.reconcile.runtime.informers import Informers
-from controller.reconcile.runtime.settings import Mode
-from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle, Waiting
-from controller.scheduling.allocation.ownership import ownership_of
-from controller.scheduling.decide.companions import SharedClaims
+from controller.reconcile.runtime.settings import Mode, Settings
+from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
+from controller.scheduling.allocation.ownership import ClaimOwnership, ownership_of
+from controller.scheduling.decide import Options
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
+from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 
@@ -54,76 +54,53 @@ Helper = Callable[[Informers, Callable[[], bool]], Coroutine[Any, Any, None]]
 
 
 class Term:
+    """One term. `may_write`: whether this process leads still; `helpers` ask it before each write."""
+
     def __init__(
         self,
         context: Context,
+        *,
         decide: Decide,
+        decision_log: DecisionLog,
+        held_back: HeldBack,
         conversion: Conversion | None,
         helpers: tuple[Helper, ...],
         may_write: Callable[[], bool],
     ) -> None:
-        settings = context.settings
         self._context = context
+        self._held_back = held_back
         self._helpers = helpers
         self._may_write = may_write
-        self._gate = GateKeeper(context)
+        self._quota_notes = QuotaNotes(context)
+        self._vanished = VanishedWatch(context)
+        self._unreadable = UnreadableObjects(context)
         self._templates = TemplateMaker(context, conversion) if conversion else None
         self._unconverted_pods = UnconvertedPodWatch(conversion, context.events) if conversion else None
         claims = ClaimWriter(context)
         self._leaked_claims = LeakedClaims(context, claims)
         self._external_allocations = ExternalAllocationWatch(context, claims, partial(_totals, context.inventory))
+        self._gate = GateKeeper(context)
         self._fence = Fence(context, Prober(context))
-        refusals = NodeBackoff(settings.refusal_time, settings.refusal_time_most)
-        in_flight, shared = InFlight(), SharedClaims()
-        self._deallocator = Deallocator(context, claims, refusals, in_flight)
-        self._wake = asyncio.Event()
-        queue = Queue(
-            turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
-        )
-        context.metrics.queue = queue
-        timeouts = Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience})
-        self._triggers = Triggers(
-            context,
-            queue=queue,
-            refusals=refusals,
-            timeouts=timeouts,
-            in_flight=in_flight,
-            shared=shared,
-            wake=self._wake.set,
-        )
+        waiting = WaitingPods.of(context.settings)
+        context.metrics.queue = waiting.queue
+        self._triggers = Triggers(context, waiting)
+        self._deallocator = Deallocator(context, claims, waiting.refusals, waiting.in_flight)
         self._deallocator.on_done(self._triggers.look_at)
-        self._binding_cycle = BindingCycle(
-            context,
-            committer=ClaimCommitter(context, claims, self._fence.holds),
-            gate=self._gate,
-            queue=queue,
-            in_flight=in_flight,
-            triggers=self._triggers,
-            wake=self._wake.set,
-        )
-        self._quota_notes = QuotaNotes(context)
-        self._vanished = VanishedWatch(context)
-        self._unreadable = UnreadableObjects(context)
-        deciding = Deciding(
-            decide,
-            replace(settings.options, managed=settings.managed, search_steps=settings.search_steps),
-            PodAssessor(
-                context,
-                refusals=refusals,
-                in_flight=in_flight,
-                ownership_of=lambda claim: ownership_of(
-                    context.inventory, claim, settings.managed, settings.options.gates
-                ),
-                shared=shared,
-                conversion=conversion,
-            ),
-            SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
-        )
+        committer = ClaimCommitter(context, claims, self._fence.holds)
+        self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers)
         self._scheduling_cycle = SchedulingCycle(
             context,
-            deciding,
-            Waiting(queue, self._triggers, timeouts, refusals, self._wake),
-            Acting(in_flight, self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
+            Deciding(
+                decide,
+                _options(context.settings),
+                PodAssessor(context, waiting, partial(_ownership_of, context), conversion),
+                SelectorBudgets(context.settings.selectors, context.clock.cpu, context.metrics),
+                held_back,
+                decision_log,
+            ),
+            waiting,
+            self._triggers,
+            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
         )
 
     async def run(self) -> None:
@@ -146,7 +123,7 @@ class Term:
                     self._subscribe(ends)
                     group.create_task(self._fence.run(), name="fence")
                     group.create_task(self._scheduling_cycle.run(), name="scheduling cycle")
-                    group.create_task(self._context.held_back.run(self._triggers.look_at_namespace), name="held back")
+                    group.create_task(self._held_back.run(self._triggers.look_at_namespace), name="held back")
                     group.create_task(self._deallocator.run(), name="deallocator")
                     group.create_task(self._external_allocations.run(), name="external allocations")
                 ends.callback(informers.pods.subscribe(self._gate.pod_changed))
@@ -243,3 +220,11 @@ def _totals(inventory: Inventory, device: str) -> Mapping[str, int] | None:
     pool, _, name = rest.rpartition("/")
     row = inventory.devices.row_of(DeviceId(driver, pool, name))
     return inventory.devices.device(row).totals if row >= 0 else None
+
+
+def _options(settings: Settings) -> Options:
+    return replace(settings.options, managed=settings.managed, search_steps=settings.search_steps)
+
+
+def _ownership_of(context: Context, claim: ResourceClaim) -> ClaimOwnership:
+    return ownership_of(context.inventory, claim, context.settings.managed, context.settings.options.gates)

@@ -8,17 +8,15 @@ retried rarely). In every case, pods that had to wait for it are evaluated next.
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.reconcile.binding.gate import GateKeeper
-from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.triggers import Triggers, rank
+from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_live
 from controller.scheduling.decide import Decision
 from hami_dra.api.core import Pod
@@ -31,15 +29,7 @@ log = logging.getLogger(__name__)
 
 class BindingCycle:
     def __init__(
-        self,
-        context: Context,
-        *,
-        committer: ClaimCommitter,
-        gate: GateKeeper,
-        queue: Queue,
-        in_flight: InFlight,
-        triggers: Triggers,
-        wake: Callable[[], None],
+        self, context: Context, committer: ClaimCommitter, gate: GateKeeper, waiting: WaitingPods, triggers: Triggers
     ) -> None:
         self._informers = context.informers
         self._inventory = context.inventory
@@ -50,10 +40,10 @@ class BindingCycle:
         self._guard = context.guard("commit")
         self._committer = committer
         self._gate = gate
-        self._queue = queue
-        self._in_flight = in_flight
+        self._queue = waiting.queue
+        self._in_flight = waiting.in_flight
         self._triggers = triggers
-        self._wake = wake
+        self._wake = waiting.wake.set
         self.slots = CommitSlots(
             context.settings.commits_at_once, context.settings.write_timeout, context.settings.slow_commits_at_once
         )

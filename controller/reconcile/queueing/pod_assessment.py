@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from controller.reconcile.queueing.joinable_claims import joined_in_a_container
-from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.scheduling.allocation.ownership import ClaimOwnership, Owner
 from controller.scheduling.decide import PodClaim, SchedulingRequest
-from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
+from controller.scheduling.decide.companions import Companions, pod_shape
 from controller.scheduling.inventory.digests import digest_of
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve
@@ -92,28 +91,19 @@ Answer = Schedulable | Pending | Ignored | Foreign
 
 
 class PodAssessor:
-    """Assesses pods.
-
-    `in_flight`: pods and claims that are being written. `shared`: claims that pending pods refer
-    to.
-    """
-
     def __init__(
         self,
         context: Context,
-        *,
-        refusals: NodeBackoff,
-        in_flight: InFlight,
+        waiting: WaitingPods,
         ownership_of: Callable[[ResourceClaim], ClaimOwnership],
-        shared: SharedClaims,
         conversion: Conversion | None,
     ) -> None:
         self._informers = context.informers
         self._inventory = context.inventory
-        self._shared = shared
+        self._shared = waiting.shared
         self._settings = context.settings
-        self._refusals = refusals
-        self._in_flight = in_flight
+        self._refusals = waiting.refusals
+        self._in_flight = waiting.in_flight
         self._ownership_of = ownership_of
         self._conversion = conversion
 

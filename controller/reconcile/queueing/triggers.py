@@ -6,15 +6,12 @@ ready. Changes that may make room (devices freed or published, nodes changed, po
 collected as `news`, and one pod of each refused group that they may help is tried (`queueing_hints`).
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from controller.reconcile.queueing.node_backoff import NodeBackoff
-from controller.reconcile.queueing.queue import Queue, Rank
+from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
-from controller.reconcile.queueing.timeouts import Timeouts
+from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import (
     claim_keys,
     has_our_gate,
@@ -25,7 +22,6 @@ from controller.reconcile.runtime.pods import (
     other_gates,
     priority,
 )
-from controller.scheduling.decide.companions import SharedClaims
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
@@ -40,27 +36,17 @@ def rank(pod: Pod) -> Rank:
 
 
 class Triggers:
-    def __init__(
-        self,
-        context: Context,
-        *,
-        queue: Queue,
-        refusals: NodeBackoff,
-        timeouts: Timeouts,
-        in_flight: InFlight,
-        shared: SharedClaims,
-        wake: Callable[[], None],
-    ) -> None:
-        self._shared = shared
+    def __init__(self, context: Context, waiting: WaitingPods) -> None:
         self._guard = context.guard("triggers")
         self._informers = context.informers
         self._clock = context.clock
         self._scheduler_names = context.settings.scheduler_names
-        self._queue = queue
-        self._refusals = refusals
-        self._timeouts = timeouts
-        self._in_flight = in_flight
-        self._wake = wake
+        self._queue = waiting.queue
+        self._refusals = waiting.refusals
+        self._timeouts = waiting.timeouts
+        self._in_flight = waiting.in_flight
+        self._shared = waiting.shared
+        self._wake = waiting.wake.set
         self.news = News()
         """Collected from events, consumed by the scheduling cycle."""
 

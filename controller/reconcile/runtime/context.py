@@ -1,11 +1,9 @@
 """Objects shared by all acting parts of one term. Created by `term`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.reconcile.runtime.events import Events
-from controller.reconcile.runtime.held_back import HeldBack
 from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Settings
@@ -27,8 +25,6 @@ class Context:
     clock: Clock
     events: Events
     metrics: Metrics
-    held_back: HeldBack
-    decision_log: DecisionLog = field(default_factory=DecisionLog)
 
     def guard(self, loop: str, *passing: type[Exception]) -> LoopGuard:
         """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is

@@ -11,29 +11,29 @@ that need no decision are ungated all the same.
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from controller.reconcile.binding.binding_cycle import BindingCycle
 from controller.reconcile.binding.claim_writer import ClaimWriter
 from controller.reconcile.binding.gate import GateKeeper
 from controller.reconcile.fence.fence import Fence
 from controller.reconcile.observability import decision_logging
-from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.pod_assessment import Answer, Foreign, Ignored, Pending, PodAssessor, Schedulable
-from controller.reconcile.queueing.queue import FOREVER, Queue
-from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
+from controller.reconcile.queueing.queueing_hints import Change, News
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
-from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.queueing.triggers import Triggers
+from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
-from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_leaving, node_made_free
+from controller.reconcile.runtime.decision_log import DecisionLog
+from controller.reconcile.runtime.held_back import HeldBack
+from controller.reconcile.runtime.pods import claim_keys, is_leaving, node_made_free
+from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
 from controller.scheduling.decide import Answer as Decided
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unfinished, Unschedulable
 from controller.scheduling.decide.answers import EqualRefusals, without_trace
@@ -46,42 +46,29 @@ log = logging.getLogger(__name__)
 
 Decide = Callable[[Inventory, SchedulingRequest, Options], Decided]
 
-_REFUSALS_KEPT = 1_000
-_ROOM_INTERVAL = 0.02
+_ROOM_INTERVAL: Final = 0.02
 """Seconds between two rounds over the groups of refused pods: a burst of events causes one
 round.
 """
-_NOMINATION_INTERVAL = 1.0
-_EVEN_INTERVAL = 5.0
-"""Seconds after which pods that wait for others to be bound are evaluated in any case."""
+_NOMINATION_INTERVAL: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Inputs of a decision."""
+    """The parts that assess a pod and decide on it."""
 
     decide: Decide
     options: Options
     assessor: PodAssessor
     selectors: SelectorBudgets
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Waiting pods, and what is remembered of earlier decisions."""
-
-    queue: Queue
-    triggers: Triggers
-    timeouts: Timeouts
-    refusals: NodeBackoff
-    wake: asyncio.Event
+    held_back: HeldBack
+    log: DecisionLog
 
 
 @dataclass(frozen=True, slots=True)
 class Acting:
     """The parts that carry a decision out, or revert it."""
 
-    in_flight: InFlight
     binding_cycle: BindingCycle
     gate: GateKeeper
     deallocator: Deallocator
@@ -90,7 +77,9 @@ class Acting:
 
 
 class SchedulingCycle:
-    def __init__(self, context: Context, deciding: Deciding, waiting: Waiting, acting: Acting) -> None:
+    def __init__(
+        self, context: Context, deciding: Deciding, waiting: WaitingPods, triggers: Triggers, acting: Acting
+    ) -> None:
         self._guard = context.guard("decisions")
         self._informers = context.informers
         self._inventory = context.inventory
@@ -98,29 +87,16 @@ class SchedulingCycle:
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
-        self._decision_log = context.decision_log
-        self._held_back = context.held_back
-        self._decide = deciding.decide
-        self._options = deciding.options
-        self._assessor = deciding.assessor
-        self._selectors = deciding.selectors
+        self._deciding = deciding
         self._queue = waiting.queue
-        self._triggers = waiting.triggers
         self._timeouts = waiting.timeouts
-        self._refusals = waiting.refusals
         self._wake = waiting.wake
-        self._in_flight = acting.in_flight
-        self._binding_cycle = acting.binding_cycle
-        self._gate = acting.gate
-        self._deallocator = acting.deallocator
-        self._claims = acting.claims
-        self._fence = acting.fence
+        self._triggers = triggers
+        self._acting = acting
+        self._unplaced = UnplacedPods(context, waiting, acting.gate, deciding.log)
         self._group: asyncio.TaskGroup
         self._fence_changed = False
-        self._refused: OrderedDict[bytes, Unschedulable] = OrderedDict()
         self._equal = EqualRefusals()
-        self._uneven: set[bytes] = set()
-        """Signatures of pods whose topology spread fails if they are bound before others."""
         self._room_not_before = float("-inf")
 
     async def run(self) -> None:
@@ -128,7 +104,7 @@ class SchedulingCycle:
         async with asyncio.TaskGroup() as self._group:
             self._triggers.start()
             while True:
-                await self._binding_cycle.slots.wait()
+                await self._acting.binding_cycle.slots.wait()
                 now = self._clock.monotonic()
                 self._spread_news(now)
                 key = self._queue.pop(now)
@@ -158,8 +134,7 @@ class SchedulingCycle:
                         self._triggers.look_at(pod)
         if self._triggers.news and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
-            self._queue.room_made(now, self._triggers.news)
-            self._uneven = self._queue.groups_in(self._uneven)
+            self._unplaced.room_made(now, self._triggers.news)
             self._triggers.news = News()
 
     async def _idle(self, now: float) -> None:
@@ -185,20 +160,22 @@ class SchedulingCycle:
         if pod is None:
             self._queue.drop(key)
             return
-        if not self._settings.gate and has_our_gate(pod):
-            self._lift(pod, "the gate is off")
-        if (hold := self._held_back.hold(pod, now)) is not None:
+        if not self._settings.gate:
+            self._unplaced.lift_gate(pod, "the gate is off")
+        held_back = self._deciding.held_back
+        if (hold := held_back.hold(pod, now)) is not None:
             event = messages.decision_stalled(hold.why)
-            self._keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=event), now)
+            self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=event), now)
             return
         before = time.perf_counter()
-        budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
+        budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with self._held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
-                self._act(pod, self._assessor.assess(pod, now), now)
+            with held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
+                self._act(pod, self._deciding.assessor.assess(pod, now), now)
             budget.decided()
         except NamespaceWaits as wait:
-            self._wait_for_namespace(pod, wait)
+            event = messages.namespace_over_budget(wait.note)
+            self._unplaced.keep_waiting(pod, Pending(wait.note, wait.until, tell=event), now)
         except SliceSpent:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
             self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
@@ -217,61 +194,13 @@ class SchedulingCycle:
     def _act(self, pod: Pod, answer: Answer, now: float) -> None:
         match answer:
             case Ignored(why):
-                self._let_go(pod, why)
+                self._unplaced.let_go(pod, why)
             case Foreign():
-                self._leave_to_others(pod, answer, now)
+                self._unplaced.leave_to_others(pod, answer, now)
             case Pending():
-                self._keep_waiting(pod, answer, now)
+                self._unplaced.keep_waiting(pod, answer, now)
             case Schedulable():
                 self._decide_on(pod, answer, now)
-
-    def _let_go(self, pod: Pod, why: str) -> None:
-        log.debug("pod %s: %s", pod.key, why)
-        self._queue.drop(pod.key)
-        self._timeouts.forget(pod.metadata.uid)
-        if has_our_gate(pod):
-            self._lift(pod, why)
-
-    def _leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
-        """Remove the gate; the pod is assessed again when managed devices appear that match it."""
-        log.debug("pod %s: %s", pod.key, foreign.why)
-        self._timeouts.forget(pod.metadata.uid)
-        if has_our_gate(pod):
-            self._lift(pod, foreign.why)
-        self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
-
-    def _keep_waiting(self, pod: Pod, wait: Pending, now: float) -> None:
-        log.debug("pod %s waits: %s", pod.key, wait.why)
-        if wait.behind:
-            self._in_flight.put_off(wait.behind, pod.key)
-        if wait.tell is not None:
-            self._events.tell(POD, pod, wait.tell)
-        self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
-        until = FOREVER if wait.until is None else wait.until
-        if not wait.passing:
-            until = min(until, self._let_see(pod, now))
-        self._queue.wait(pod.key, until)
-
-    def _wait_for_namespace(self, pod: Pod, wait: NamespaceWaits) -> None:
-        log.debug("pod %s waits: %s", pod.key, wait.note)
-        self._events.tell(POD, pod, messages.namespace_over_budget(wait.note))
-        self._decision_log.waiting(pod, wait.note, passing=True, at=self._clock.wall())
-        self._queue.wait(pod.key, wait.until)
-
-    def _let_see(self, pod: Pod, now: float) -> float:
-        """Remove the gate of an unschedulable pod once its timeout is over. Returns when to check
-        again.
-        """
-        if not has_our_gate(pod):
-            return FOREVER
-        until = self._timeouts.runs_out(pod.metadata.uid, "room", now)
-        if now < until:
-            return until
-        self._lift(pod, "no room for a while: autoscaler and preemption should see it")
-        return FOREVER
-
-    def _lift(self, pod: Pod, why: str) -> None:
-        self._gate.lift(pod, why)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -282,30 +211,27 @@ class SchedulingCycle:
         if self._must_wait(pod, now):
             return
         if self._queue.is_known_full(ready.signature):
-            if ready.signature in self._uneven:
-                self._wait_for_others(key, ready.signature, refused_at=None)
+            if self._unplaced.is_uneven(ready.signature):
+                self._unplaced.wait_for_others(key, ready.signature, refused_at=None)
                 return
-            if (known := self._refused.get(ready.signature)) is not None:
+            if (known := self._unplaced.refusal_of(ready.signature)) is not None:
                 self._remember(ready.request, known)
-                self._no_room(pod, ready, known, now, refused_at=None)
+                self._refuse(pod, ready, known, now, refused_at=None)
                 return
         answer = self._ask(pod, ready.request)
         self._remember(ready.request, answer)
-        decision_logging.details(self._inventory, ready.request, self._options, answer)
+        decision_logging.details(self._inventory, ready.request, self._deciding.options, answer)
         answer = self._equal.of(without_trace(answer))
         if isinstance(answer, Unschedulable):
             decision_logging.refused(pod, answer)
             self._metrics.refused(answer.reasons, error=bool(answer.error))
-            if answer.overrun is not None:
-                self._over_budget(pod, ready, answer, answer.overrun.until, now)
-            else:
-                self._no_room(pod, ready, answer, now, refused_at=now)
+            self._refuse(pod, ready, answer, now, refused_at=now)
         else:
             self._act_on(pod, ready, answer, now)
 
     def _act_on(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
         """Place the pod, unless something else must happen first."""
-        if not self._fence.holds(drivers := drivers_of(decision)):
+        if not self._acting.fence.holds(drivers := drivers_of(decision)):
             self._not_yet(ready.request, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._queue.wait(pod.key)
         elif self._waits_for_nominated(pod, ready.request, decision, now):
@@ -314,19 +240,19 @@ class SchedulingCycle:
         elif not ready.request.required_node and not self._inventory.is_even(pod, decision.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
             self._not_yet(ready.request, why)
-            self._wait_for_others(pod.key, ready.signature, refused_at=now)
+            self._unplaced.wait_for_others(pod.key, ready.signature, refused_at=now)
         else:
             self._place(pod, ready, decision, now)
 
     def _must_wait(self, pod: Pod, now: float) -> bool:
         """Return whether the pod must not be decided now; the queue then knows for how long."""
         namespace = pod.metadata.namespace
-        if self._fence.is_down:
+        if self._acting.fence.is_down:
             self._queue.wait(pod.key)
-        elif now < (until := self._binding_cycle.paused_until(pod)):
+        elif now < (until := self._acting.binding_cycle.paused_until(pod)):
             self._queue.wait(pod.key, until)
-        elif not self._binding_cycle.slots.may_start(namespace):
-            self._binding_cycle.slots.park(namespace, pod.key)
+        elif not self._acting.binding_cycle.slots.may_start(namespace):
+            self._acting.binding_cycle.slots.park(namespace, pod.key)
             self._queue.wait(pod.key)
         else:
             return False
@@ -341,87 +267,52 @@ class SchedulingCycle:
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         before = time.perf_counter()
-        answer = self._decide(self._inventory, request, self._options)
+        answer = self._deciding.decide(self._inventory, request, self._deciding.options)
         seconds = time.perf_counter() - before
         if counted_on:
             self._inventory.assume_pod(pod, counted_on)
         if isinstance(answer, Unfinished):
             raise answer.cause
-        self._held_back.decided(pod)
+        self._deciding.held_back.decided(pod)
         self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
         return answer
 
     def _remember(self, request: SchedulingRequest, answer: Decision | Unschedulable) -> None:
         """Store the decision for explanations."""
         at, now = self._clock.wall(), self._clock.monotonic()
-        self._decision_log.record(self._inventory, request, self._options, answer, at=at, now=now)
+        self._deciding.log.record(self._inventory, request, self._deciding.options, answer, at=at, now=now)
 
     def _not_yet(self, request: SchedulingRequest, why: str) -> None:
         """Store that the decision is not carried out for now."""
         claims = (entry.claim.key for entry in request.claims)
-        self._decision_log.waiting(request.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
+        self._deciding.log.waiting(request.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
-    def _over_budget(self, pod: Pod, ready: Schedulable, refusal: Unschedulable, until: float, now: float) -> None:
-        """Postpone a pod whose selectors take too long: only its owner, or time, can help.
-
-        It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
-        node, and has no such limits.
-        """
-        self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
-        self._queue.wait(pod.key, until)
-        self._release_others(pod, ready)
-
-    def _no_room(
+    def _refuse(
         self, pod: Pod, ready: Schedulable, refusal: Unschedulable, now: float, *, refused_at: float | None
     ) -> None:
-        """Queue an unschedulable pod.
-
-        `refused_at`: now, or None if it was not decided because equal pods were refused.
+        """Queue an unschedulable pod, and release its allocated claims, which keep devices from
+        other pods.
         """
-        for message in messages.refused(refusal):
-            self._events.tell(POD, pod, message)
-        self._uneven.discard(ready.signature)
-        self._refused[ready.signature] = refusal
-        self._refused.move_to_end(ready.signature)
-        while len(self._refused) > _REFUSALS_KEPT:
-            self._refused.popitem(last=False)
-        # Neither autoscaling nor preemption helps a pod blocked by a quota, so keep its gate.
-        seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
-        self._queue.no_room(
-            pod.key,
-            ready.signature,
-            min(seen, self._refusals.next_end(pod.metadata.uid, now)),
-            refused_at=refused_at,
-            helps=helpful(refusal),
-            review=self._settings.reconsider,
-        )
-        self._release_others(pod, ready)
-
-    def _release_others(self, pod: Pod, ready: Schedulable) -> None:
-        """Release the pod's allocated claims, which keep devices from other pods."""
-        if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.request.claims):
-            why = "its other claims do not fit next to it"
-            self._group.create_task(self._deallocator.release(pod, why), name=f"release {pod.key}")
-
-    def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:
-        """Postpone a pod that fits, but would violate its topology spread.
-
-        kube-scheduler must bind others first.
-        """
-        self._uneven.add(signature)
-        self._refused.pop(signature, None)
-        self._queue.no_room(key, signature, refused_at=refused_at, review=_EVEN_INTERVAL)
+        if refusal.overrun is not None:
+            self._unplaced.over_budget(pod, refusal, refusal.overrun.until, now)
+        else:
+            self._unplaced.no_room(pod, ready, refusal, now, refused_at=refused_at)
+        if any(
+            self._acting.claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.request.claims
+        ):
+            release = self._acting.deallocator.release(pod, "its other claims do not fit next to it")
+            self._group.create_task(release, name=f"release {pod.key}")
 
     def _place(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
         if not decision.allocations:
-            self._leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
+            self._unplaced.leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
             return
         decision_logging.placed(pod, decision)
         self._metrics.decisions.labels("placed").inc()
         self._timeouts.forget(pod.metadata.uid)
         self._queue.placed(pod.key)
         self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
-        self._binding_cycle.start(self._group, pod, decision)
+        self._acting.binding_cycle.start(self._group, pod, decision)
 
     def _waits_for_nominated(self, pod: Pod, request: SchedulingRequest, decision: Decision, now: float) -> bool:
         """Return whether to wait for the node that kube-scheduler is emptying for this pod.

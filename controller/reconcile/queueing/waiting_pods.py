@@ -1,0 +1,42 @@
+"""The queue, and what is remembered of the pods in it between two decisions.
+
+Created once in each term, and shared by all parts that put pods into the queue, take them out, or
+must know why they wait.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.queueing.queue import Queue
+from controller.reconcile.queueing.timeouts import Timeouts
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.settings import Settings
+from controller.scheduling.decide.companions import SharedClaims
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPods:
+    queue: Queue
+    timeouts: Timeouts
+    refusals: NodeBackoff
+    """Nodes that kube-scheduler refused for a pod."""
+    in_flight: InFlight
+    """Pods and claims that are being written."""
+    shared: SharedClaims
+    """Claims that pending pods refer to."""
+    wake: asyncio.Event
+    """Set when the scheduling cycle has something to do."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "WaitingPods":
+        return cls(
+            queue=Queue(
+                turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
+            ),
+            timeouts=Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience}),
+            refusals=NodeBackoff(settings.refusal_time, settings.refusal_time_most),
+            in_flight=InFlight(),
+            shared=SharedClaims(),
+            wake=asyncio.Event(),
+        )
