@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,7 @@ from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.driver_profile_file import driver_profile_schema
+from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -53,13 +55,7 @@ GOLDEN: Final = {SIMULATE: simulate.register, WHATIF: whatif.register}
 
 def generated() -> dict[str, str]:
     """Path below the root of the checkout → text."""
-    files = {}
-    for vendor in PUBLISHING_VENDORS:
-        for device_class in vendor.device_classes():
-            resource = device_class["spec"].get("extendedResourceName")
-            use = f"Whole cards, also for pods that ask for {resource}." if resource else "Parts of cards."
-            text = _header(f"vendor {vendor.name}", f"{use} {_RULES}") + yaml_text([device_class])
-            files[f"{CLASSES}/{device_class['metadata']['name']}.yaml"] = text
+    files = device_classes(PUBLISHING_VENDORS)
     ours = {vendor.name for vendor in PUBLISHING_VENDORS}
     for name in machine_names():
         node = name.replace(".", "-")
@@ -78,6 +74,18 @@ def generated() -> dict[str, str]:
     files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
     return files | pictures() | package_picture() | vendor_lists() | stubs()
+
+
+def device_classes(vendors: Iterable[PublishingVendor]) -> dict[str, str]:
+    """The DeviceClasses of these vendors."""
+    files = {}
+    for vendor in vendors:
+        for device_class in vendor.device_classes():
+            resource = device_class["spec"].get("extendedResourceName")
+            use = f"Whole cards, also for pods that ask for {resource}." if resource else "Parts of cards."
+            text = _header(f"vendor {vendor.name}", f"{use} {_RULES}") + yaml_text([device_class])
+            files[f"{CLASSES}/{device_class['metadata']['name']}.yaml"] = text
+    return files
 
 
 def stubs() -> dict[str, str]:

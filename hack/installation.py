@@ -113,7 +113,15 @@ class Program:
 class Installation:
     """hami-dra in one cluster. `remove()` takes it out again, whatever state it is in."""
 
-    def __init__(self, host: Host, choices: webhook.Installation | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        choices: webhook.Installation | None = None,
+        *,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`environment`: variables that all its programs have, in addition to ours."""
+        self.environment = environment
         self.host = host
         self.api = host.api
         self.choices = choices or webhook.Installation()
@@ -241,7 +249,8 @@ class Installation:
     ) -> Program:
         kubeconfig = self.host.directory / f"{name}.kubeconfig"
         write_kubeconfig(kubeconfig, url=self.host.url, ca_file=self.host.ca_file, token=token)
-        around = ["env", *(f"{key}={value}" for key, value in environment.items())] if environment else []
+        variables = {**self.environment, **environment}
+        around = ["env", *(f"{key}={value}" for key, value in variables.items())] if variables else []
         return self._run(name, [*around, *program, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
 
     def _run(self, name: str, command: list[str], port: int, *, tls: bool = False) -> Program:

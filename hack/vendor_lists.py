@@ -28,11 +28,11 @@ class VendorList(NamedTuple):
     write: Callable[[Sequence[VendorPlugin]], str]
 
 
-def vendor_lists() -> dict[str, str]:
+def vendor_lists(plugins: Sequence[VendorPlugin] = PLUGINS) -> dict[str, str]:
     """Return path below the root of the checkout → text. Raises ValueError where a file has no such list."""
     texts = {}
     for path, place, write in LISTS:
-        written = write(PLUGINS).replace("\\", r"\\")
+        written = write(plugins).replace("\\", r"\\")
         text, count = place.subn(written, (ROOT / path).read_text())
         if not count:
             raise ValueError(f"{path} has no list of vendors where hack/vendor_lists.py looks for it")

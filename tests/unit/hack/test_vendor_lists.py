@@ -7,7 +7,7 @@ import yaml
 
 from hack import vendor_lists
 from hami_dra.vendors.registry import PLUGINS
-from tests.unit.vendors.test_vendor_contract import sixth_plugin
+from tests.support.sixth_installation import sixth_plugin
 
 
 def test_the_lists_are_those_of_the_registry():
@@ -15,9 +15,8 @@ def test_the_lists_are_those_of_the_registry():
         assert (vendor_lists.ROOT / path).read_text() == text, f"{path}: run make generate"
 
 
-def test_a_new_vendor_is_in_every_list(monkeypatch):
-    monkeypatch.setattr(vendor_lists, "PLUGINS", (*PLUGINS, sixth_plugin()))
-    found = vendor_lists.vendor_lists()
+def test_a_new_vendor_is_in_every_list():
+    found = vendor_lists.vendor_lists((*PLUGINS, sixth_plugin()))
     assert list(json.loads(found[vendor_lists.SCHEMA])["properties"]["vendors"]["properties"])[-1] == "acme"
     values = yaml.safe_load(found[vendor_lists.VALUES])["vendors"]["acme"]
     assert values["tolerations"] == [{"key": "acme.example.com/card", "operator": "Exists", "effect": "NoSchedule"}]

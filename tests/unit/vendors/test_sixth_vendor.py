@@ -14,10 +14,10 @@ from hami_dra.api.options import VendorOption, whole
 from hami_dra.vendors import registry
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import InvalidPlugin
+from tests.support.sixth_installation import FOLDER as SIXTH
 from tests.support.tools import FakeTools
 
 ROOT = Path(__file__).parents[3]
-SIXTH = ROOT / "tests/support/sixth_vendor"
 
 
 def test_from_discovery_to_a_placed_and_prepared_pod(tmp_path, monkeypatch):

@@ -1,22 +1,10 @@
 """Every vendor keeps the contract: those of the registry, and one of another project."""
 
-import sys
-from importlib import import_module
-
 import pytest
 
 from hami_dra.vendors.registry import PLUGINS
+from tests.support.sixth_installation import sixth_plugin
 from tests.support.vendor_contract import VendorContract
-from tests.unit.vendors.test_sixth_vendor import SIXTH
-
-
-def sixth_plugin():
-    """The plugin of `tests/support/sixth_vendor`, which is not in the registry."""
-    sys.path.insert(0, str(SIXTH))
-    try:
-        return import_module("acme").PLUGIN
-    finally:
-        sys.path.remove(str(SIXTH))
 
 
 @pytest.fixture(scope="module", params=[*(plugin.name for plugin in PLUGINS), "acme"])
