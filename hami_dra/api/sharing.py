@@ -18,7 +18,6 @@ from hami_dra.api.core import Container, Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.podvolumes import Volume
 from hami_dra.api.resource import (
-    DeviceAttribute,
     DeviceCapacity,
     ResourceClaim,
     ResourceClaimSpec,
@@ -39,13 +38,21 @@ _known: Final[dict[Any, Any]] = {}
 _CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _EMPTY: Final[dict[str, Any]] = {}
 """Shared; never changed."""
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def share_parts(slice_: ResourceSlice) -> str:
     """Deduplicate the parts of a slice, as `Kind.settle`: all of it is readable."""
+    share = _known.setdefault
+    capacity: dict[str, DeviceCapacity] | None = None
     for device in slice_.spec.devices:
-        _share(device.attributes)
-        _share(device.capacity)
+        attributes = device.attributes
+        for name, value in attributes.items():
+            attributes[name] = share(value, value)
+        # Cards of one model are adjacent, so most have the capacity of the one before.
+        if device.capacity != capacity:
+            capacity = _shared_capacity(device.capacity)
+        force_setattr(device, "capacity", capacity)
     _forget_if_full()
     return ""
 
@@ -55,14 +62,14 @@ def share_pod_parts(pod: Pod) -> str:
 
     Empty tuples and strings are shared by Python anyway, so only set fields are looked up.
     """
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    _share_meta(meta)
+    spec, status = pod.spec, pod.status
+    _share_meta(pod.metadata)
     _share_set(spec, ("node_name", "scheduler_name", "tolerations", "scheduling_gates", "resource_claims"))
     _share_empty(spec, ("node_selector", "overhead"))
-    for field in ("containers", "init_containers"):
-        found = getattr(spec, field)
-        if found and len(found) <= _LONG and not any(map(_is_long, found)):
-            force_setattr(spec, field, _known.setdefault(tuple(map(_content, found)), found))
+    if spec.containers:
+        force_setattr(spec, "containers", _shared_containers(spec.containers))
+    if spec.init_containers:
+        force_setattr(spec, "init_containers", _shared_containers(spec.init_containers))
     if status.conditions:
         read = tuple([each for each in status.conditions if each.type in _CONDITIONS])
         force_setattr(status, "conditions", _known.setdefault(read, read))
@@ -80,7 +87,7 @@ def share_volume_parts(volume: PersistentVolume) -> str:
     _share_meta(volume.metadata)
     _share_set(volume.spec, ("capacity", "access_modes", "storage_class_name", "volume_mode"))
     affinity = volume.spec.node_affinity
-    if affinity is not None and len(text := msgspec.json.encode(affinity)) <= _LONG_SPEC:
+    if affinity is not None and len(text := _encode(affinity)) <= _LONG_SPEC:
         force_setattr(volume.spec, "node_affinity", _known.setdefault(text, affinity))
     _share_set(volume.status, ("phase",))
     _forget_if_full()
@@ -120,7 +127,7 @@ def share_template_parts(template: ResourceClaimTemplate) -> None:
 
 def _share_spec(holder: Any) -> None:
     spec: ResourceClaimSpec = holder.spec
-    text = msgspec.json.encode(spec)
+    text = _encode(spec)
     if len(text) <= _LONG_SPEC:
         force_setattr(holder, "spec", _known.setdefault(text, spec))
 
@@ -155,25 +162,29 @@ def _has_long_monitors(volume: Volume) -> bool:
     return volume.rbd is not None and len(volume.rbd.monitors) > _LONG
 
 
-def _is_long(container: Container) -> bool:
-    resources = container.resources
-    return max(map(len, (container.ports, resources.claims, resources.limits, resources.requests))) > _LONG
+def _shared_capacity(capacity: dict[str, DeviceCapacity]) -> dict[str, DeviceCapacity]:
+    """Return the one map for equal capacities."""
+    if not capacity:
+        return _EMPTY
+    found: dict[str, DeviceCapacity] = _known.setdefault(tuple(capacity.items()), capacity)
+    return found
 
 
-def _content(container: Container) -> tuple[Any, ...]:
-    """Return a hashable value that is equal for equal containers."""
-    resources = container.resources
-    return (
-        container.name,
-        container.restart_policy,
-        container.ports,
-        resources.claims,
-        tuple(resources.limits.items()),
-        tuple(resources.requests.items()),
-    )
+def _shared_containers(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Return the one tuple for equal containers; the containers as they are if a part is long."""
+    if len(containers) > _LONG:
+        return containers
+    content = tuple([_content(container) for container in containers])
+    if None in content:
+        return containers
+    found: tuple[Container, ...] = _known.setdefault(content, containers)
+    return found
 
 
-def _share(parts: dict[str, DeviceAttribute] | dict[str, DeviceCapacity]) -> None:
-    values: dict[str, Any] = parts  # values are replaced by equal ones, so the types stay
-    for name, value in values.items():
-        values[name] = _known.setdefault(value, value)
+def _content(container: Container) -> tuple[Any, ...] | None:
+    """Return a hashable value that is equal for equal containers; None if a part is long."""
+    resources, ports = container.resources, container.ports
+    limits, requests, claims = resources.limits, resources.requests, resources.claims
+    if len(limits) > _LONG or len(requests) > _LONG or len(claims) > _LONG or len(ports) > _LONG:
+        return None
+    return (container.name, container.restart_policy, ports, claims, tuple(limits.items()), tuple(requests.items()))

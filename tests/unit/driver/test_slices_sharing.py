@@ -22,6 +22,15 @@ def test_two_nodes_share_what_is_equal():
     assert one.attributes["hami.io/uuid"].string != two.attributes["hami.io/uuid"].string
 
 
+def test_cards_of_one_model_share_their_capacities_and_others_keep_theirs():
+    small = body("n2")
+    small["spec"]["devices"][3]["capacity"]["memory"]["value"] = "1Gi"
+    page = json.dumps({"metadata": {}, "items": [body("n1"), small]}).encode()
+    one, two = (each.spec.devices for each in read_page(kinds.RESOURCE_SLICE, page).items)
+    assert all(each.capacity is one[0].capacity for each in (*one, *two[:3], *two[4:]))
+    assert two[3].capacity["memory"].value == "1Gi"
+
+
 def test_events_share_too():
     line = json.dumps({"type": "ADDED", "object": body("n3")}).encode()
     one = read_event(kinds.RESOURCE_SLICE, line).object.spec.devices
