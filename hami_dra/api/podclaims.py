@@ -1,14 +1,12 @@
 """References from a pod to its claims, derived from the pod alone. Pure."""
 
-from dataclasses import dataclass
 from sys import intern
 from typing import NamedTuple
 
 from hami_dra.api.core import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
+class ClaimRef(NamedTuple):
     """One entry of `spec.resourceClaims`."""
 
     pod_claim_name: str
@@ -25,7 +23,7 @@ def claim_refs(pod: Pod) -> list[ClaimRef]:
     """
     namespace = pod.metadata.namespace
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    refs = []
+    refs: list[ClaimRef] = []
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name:
             refs.append(ClaimRef(entry.name, intern(f"{namespace}/{entry.resource_claim_name}"), ""))
@@ -40,8 +38,10 @@ def claim_refs(pod: Pod) -> list[ClaimRef]:
 
 def claim_keys(pod: Pod) -> list[str]:
     """Return the keys of the pod's claims, including its extended-resource claim."""
-    keys = [ref.key for ref in claim_refs(pod) if ref.key]
     special = pod.status.extended_resource_claim_status
+    if not pod.spec.resource_claims and special is None:
+        return []
+    keys = [ref.key for ref in claim_refs(pod) if ref.key]
     if special is not None and special.resource_claim_name:
         keys.append(intern(f"{pod.metadata.namespace}/{special.resource_claim_name}"))
     return keys

@@ -192,7 +192,8 @@ class Reflector(Generic[T]):
 
     def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
         broken = {each.object.key: each for each in listing.broken}
-        present = {*broken, *(item.key for item in listing.items)}
+        keys = [item.key for item in listing.items]
+        present = {*broken, *keys}
         for key in self.unreadable.keys() - broken.keys():
             del self.unreadable[key]
         for each in broken.values():
@@ -201,13 +202,13 @@ class Reflector(Generic[T]):
             with self._guard.each(old.key):
                 if old.key not in present and (trust_all or _version(old) <= newest):
                     self._report(old, None)
-        for item in listing.items:
+        for key, item in zip(keys, listing.items, strict=True):
             try:
-                current = self.store.get(item.key)
+                current = self.store.get(key)
                 if current is None or _version(item) > _version(current) or (trust_all and item != current):
-                    self._report(current, item)
+                    self._report(current, item, key)
             except Exception as error:  # not `LoopGuard.each`: that costs a tenth of a start
-                if not self._guard.contains(item.key, error):
+                if not self._guard.contains(key, error):
                     raise
 
     # --- watch ------------------------------------------------------------------------------------
@@ -273,12 +274,13 @@ class Reflector(Generic[T]):
 
     # --- both -------------------------------------------------------------------------------------
 
-    def _report(self, old: T | None, new: T | None) -> None:
+    def _report(self, old: T | None, new: T | None, key: str = "") -> None:
+        """`key`: that of `new`, where it is at hand."""
         if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
             self._report(old, None)
             old = None
         if new is not None:
-            self.store.put(new)
+            self.store.put(new, key)
         elif old is not None:
             self.store.remove(old.key)
         self._handler.changed(old, new)

@@ -50,9 +50,11 @@ class Store(Generic[T]):
     def __contains__(self, key: object) -> bool:
         return key in self._objects
 
-    def put(self, new: T) -> None:
-        key = new.key
-        self._unindex(key)
+    def put(self, new: T, key: str = "") -> None:
+        """Add or replace an object. `key`: its `Object.key`, where it is at hand."""
+        key = key or new.key
+        if key in self._objects:
+            self._unindex(key)
         self._objects[key] = new
         for name, function in self._functions.items():
             for value in function(new):

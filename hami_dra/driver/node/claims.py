@@ -25,9 +25,9 @@ class _Selected(Store[ResourceClaim]):
         super().__init__()
         self._selects = selects
 
-    def put(self, new: ResourceClaim) -> None:
+    def put(self, new: ResourceClaim, key: str = "") -> None:
         if self._selects(new):
-            super().put(new)
+            super().put(new, key)
         else:
             self.remove(new.key)
 
