@@ -148,6 +148,7 @@ class UidTracker:
             if old is None or self._uids.get(old.key) != old.metadata.uid:
                 return []
             return [self._uids.pop(old.key)]
-        before = self._uids.get(new.key, new.metadata.uid)
-        self._uids[new.key] = new.metadata.uid
-        return [before] if before != new.metadata.uid else []
+        key, uid = new.key, new.metadata.uid
+        before = self._uids.get(key, uid)
+        self._uids[key] = uid
+        return [before] if before != uid else []

@@ -87,6 +87,8 @@ class DeviceColumns:
         self.taint_kinds.number(())
         self.kind_samples: list[Device] = []
         """By number of the kind: one device of it."""
+        self._kind_totals: list[Amounts] = []
+        """By number of the kind; equal, because devices of a driver have one profile."""
         self.taint_samples: list[Device | None] = [None]
         """By number of the taint kind: a device with these taints, a copy, because those of devices
         in the columns change.
@@ -153,10 +155,11 @@ class DeviceColumns:
         self.divided[row] = bool(device.spec.consumes_counters) or device.is_part
         self.index[row] = device.index
         self.numa[row] = device.int_attribute(device.profile.numa, 0)
-        self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
-        self.kind[row] = self.kinds.number(device.capacity_kind)
-        if self.kind[row] == len(self.kind_samples):
+        self.kind[row] = kind = self.kinds.number(device.capacity_kind)
+        if kind == len(self.kind_samples):
             self.kind_samples.append(device)
+            self._kind_totals.append(totals_of(device))
+        self.slots_total[row], self.cores_total[row], self.memory_total[row] = self._kind_totals[kind]
         self.taint_kind[row] = self._taint_kind(device)
         self.set_usage(row, used, exclusive=exclusive, mark=mark)
         self.structure.add(row)
@@ -204,7 +207,7 @@ class DeviceColumns:
             self.changes.add(row)
 
     def totals(self, row: int) -> Amounts:
-        return int(self.slots_total[row]), int(self.cores_total[row]), int(self.memory_total[row])
+        return self._kind_totals[int(self.kind[row])]
 
     def used(self, row: int) -> Amounts:
         return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
@@ -227,6 +230,8 @@ class DeviceColumns:
 
     def _taint_kind(self, device: Device) -> int:
         """Return the number of the set of taints. When a taint was added makes no difference."""
+        if not device.spec.taints and not device.extra_taints:
+            return 0
         number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
         if number == len(self.taint_samples):
             self.taint_samples.append(replace(device, row=-1))
@@ -267,21 +272,29 @@ class NodeScores:
     def __init__(self) -> None:
         self._totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._used: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self.score: Floats = np.zeros(_FIRST_SIZE, dtype=np.float64)
+        self._score: Floats = np.zeros(_FIRST_SIZE, dtype=np.float64)
+        self._outdated: set[int] = set()
+        """Nodes whose sums have changed since the scores were last read."""
+
+    @property
+    def score(self) -> Floats:
+        """By row of the node. Callers must not change it."""
+        while self._outdated:
+            node = self._outdated.pop()
+            self._score[node] = 10.0 * sum(_ratios(self._used[node], self._totals[node]))
+        return self._score
 
     def ensure(self, length: int) -> None:
-        if len(self.score) < length:
-            fresh = np.zeros(max(length, 2 * len(self.score)), dtype=np.float64)
-            fresh[: len(self.score)] = self.score
-            self.score = fresh
+        if len(self._score) < length:
+            self._score = grown(self._score, max(length, 2 * len(self._score)))
 
     def add(self, node: int, total: Amounts, used: Amounts) -> None:
-        """Add amounts (negative to subtract) and recompute the node's score."""
+        """Add amounts (negative to subtract) to a node."""
         totals, uses = self._totals[node], self._used[node]
         for role in range(3):
             totals[role] += total[role]
             uses[role] += used[role]
-        self.score[node] = 10.0 * sum(_ratios(uses, totals))
+        self._outdated.add(node)
 
     def loads(self, node: int) -> tuple[list[int], list[int]]:
         """Return the data of the score, copied: (used, total), each of slots, cores and memory."""
@@ -290,7 +303,8 @@ class NodeScores:
     def clear(self, node: int) -> None:
         self._totals.pop(node, None)
         self._used.pop(node, None)
-        self.score[node] = 0.0
+        self._outdated.discard(node)
+        self._score[node] = 0.0
 
 
 def node_terms(uses: list[int], totals: list[int]) -> list[float]:

@@ -312,8 +312,7 @@ class Inventory:
                 device.row = self.devices.row_of(device.id)
         if fresh:
             self._rows_of_pool[key] = fresh
-        self._usage_columns.recount_counters(key, pool if fresh else None)
-        self._usage_columns.mark_blocked(key, fresh)
+        self._usage_columns.recount_counters(key, pool if fresh else None, fresh)
 
     def _report(self, what: str, problem: str) -> None:
         if problem:

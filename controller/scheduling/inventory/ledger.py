@@ -9,6 +9,7 @@ nothing.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -175,6 +176,7 @@ def holdings_of(
     return tuple(found)
 
 
+@lru_cache(maxsize=1024)
 def _amount(text: QuantityText) -> Amount:
     """Return the exact amount, at least 0; 0 if it is no quantity: the API server admits none,
     files may contain one.

@@ -10,7 +10,7 @@ fraction.
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from hami_dra.api import resource as api
@@ -33,6 +33,44 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
+class Capacities:
+    """The capacities of a device, compiled. Hashable: equal for equal capacities, in any order."""
+
+    __slots__ = ("_hash", "_items", "readable", "totals")
+
+    def __init__(self, published: Mapping[str, api.DeviceCapacity]) -> None:
+        self._items = tuple(sorted(published.items(), key=lambda item: item[0]))
+        self._hash = hash(self._items)
+        self.totals: Mapping[str, int] = {name: value_of(each.value) for name, each in published.items()}
+        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no
+        quantity.
+        """
+        self.readable = all(is_quantity(each.value) for each in published.values())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Capacities) and self._items == other._items)
+
+
+_CAPACITIES_KEPT: Final = 1 << 10
+_capacities: Final[dict[int, tuple[Mapping[str, api.DeviceCapacity], Capacities]]] = {}
+"""By identity of the published map, which therefore stays here, too."""
+
+
+def capacities_of(published: Mapping[str, api.DeviceCapacity]) -> Capacities:
+    """Return the compiled capacities. Cards of one model have one map (`hami_dra.api.sharing`), so
+    most are compiled already.
+    """
+    found = _capacities.get(id(published))
+    if found is None:
+        if len(_capacities) >= _CAPACITIES_KEPT:
+            _capacities.clear()
+        found = _capacities[id(published)] = published, Capacities(published)
+    return found[1]
+
+
 @dataclass(eq=False)
 class Device:
     """One published device. Identity matters: a new slice object makes new devices.
@@ -48,9 +86,24 @@ class Device:
     extra_taints: tuple[api.DeviceTaint, ...] = ()
     """From DeviceTaintRules; the slice's own are in `spec.taints`."""
     shared: bool = field(init=False)
+    capacities: Capacities = field(init=False)
+    index: int = field(init=False)
+    """Its number on the node: the published one, else the one in its name (`neurondevice3`), else
+    UNNUMBERED.
+    """
+    is_part: bool = field(init=False)
+    """Whether it is cut from a card, which is published too."""
 
     def __post_init__(self) -> None:
+        profile = self.profile
         self.shared = bool(self.spec.allow_multiple_allocations)
+        self.capacities = capacities_of(self.spec.capacity)
+        number = self._int64(profile.index)
+        if number is None:
+            number = profile.number_of(self.id.device)
+        self.index = UNNUMBERED if number is None else number
+        part = self.attribute(profile.partition)
+        self.is_part = part is not None and profile.means_part(part.string)
 
     @cached_property
     def selector_input(self) -> DeviceInput:
@@ -69,39 +122,21 @@ class Device:
     @cached_property
     def readable(self) -> bool:
         """Whether no value makes every selector fail, regardless of what the selector reads."""
-        return all(map(_is_readable, self.spec.attributes.values())) and all(
-            is_quantity(capacity.value) for capacity in self.spec.capacity.values()
-        )
+        return self.capacities.readable and all(map(_is_readable, self.spec.attributes.values()))
 
-    @cached_property
+    @property
     def totals(self) -> Mapping[str, int]:
-        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no
-        quantity.
-        """
-        return {name: value_of(capacity.value) for name, capacity in self.spec.capacity.items()}
-
-    @cached_property
-    def index(self) -> int:
-        """Its number on the node: the published one, else the one in its name (`neurondevice3`),
-        else UNNUMBERED.
-        """
-        named = self.profile.number_of(self.id.device)
-        return self.int_attribute(self.profile.index, UNNUMBERED if named is None else named)
-
-    @cached_property
-    def is_part(self) -> bool:
-        """Whether it is cut from a card, which is published too."""
-        found = self.attribute(self.profile.partition)
-        return found is not None and self.profile.means_part(found.string)
+        """See `Capacities`."""
+        return self.capacities.totals
 
     @property
     def taints(self) -> tuple[api.DeviceTaint, ...]:
         return self.spec.taints + self.extra_taints
 
-    @cached_property
+    @property
     def capacity_kind(self) -> Hashable:
         """The kind: devices of one kind give equal results for every capacity request."""
-        return self.id.driver, self.shared, tuple(sorted(self.spec.capacity.items(), key=lambda item: item[0]))
+        return self.id.driver, self.shared, self.capacities
 
     def attribute(self, name: str | None) -> api.DeviceAttribute | None:
         """Look up an attribute as the allocator does: the full name first, then the bare name if
@@ -120,9 +155,13 @@ class Device:
         """Return an int64, as in the API; larger numbers, which files may contain, count as
         missing.
         """
+        found = self._int64(name)
+        return default if found is None else found
+
+    def _int64(self, name: str | None) -> int | None:
         found = self.attribute(name)
         if found is None or found.int_ is None or not -(2**63) <= found.int_ < 2**63:
-            return default
+            return None
         return found.int_
 
     def string_attribute(self, name: str | None) -> str:
@@ -135,6 +174,7 @@ def amount_of(quantity: Quantity) -> Amount:
     return Fraction(quantity.nanos, NANO) if rest else whole
 
 
+@lru_cache(maxsize=1024)
 def value_of(text: str | float) -> int:
     """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may
     contain one.

@@ -169,7 +169,7 @@ class NodeColumns:
         by_name = self._used_by_name[name]
         row = self._index.get(name, -1)
         for resource, wanted in requests.items():
-            used = by_name[resource] = by_name[resource] + sign * wanted
+            used = by_name[resource] = by_name.get(resource, 0) + sign * wanted
             if not used:
                 del by_name[resource]
             if row >= 0 and (number := self._resources.get(resource, _UNKNOWN)):

@@ -6,11 +6,11 @@ saturated individually and in total.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from controller.scheduling.inventory.saturation import MOST, saturated
-from hami_dra.api.core import Container, Pod, QuantityText
+from hami_dra.api.core import Container, Pod, PodSpec, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 Amounts = Counter[str]
@@ -56,7 +56,17 @@ def pod_requests(pod: Pod) -> Amounts:
 
 def _unbounded(pod: Pod) -> Amounts:
     spec = pod.spec
-    total = _sum(_requests(container) for container in spec.containers)
+    total: Amounts = Counter()
+    for container in spec.containers:
+        _add(total, container)
+    if spec.init_containers or spec.resources is not None or spec.overhead:
+        _adjust(total, spec)
+    total["pods"] = 1
+    return total
+
+
+def _adjust(total: Amounts, spec: PodSpec) -> None:
+    """Turn the sum over the containers into the requests of the pod."""
     sidecars: Amounts = Counter()
     peak: Amounts = Counter()
     for container in spec.init_containers:
@@ -79,8 +89,6 @@ def _unbounded(pod: Pod) -> Amounts:
                 total[name] = amount(name, text)
     if spec.overhead:
         total.update(amounts(spec.overhead))
-    total["pods"] = 1
-    return total
 
 
 def _settable_on_pods(resource: str) -> bool:
@@ -91,12 +99,11 @@ def _requests(container: Container) -> Amounts:
     """Requests; a limit without a request is its request (the API server fills that in, files may
     lack it).
     """
-    return amounts({**container.resources.limits, **container.resources.requests})
-
-
-def _sum(parts: Iterable[Amounts]) -> Amounts:
     total: Amounts = Counter()
-    for part in parts:
-        for name, wanted in part.items():
-            total[name] += wanted
+    _add(total, container)
     return total
+
+
+def _add(total: Amounts, container: Container) -> None:
+    for name, text in {**container.resources.limits, **container.resources.requests}.items():
+        total[name] = total.get(name, 0) + amount(name, text)

@@ -47,6 +47,8 @@ class Compiled:
 
     slice: api.ResourceSlice
     devices: tuple[Device, ...]
+    grouped: bool
+    """Whether some device has compatibility groups."""
 
 
 class PoolBook:
@@ -154,7 +156,7 @@ def build(
     `slices`: by name.
     """
     everything = list(slices)
-    visible = [compiled for compiled in everything if gates.compatibility_groups or not _grouped(compiled)]
+    visible = [compiled for compiled in everything if gates.compatibility_groups or not compiled.grouped]
     reaching = [
         (compiled, devices)
         for compiled in visible
@@ -205,7 +207,7 @@ def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
     """Return the problem of the newest generation of a pool, for any node; empty if there
     is none.
     """
-    visible = [compiled for compiled in slices if gates.compatibility_groups or not _grouped(compiled)]
+    visible = [compiled for compiled in slices if gates.compatibility_groups or not compiled.grouped]
     generation = max((compiled.slice.spec.pool.generation for compiled in visible), default=0)
     newest = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
     if not newest:
@@ -237,15 +239,12 @@ def compile_slice(slice_: api.ResourceSlice, profiles: DriverProfiles = BUILT_IN
     return Compiled(
         slice_,
         tuple(
-            Device(DeviceId(spec.driver, spec.pool.name, device.name), device, slice_, profile=profile)
-            for device in spec.devices
+            [
+                Device(DeviceId(spec.driver, spec.pool.name, device.name), device, slice_, profile=profile)
+                for device in spec.devices
+            ]
         ),
-    )
-
-
-def _grouped(compiled: Compiled) -> bool:
-    return any(
-        consumed.compatibility_groups for device in compiled.slice.spec.devices for consumed in device.consumes_counters
+        any(consumed.compatibility_groups for device in spec.devices for consumed in device.consumes_counters),
     )
 
 
@@ -284,10 +283,9 @@ def _check(mine: list[Compiled], others: list[Compiled], gates: PoolGates) -> tu
     does not see.
     """
     counters: dict[str, api.CounterSet] = {}
-    names = Counter(device.id.device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices)
-    for name, times in names.items():
-        if times > 1:
-            return counters, f"duplicate device name {name}"
+    names = [device.id.device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices]
+    if len(set(names)) < len(names):
+        return counters, f"duplicate device name {next(name for name, times in Counter(names).items() if times > 1)}"
     if not gates.partitionable_devices:
         return counters, ""
     for compiled in (*mine, *others):

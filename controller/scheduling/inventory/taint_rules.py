@@ -24,8 +24,10 @@ class TaintRules:
         """Set `extra_taints`, in order of the rules' names."""
         rules = [rule for _, rule in sorted(self._rules.items())]
         for device in devices:
-            device.extra_taints = tuple(
-                rule.spec.taint for rule in rules if _selects(rule.spec.device_selector, device.id)
+            device.extra_taints = (
+                tuple([rule.spec.taint for rule in rules if _selects(rule.spec.device_selector, device.id)])
+                if rules
+                else ()
             )
 
 

@@ -48,15 +48,15 @@ class UsageColumns:
         if row >= 0:
             if self._devices.is_current(row, device, node):
                 return
-            self._add_to_node(row, -1)
+            self._add_to_node(row, self._devices.used(row), -1)
         used, exclusive, mark = self._used(device)
-        self._add_to_node(self._devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
+        self._add_to_node(self._devices.add(device, node, used, exclusive=exclusive, mark=mark), used, +1)
         self._quotas.device_published(device)
 
     def remove(self, device: DeviceId) -> None:
         row = self._devices.row_of(device)
         if row >= 0:
-            self._add_to_node(row, -1)
+            self._add_to_node(row, self._devices.used(row), -1)
             self._devices.remove(device)
 
     def recount(self, devices: Iterable[DeviceId]) -> None:
@@ -82,11 +82,11 @@ class UsageColumns:
         exclusive = use.exclusive > 0
         return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive, use.mark
 
-    def _add_to_node(self, row: int, sign: int) -> None:
-        """Add a row to the sums of its node (`sign` 1), or subtract it (-1)."""
+    def _add_to_node(self, row: int, used: Amounts, sign: int) -> None:
+        """Add a row to the sums of its node (`sign` 1), or subtract it (-1). `used`: its usage."""
         node = int(self._devices.node[row])
         if node >= 0:
-            total, used = self._devices.totals(row), self._devices.used(row)
+            total = self._devices.totals(row)
             if is_part(self._devices.device(row)):
                 total = _NONE  # the card that it is cut from counts already
             self._nodes.scores.add(
@@ -102,17 +102,19 @@ class UsageColumns:
         drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
         return {key: names for key, names in drawn.items() if names}
 
-    def recount_counters(self, key: PoolKey, pool: Pool | None) -> None:
-        """Compute the counters of a pool that was built again. None: it has no counters to keep, as
-        its devices are gone or belong to several nodes.
+    def recount_counters(self, key: PoolKey, pool: Pool | None, devices: Iterable[Device]) -> None:
+        """Compute the counters of a pool that was built again, and mark its `devices` with new rows.
+
+        `pool` None: it has no counters to keep, as its devices are gone or belong to several nodes.
         """
         counters = None
         if pool is not None:
             counters = shared_counters(pool, (device.id for device in pool.devices if self._is_held(device.id)))
-        if counters is None:
-            self._counters.pop(key, None)
-        else:
+        before = self._counters.pop(key, None)
+        if counters is not None:
             self._counters[key] = counters
+        if counters is not None or before is not None:  # else nothing is blocked
+            self.mark_blocked(key, devices)
 
     def mark_blocked(self, key: PoolKey, devices: Iterable[Device]) -> None:
         """Write the column `blocked` of the pool's devices that have new rows."""

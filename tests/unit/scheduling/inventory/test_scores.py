@@ -40,6 +40,16 @@ def test_a_shared_card_has_the_slots_it_publishes():
     assert totals_of(device(card(0))) == (10, 100, 16 * GIB)
 
 
+def test_cards_of_equal_capacities_are_of_one_kind_in_whatever_order_they_are_published():
+    published = card(0)
+    turned = {**published, "capacity": dict(reversed(published["capacity"].items()))}
+    one, same, other = device(published), device(turned), device(card(0, memory="8Gi"))
+    assert one.capacity_kind == same.capacity_kind
+    assert hash(one.capacity_kind) == hash(same.capacity_kind)
+    assert one.capacity_kind != other.capacity_kind
+    assert list(same.totals) == list(turned["capacity"])
+
+
 def test_a_shared_card_without_slots_has_hamis_ten():
     bare = {"name": "hami-gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
     shared = device(bare, "hami-core-gpu.project-hami.io")
