@@ -13,9 +13,12 @@ from pathlib import Path
 from hack.controlplane.build import BuildError, find_go, go_environment, require_c_compiler
 
 
-def build(what: str, module: Path, package: str, target: Path, *, cgo: bool = False) -> Path:
+def build(
+    what: str, module: Path, package: str, target: Path, *, modules: Path | None = None, cgo: bool = False
+) -> Path:
     """Return `target`, built first where it is missing. Raises BuildError, which calls the program `what`.
 
+    `modules`: a go.mod to use in place of the module's own; go.sum is expected beside it.
     `cgo`: it has parts in C, and is linked against this machine's C library.
     """
     if target.exists():
@@ -26,7 +29,9 @@ def build(what: str, module: Path, package: str, target: Path, *, cgo: bool = Fa
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / "program"
-        command = [str(go), "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(built), package]
+        command = [str(go), "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(built)]
+        command += [f"-modfile={modules}"] if modules is not None else []
+        command.append(package)
         done = subprocess.run(
             command, cwd=module, env=go_environment(cgo=cgo), capture_output=True, text=True, check=False
         )

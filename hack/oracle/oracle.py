@@ -2,6 +2,7 @@
 
 Used by tests/conformance, tests/property, hack/fuzz.py and hack/oracle/cel_golden.py. Each folder beside this file that
 holds a go.mod is one oracle: it reads JSON questions from standard input, one a line, and writes one JSON answer a line.
+`nodefit` is one for each Kubernetes version (`nodefit-1.37.1`), built from the modules of that version's control plane.
 Built once with the Go toolchain that builds the control plane, into the same cache outside the checkout, keyed by the
 sources; `python hack/oracle/oracle.py` builds all, so that no test waits for it.
 """
@@ -29,20 +30,45 @@ from hack.controlplane.build import BuildError, cache_folder
 HERE: Final = Path(__file__).resolve().parent
 _IN_C: Final = frozenset({"nvcdi"})
 """Oracles with parts in C, which need a C compiler."""
+_VERSIONED: Final = {"nodefit": ("1.37.1", "1.36.4")}
+"""Folder → the Kubernetes versions it is built from; its oracles are called FOLDER-VERSION."""
+
+
+def oracles() -> list[str]:
+    """Return the names of all oracles."""
+    folders = sorted(path.parent.name for path in HERE.glob("*/go.mod"))
+    return [
+        name
+        for folder in folders
+        for name in ([f"{folder}-{version}" for version in _VERSIONED[folder]] if folder in _VERSIONED else [folder])
+    ]
+
+
+def _source_of(name: str) -> tuple[Path, Path | None]:
+    """Return the folder of an oracle, and the go.mod to use where it is not the folder's own."""
+    folder, _, version = name.partition("-")
+    modules = HERE.parent / "controlplane" / f"v{version}" / "go.mod"
+    return HERE / folder, modules if version else None
 
 
 @functools.cache
 def binary_of(name: str) -> Path:
     """Where the program is, whether it has been built or not."""
+    folder, modules = _source_of(name)
     digest = hashlib.sha256()
-    for path in sorted((HERE / name).iterdir()):
+    paths = sorted(folder.iterdir())
+    paths += [modules, modules.with_suffix(".sum")] if modules is not None else []
+    for path in paths:
         digest.update(path.name.encode() + path.read_bytes())
     return cache_folder().parent / "oracle" / f"{name}-{digest.hexdigest()[:12]}"
 
 
 def ensure(name: str) -> Path:
     """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
-    return gobuild.build(f"the oracle {name!r}", HERE / name, ".", binary_of(name), cgo=name in _IN_C)
+    folder, modules = _source_of(name)
+    return gobuild.build(
+        f"the oracle {name!r}", folder, ".", binary_of(name), modules=modules, cgo=name.partition("-")[0] in _IN_C
+    )
 
 
 def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) -> list[dict[str, Any]]:
@@ -92,7 +118,7 @@ class Conversation:
 def main() -> int:
     """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
     failed = False
-    for name in sorted(path.parent.name for path in HERE.glob("*/go.mod")):
+    for name in oracles():
         started = time.monotonic()
         try:
             ensure(name)

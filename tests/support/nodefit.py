@@ -1,0 +1,204 @@
+"""The node filter against kube-scheduler's own plugins (hack/oracle/nodefit), node by node.
+
+A world is JSON: `nodes`, `objects` (other objects as the API server stores them, bound pods among them), `assumed`
+({"pod", "node"}: decided on, not bound yet), and `pod`, which waits. Used by tests/conformance, tests/property,
+hack/fuzz.py and hack/oracle/nodefit_differences.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.node_fit import CODES
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import BY_GVK, POD
+from hami_dra.kube.decoding import read_object
+
+Json = dict[str, Any]
+Ask = Callable[[Json], Json]
+
+VERSIONS: Final = ("1.37.1", "1.36.4")
+PLUGINS: Final = (
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodeDeclaredFeatures",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+)
+"""kube-scheduler's default filter plugins, less DynamicResources."""
+COMPARED: Final = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "PodTopologySpread")
+"""Plugins whose verdicts are compared. A node that others alone refuse may come out either way."""
+_PLUGIN_OF: Final = {
+    names.NODE_UNSCHEDULABLE: "NodeUnschedulable",
+    names.NODE_NOT_READY: "TaintToleration",
+    names.NODE_TAINTED: "TaintToleration",
+    names.NODE_AFFINITY: "NodeAffinity",
+    names.NODE_RESOURCES: "NodeResourcesFit",
+    names.NODE_TOPOLOGY_SPREAD: "PodTopologySpread",
+}
+
+
+class Disagreement(AssertionError):
+    """Our verdict on some node is not kube-scheduler's; the message names nodes and plugins."""
+
+    def __init__(self, differences: list[Difference]) -> None:
+        self.differences = differences
+        super().__init__("\n".join(map(str, differences)))
+
+
+@dataclass(frozen=True)
+class Difference:
+    node: str
+    plugin: str
+    """The plugin at fault: ours where only we refuse the node, else the first of theirs."""
+    theirs: str
+    ours: str
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: node {self.node}: kube-scheduler: {self.theirs}; ours: {self.ours}"
+
+
+def compare(world: Json, answer: Json, version: str, compared: Collection[str] = COMPARED) -> Counter[str]:
+    """Return how often each plugin was blamed by both. Raises Disagreement."""
+    ours = verdicts(world, answer.get("leftOut", ()), version)
+    differences = list(_differences(ours, answer, compared))
+    if differences:
+        raise Disagreement(differences)
+    return Counter(answer["refused"].get(node, "fits") for node in ours)
+
+
+def differences(world: Json, ask: Ask, version: str, compared: Collection[str] = COMPARED) -> list[Difference]:
+    answer = answer_to(world, ask)
+    return list(_differences(verdicts(world, answer.get("leftOut", ()), version), answer, compared))
+
+
+def checker(version: str, compared: Collection[str] = COMPARED) -> Callable[[Json, Ask], Counter[str]]:
+    """Return the comparison of one world with what the oracle of that version says of it."""
+
+    def check(world: Json, ask: Ask) -> Counter[str]:
+        return compare(world, answer_to(world, ask), version, compared)
+
+    return check
+
+
+def answer_to(world: Json, ask: Ask) -> Json:
+    """Raises RuntimeError where the oracle cannot answer."""
+    answer = ask({key: world[key] for key in ("nodes", "objects", "assumed", "pod") if key in world})
+    if answer.get("error"):
+        raise RuntimeError(f"the oracle cannot answer: {answer['error']}")
+    return answer
+
+
+def verdicts(world: Json, left_out: Collection[str] = (), version: str = VERSIONS[0]) -> dict[str, str]:
+    """Return node → our plugin that refuses it, or an empty text where the pod fits."""
+    inventory, pod = furnished(world, left_out, version)
+    fit = inventory.node_fit(pod)
+    found = {}
+    for raw in world["nodes"]:
+        name = raw["metadata"]["name"]
+        row = inventory.nodes.index_of(name)
+        code = CODES[fit.codes[row]]
+        assert bool(fit.mask[row]) == (not code), name
+        found[name] = _PLUGIN_OF[code] if code else ""
+    return found
+
+
+def furnished(world: Json, left_out: Collection[str] = (), version: str = VERSIONS[0]) -> tuple[Inventory, Pod]:
+    """Return an inventory that was fed the world as reflectors do, and the pod that waits.
+
+    `before` of the world comes first, and is judged, so that everything kept is brought up to date. `left_out`: names
+    of assumed pods that count nowhere.
+    """
+    inventory = Inventory()
+    feeds = _Feeds(inventory)
+    waiting = _read_pod(world["pod"])
+    inventory.pod_changed(None, waiting)
+    for raw in world.get("before", ()):
+        feeds.put(raw)
+    if world.get("before"):
+        inventory.node_fit(waiting)
+    now = [*world["nodes"], *world["objects"]]
+    for raw in now:
+        feeds.put(raw)
+    feeds.remove_others(now)
+    for each in world.get("assumed", ()):
+        if each["pod"]["metadata"]["name"] not in left_out:
+            pod = _read_pod(each["pod"])
+            inventory.pod_changed(None, pod)
+            inventory.assume_pod(pod, each["node"])
+    return inventory, waiting
+
+
+class _Feeds:
+    """Tells the inventory of objects, each time with what it heard before."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._known: dict[tuple[str, str, str], Any] = {}
+
+    def put(self, raw: Json) -> None:
+        kind = BY_GVK.get((raw["apiVersion"], raw["kind"]))
+        if kind is None:
+            return
+        found, problem = read_object(kind, _bytes(raw))
+        assert not problem, problem
+        key = _key(raw)
+        self._tell(key, self._known.get(key), found)
+        self._known[key] = found
+
+    def remove_others(self, kept: list[Json]) -> None:
+        for key in self._known.keys() - set(map(_key, kept)):
+            self._tell(key, self._known.pop(key), None)
+
+    def _tell(self, key: tuple[str, str, str], old: Any, new: Any) -> None:
+        inventory = self._inventory
+        match key[0]:
+            case "Node":
+                inventory.node_changed(old, new)
+            case "Pod":
+                inventory.pod_changed(old, new)
+            case "Namespace":
+                inventory.namespace_changed(old, new)
+            case "DeviceClass":
+                inventory.class_changed(old, new)
+            case storage if (volumes := getattr(inventory, "volumes", None)) is not None:
+                volumes.changed(storage, old, new)
+
+
+def _key(raw: Json) -> tuple[str, str, str]:
+    return raw["kind"], raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+
+
+def _read_pod(raw: Json) -> Pod:
+    found, problem = read_object(POD, _bytes(raw))
+    assert not problem, problem
+    return found
+
+
+def _bytes(raw: Json) -> bytes:
+    return json.dumps(raw).encode()
+
+
+def _differences(ours: Mapping[str, str], answer: Json, compared: Collection[str]) -> Iterator[Difference]:
+    for node, mine in ours.items():
+        theirs = [answer["refused"][node], *answer["also"].get(node, ())] if node in answer["refused"] else []
+        known = [plugin for plugin in theirs if plugin in compared]
+        agree = mine in theirs if mine else not known
+        if not agree:
+            reason = answer.get("reasons", {}).get(node, "")
+            told = f"{', '.join(theirs)} ({reason})" if theirs else "fits"
+            yield Difference(node, mine or known[0], told, mine or "fits")
