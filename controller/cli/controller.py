@@ -2,14 +2,14 @@
 
 import asyncio
 import gc
-import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
@@ -29,10 +29,7 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     from controller.dashboard.serving import DashboardSettings as PageSettings
     from controller.reconcile.runtime.informers import Informers
-    from controller.reconcile.runtime.settings import NameSet, Settings
-    from controller.scheduling.decide import Options
-    from controller.scheduling.scoring.policies import Policies
-    from hami_dra.kube.lease import Timings
+    from controller.reconcile.runtime.settings import Settings
 
 HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
 
@@ -191,126 +188,56 @@ def controller(
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs
-
-    logs.configure(verbosity, logs.LogFormat(log_format.value))
-    if device_policy == names.FIRST_FIT:
-        device_policy, first_fit = names.SPREAD, True
-    else:
-        first_fit = False
-    profiles = driver_profiles(manage_profile)
-    settings = _settings(
-        _managed([*(manage or ()), *profiles.given]),
-        _policies(node_policy, device_policy, default or [], packing_weights),
-        _options(feature_gates, first_fit=first_fit),
-        _lease(lease_duration, renew_deadline, retry_period, write_timeout),
-        profiles=profiles,
-        installation=installation,
-        namespace=namespace,
-        mode=mode.value,
-        gate=gate is Gate.on,
-        scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
-        unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
-        gate_patience=seconds(gate_patience, "--gate-patience"),
-        orphan_age=seconds(orphan_age, "--orphan-age"),
-        event_interval=seconds(event_interval, "--event-interval"),
-        quiet_time=seconds(quiet_time, "--quiet-time"),
-        probe=probe,
-        probe_image=probe_image,
-        leader_election=leader_elect,
-        stall_limit=seconds(stall_limit, "--stall-limit"),
-        card_metrics=card_metrics,
-        legacy_metrics=_name_sets(legacy_metrics or []),
-    )
-    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key, dashboard_readings)
-    run_service(_serve(kubeconfig, settings, (host, port), page))
-
-
-def _settings(
-    managed: frozenset[str], policies: "Policies", options: "Options", lease: "Timings", *, mode: str, **values: Any
-) -> "Settings":
-    from controller.reconcile.runtime.settings import Mode as ControllerMode
-    from controller.reconcile.runtime.settings import Settings
+    from controller.reconcile.runtime import settings as groups
     from hami_dra.kube.lease import unique_identity
     from hami_dra.kube.protocol import ConfigError
+    from hami_dra.vendors.registry import OWN_DRIVERS
 
+    logs.configure(verbosity, logs.LogFormat(log_format.value))
+    first_fit = device_policy == names.FIRST_FIT
+    profiles = driver_profiles(manage_profile)
     try:
-        return Settings(
-            identity=unique_identity(),
-            mode=ControllerMode(mode),
-            managed=managed,
-            own_drivers=_own_drivers(),
-            policies=policies,
-            options=options,
-            lease=lease,
-            **values,
+        settings = groups.Settings(
+            drivers=groups.DriverSettings(
+                mode=groups.Mode(mode.value),
+                managed=managed_drivers([*(manage or ()), *profiles.given]),
+                own_drivers=OWN_DRIVERS,
+                profiles=profiles,
+            ),
+            scheduling=groups.SchedulingSettings(
+                scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
+                gate=gate is Gate.on,
+                policies=default_policies(
+                    node_policy, names.SPREAD if first_fit else device_policy, default or [], packing_weights
+                ),
+                options=decide_options(feature_gates, first_fit=first_fit),
+            ),
+            queueing=groups.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),
+            binding=groups.BindingSettings(installation=installation),
+            fence=groups.FenceSettings(
+                quiet_time=seconds(quiet_time, "--quiet-time"), probe=probe, probe_image=probe_image
+            ),
+            repair=groups.RepairSettings(
+                unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
+                orphan_age=seconds(orphan_age, "--orphan-age"),
+            ),
+            observability=groups.ObservabilitySettings(
+                identity=unique_identity(),
+                event_interval=seconds(event_interval, "--event-interval"),
+                card_metrics=card_metrics,
+                legacy_metrics=frozenset(groups.NameSet(each.value) for each in legacy_metrics or ()),
+            ),
+            leadership=groups.LeadershipSettings(
+                leader_election=leader_elect,
+                namespace=namespace,
+                lease=lease_timings(lease_duration, renew_deadline, retry_period, write_timeout),
+                stall_limit=seconds(stall_limit, "--stall-limit"),
+            ),
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
-
-
-def _name_sets(chosen: list[LegacyNames]) -> "frozenset[NameSet]":
-    from controller.reconcile.runtime.settings import NameSet
-
-    return frozenset(NameSet(each.value) for each in chosen)
-
-
-def _own_drivers() -> frozenset[str]:
-    from hami_dra.vendors.registry import VENDORS
-
-    return frozenset(vendor.profile.driver for vendor in VENDORS)
-
-
-def _managed(more: list[str]) -> frozenset[str]:
-    for driver in more:
-        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", driver):
-            raise CommandError(
-                f"--manage: {driver!r} is not a driver name; write it as in ResourceSlices: gpu.nvidia.com"
-            )
-    return _own_drivers() | frozenset(more)
-
-
-def _policies(node: str, device: str, defaults: list[str], weights: str) -> "Policies":
-    from controller.cli.policy_options import default_annotations, default_packing
-    from controller.scheduling.scoring import policies
-
-    try:
-        keys = policies.parse_device_policy(device, "--device-policy")
-        return policies.Policies(
-            node=policies.parse_node_policy(node, "--node-policy"),
-            device=policies.DevicePolicy(keys),
-            annotations=default_annotations(defaults),
-            packing=default_packing(weights),
-        )
-    except policies.InvalidPolicy as error:
-        raise CommandError(str(error)) from error
-
-
-def _options(feature_gates: str, *, first_fit: bool) -> "Options":
-    from controller.scheduling.allocation.features import FeatureGates, UnknownGate
-    from controller.scheduling.decide import Options
-
-    try:
-        return Options(first_fit=first_fit, gates=FeatureGates.parse(feature_gates))
-    except UnknownGate as error:
-        raise CommandError(f"--feature-gates: {error}") from error
-
-
-def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout: str) -> "Timings":
-    from hami_dra.kube.lease import Timings
-    from hami_dra.kube.protocol import ConfigError
-
-    whole = seconds(duration, "--lease-duration")
-    if whole != int(whole):
-        raise CommandError(f"--lease-duration: {duration!r}: the lease duration must be whole seconds")
-    try:
-        return Timings(
-            duration=int(whole),
-            renew_deadline=seconds(renew_deadline, "--renew-deadline"),
-            retry=seconds(retry_period, "--retry-period"),
-            write_timeout=seconds(write_timeout, "--write-timeout"),
-        )
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
+    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key, dashboard_readings)
+    run_service(_serve(kubeconfig, settings, (host, port), page))
 
 
 async def _serve(
@@ -324,7 +251,7 @@ async def _serve(
     from hami_dra.kube.side_thread import SideThread
     from hami_dra.kube.transport import Timeouts
 
-    timeouts = Timeouts(write=settings.write_timeout)
+    timeouts = Timeouts(write=settings.leadership.write_timeout)
     cluster = connect(kubeconfig, timeouts=timeouts)
 
     async def collect(informers: "Informers", may_write: Callable[[], bool]) -> None:
@@ -346,7 +273,7 @@ async def _serve(
         controller = Controller(
             cluster,
             settings,
-            conversion=LegacyConversion(native=settings.mode == "native"),
+            conversion=LegacyConversion(native=settings.drivers.mode == "native"),
             helpers=(collect,),
             process=Process(listen=listen, side=side, on_synced=on_synced),
         )

@@ -16,7 +16,7 @@ from controller.insight.overview.model import Card, PlacedPod
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import overview
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.settings import DriverSettings, FenceSettings, LeadershipSettings, Settings
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
@@ -124,11 +124,9 @@ async def running() -> AsyncIterator[Demonstration]:
     # needed.
     driver = plugin_of("nvidia").driver
     settings = Settings(
-        managed=frozenset({driver}),
-        own_drivers=frozenset({driver}),
-        quiet_time=0.0,
-        probe=False,
-        leader_election=False,
+        drivers=DriverSettings(managed=frozenset({driver}), own_drivers=frozenset({driver})),
+        fence=FenceSettings(quiet_time=0.0, probe=False),
+        leadership=LeadershipSettings(leader_election=False),
     )
     controller = Controller(cluster, settings, conversion=LegacyConversion(), process=Process(on_synced=synced.set))
     async with EmbeddedControlPlane(cluster):

@@ -56,7 +56,9 @@ async def serve_page(
 
     await synced.wait()
     try:
-        async with serving(InformerSource(controller), cluster, settings, namespace=controller.settings.namespace):
+        async with serving(
+            InformerSource(controller), cluster, settings, namespace=controller.settings.leadership.namespace
+        ):
             await asyncio.Event().wait()
     except OSError as error:
         raise ConfigError(f"--dashboard-bind: {settings.host}:{settings.port}: {error.strerror or error}") from error

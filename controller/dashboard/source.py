@@ -102,11 +102,11 @@ class InformerSource:
 
     @property
     def policies(self) -> Policies:
-        return self._controller.settings.policies
+        return self._controller.settings.scheduling.policies
 
     @property
     def first_fit(self) -> bool:
-        return self._controller.settings.options.first_fit
+        return self._controller.settings.scheduling.options.first_fit
 
     @property
     def is_leader(self) -> bool:

@@ -76,8 +76,8 @@ class Controller:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.inventory = Inventory(profiles=settings.profiles)
-        self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
+        self.inventory = Inventory(profiles=settings.drivers.profiles)
+        self.metrics.begin(settings.drivers.managed, exclusive=settings.drivers.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
         self.informers: Informers | None = None
         self.scrape: Scrape | None = None
@@ -98,8 +98,8 @@ class Controller:
         """
         await require_version(self._cluster)
         rule_kind = await taint_rule_kind(self._cluster)
-        if self.settings.mode is Mode.EXCLUSIVE:
-            require_fenceable(self.settings, rule_kind)
+        if self.settings.drivers.mode is Mode.EXCLUSIVE:
+            require_fenceable(self.settings.drivers, rule_kind)
         informers = self.informers = Informers(
             self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
         )
@@ -111,18 +111,18 @@ class Controller:
             informers,
             self._clock.wall,
             lambda: self.is_leading,
-            cards=self.settings.card_metrics,
-            also=self.settings.legacy_metrics,
+            cards=self.settings.observability.card_metrics,
+            also=self.settings.observability.legacy_metrics,
         )
         events = Events(
             self._cluster,
             self._clock,
             self.metrics,
-            self.settings.identity,
-            same_topic=self.settings.event_interval,
+            self.settings.observability.identity,
+            same_topic=self.settings.observability.event_interval,
         )
         async with AsyncExitStack() as stack:
-            elector = self._elector() if self.settings.leader_election else None
+            elector = self._elector() if self.settings.leadership.leader_election else None
             await self._serve(stack, Exposition(self.metrics, scrape.blocks), elector)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             if self._process.side is not None:
@@ -135,7 +135,12 @@ class Controller:
                 election = (
                     elector if self._process.side is None else ThreadedElection(elector, self._process.side.thread)
                 )
-                leaving = UninstallWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
+                leaving = UninstallWatch(
+                    self._cluster,
+                    self.settings.leadership.namespace,
+                    self.settings.leadership.lease_name,
+                    self._clock,
+                )
                 group.create_task(leaving.run(), name="leaving")
                 group.create_task(self._elect(informers, events, election, leaving), name="elect")
             else:
@@ -148,7 +153,7 @@ class Controller:
         if self._process.side is not None:
             here = asyncio.get_running_loop()
             watchdog = Watchdog(
-                self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._process.side.end
+                self._heartbeat, self.settings.leadership, elector, wall=self._clock.wall, end=self._process.side.end
             )
             heartbeat = self._heartbeat
 
@@ -183,7 +188,7 @@ class Controller:
     # --- leading ----------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
-        settings = self.settings
+        settings = self.settings.leadership
         return LeaderElector(
             self._cluster if self._process.side is None else self._process.side.cluster,
             settings.namespace,
@@ -208,7 +213,7 @@ class Controller:
         """
         context = Context(
             cluster=self._cluster,
-            writer=Writer(self._cluster, election.holds, self.settings.write_timeout),
+            writer=Writer(self._cluster, election.holds, self.settings.leadership.write_timeout),
             informers=informers,
             inventory=self.inventory,
             settings=self.settings,

@@ -81,7 +81,7 @@ class Term:
         self._external_allocations = ExternalAllocationWatch(context, claims, partial(_totals, context.inventory))
         self._gate = GateKeeper(context)
         self._fence = Fence(context, Prober(context))
-        waiting = WaitingPods.of(context.settings)
+        waiting = WaitingPods.of(context.settings.queueing)
         context.metrics.queue = waiting.queue
         self._triggers = Triggers(context, waiting)
         self._deallocator = Deallocator(context, claims, waiting.refusals, waiting.in_flight)
@@ -94,7 +94,7 @@ class Term:
                 decide,
                 _options(context.settings),
                 PodAssessor(context, waiting, partial(_ownership_of, context), conversion),
-                SelectorBudgets(context.settings.selectors, context.clock.cpu, context.metrics),
+                SelectorBudgets(context.settings.scheduling.selectors, context.clock.cpu, context.metrics),
                 held_back,
                 decision_log,
             ),
@@ -108,15 +108,15 @@ class Term:
         first.
         """
         settings, informers = self._context.settings, self._context.informers
-        if settings.leader_election:
-            await self._context.clock.sleep(settings.write_timeout)
+        if settings.leadership.leader_election:
+            await self._context.clock.sleep(settings.leadership.write_timeout)
         await informers.wait_synced()
         await self._list_claims()
         with ExitStack() as ends:
             ends.enter_context(self._unreadable.reporting())
             self._subscribe_conversion(ends)
             async with asyncio.TaskGroup() as group:
-                if settings.mode is Mode.NATIVE:
+                if settings.drivers.mode is Mode.NATIVE:
                     ends.callback(self._gate.lift_all("native mode has no gate"))
                     group.create_task(self._drop_fence(), name="fence")
                 else:
@@ -223,8 +223,10 @@ def _totals(inventory: Inventory, device: str) -> Mapping[str, int] | None:
 
 
 def _options(settings: Settings) -> Options:
-    return replace(settings.options, managed=settings.managed, search_steps=settings.search_steps)
+    scheduling = settings.scheduling
+    return replace(scheduling.options, managed=settings.drivers.managed, search_steps=scheduling.search_steps)
 
 
 def _ownership_of(context: Context, claim: ResourceClaim) -> ClaimOwnership:
-    return ownership_of(context.inventory, claim, context.settings.managed, context.settings.options.gates)
+    settings = context.settings
+    return ownership_of(context.inventory, claim, settings.drivers.managed, settings.scheduling.options.gates)

@@ -17,7 +17,6 @@ from controller.dashboard.serving import DashboardSettings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.runtime.settings import Settings
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook
@@ -27,6 +26,7 @@ from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.manifests import apply, shipped
 from hami_dra.vendors.registry import VENDORS
+from tests.support.controller_settings import controller_settings
 from tests.support.driver_metrics import exposition
 from tests.support.steered_cluster import SteeredCluster
 
@@ -165,7 +165,7 @@ class Stage:
             await cluster.create(kinds.RESOURCE_QUOTA, body)
         await Fleet(cluster, fleet(self.nodes)).sync_once()
         synced = asyncio.Event()
-        settings = Settings(
+        settings = controller_settings(
             managed=DRIVERS, own_drivers=DRIVERS, quiet_time=0.0, probe=False, leader_election=False, gate_patience=0.5
         )
         controller = self.controller = Controller(

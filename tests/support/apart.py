@@ -9,11 +9,11 @@ from urllib.error import HTTPError
 
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.observability.side_thread import SideServices
-from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.side_thread import SideThread
+from tests.support.controller_settings import controller_settings
 from tests.support.harness import DRIVER, SPACE, device_class, first_fit, gpu_slice, node
 from tests.support.steered_cluster import SteeredCluster
 
@@ -121,7 +121,7 @@ class Replica:
         self.ended = threading.Event()
         self.exit_code = None
         self.controller = None
-        self._settings = Settings(
+        self._settings = controller_settings(
             **{
                 "managed": frozenset({DRIVER}),
                 "own_drivers": frozenset({DRIVER}),

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from controller.reconcile.controller import Controller
-from controller.reconcile.runtime.settings import Settings
 from controller.scheduling.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.inventory.inventory import Inventory
@@ -30,6 +29,7 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import Cluster
+from tests.support.controller_settings import controller_settings
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 
@@ -258,7 +258,7 @@ class Harness:
         conversion = changes.pop("conversion", None)
         helpers = changes.pop("helpers", ())
         elector_clock = changes.pop("elector_clock", self.clock.monotonic)
-        settings = Settings(**{**SETTINGS, **changes})
+        settings = controller_settings(**{**SETTINGS, **changes})
         self.controller = Controller(
             through or self._wrap(self.cluster),
             settings,

@@ -33,7 +33,7 @@ class BindingCycle:
     ) -> None:
         self._informers = context.informers
         self._inventory = context.inventory
-        self._settings = context.settings
+        self._settings = settings = context.settings.binding
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
@@ -45,7 +45,7 @@ class BindingCycle:
         self._triggers = triggers
         self._wake = waiting.wake.set
         self.slots = CommitSlots(
-            context.settings.commits_at_once, context.settings.write_timeout, context.settings.slow_commits_at_once
+            settings.commits_at_once, context.settings.leadership.write_timeout, settings.slow_commits_at_once
         )
         self._assumed: dict[str, list[str]] = {}
         """UID of the pod → UIDs of claims that are being written."""

@@ -79,7 +79,7 @@ class ClaimWriter:
         self._informers = context.informers
         self._clock = context.clock
         self._metrics = context.metrics
-        self._installation = context.settings.installation
+        self._installation = context.settings.binding.installation
         self._clearing: set[str] = set()
 
     def is_ours(self, claim: ResourceClaim) -> bool:

@@ -69,7 +69,7 @@ class DriverFence:
     def __init__(self, context: Context, driver: str, shared: Shared) -> None:
         self._driver = driver
         self._informers = context.informers
-        self._settings = context.settings
+        self._settings = context.settings.fence
         self._clock = context.clock
         self._guard = context.guard("fence")
         self._shared = shared

@@ -15,20 +15,20 @@ from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome, Prober
 from controller.reconcile.fence.rules import driver_of
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.settings import DriverSettings
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError, ConfigError
 
 
-def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:
+def require_fenceable(drivers: DriverSettings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:
     """Raise ConfigError if a managed driver can be fenced neither by a rule nor by its own
     slices.
     """
     if taint_rule_kind is not None:
         return
-    foreign = sorted(settings.managed - settings.own_drivers)
+    foreign = sorted(drivers.managed - drivers.own_drivers)
     if foreign:
         raise ConfigError(
             f"{', '.join(foreign)} cannot be managed on this cluster: it serves no DeviceTaintRule to keep kube-scheduler off "
@@ -47,7 +47,9 @@ class Fence:
         taint_rules = context.informers.taint_rules
         self._rules = FenceKeeper(context, taint_rules) if taint_rules is not None else None
         shared = Shared(self._rules, self._probe, prober.target, _SharedListing(context).fresh, self._changed)
-        self._fences = {driver: DriverFence(context, driver, shared) for driver in sorted(context.settings.managed)}
+        self._fences = {
+            driver: DriverFence(context, driver, shared) for driver in sorted(context.settings.drivers.managed)
+        }
         self._probing = asyncio.Lock()
         self._others = asyncio.Event()
         """Set when a rule of an unmanaged driver may be released."""

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class FenceKeeper:
     def __init__(self, context: Context, feed: Informer[DeviceTaintRule]) -> None:
         self._feed = feed
-        self._managed = context.settings.managed
+        self._managed = context.settings.drivers.managed
         self._writer = context.writer
         self._events = context.events
         self._metrics = context.metrics

@@ -57,7 +57,8 @@ class Prober:
         self._cluster = context.cluster
         self._writer = context.writer
         self._inventory = context.inventory
-        self._settings = context.settings
+        self._settings = context.settings.fence
+        self._gates = context.settings.scheduling.options.gates
         self._clock = context.clock
 
     def target(self, driver: str) -> Target | None:
@@ -65,7 +66,7 @@ class Prober:
         return find_target(
             self._inventory,
             driver,
-            self._settings.options.gates,
+            self._gates,
             lambda capacities: _decoded(
                 probe_bodies(names.PROBE, driver, self._settings.probe_image, capacities=capacities)
             ),

@@ -63,7 +63,7 @@ class QuotaNotes:
                     self._seen = state
                     self._tell_problems()
                     self._write_all()
-                await self._context.clock.sleep(self._context.settings.quota_interval)
+                await self._context.clock.sleep(self._context.settings.observability.quota_interval)
 
     def _tell_problems(self) -> None:
         """Report each problem once, on its quota."""

@@ -147,7 +147,7 @@ class PodAssessor:
             return Ignored("has no claim")
         if is_probe(pod):
             return Ignored("tests the fence")
-        if pod.spec.scheduler_name not in self._settings.scheduler_names:
+        if pod.spec.scheduler_name not in self._settings.scheduling.scheduler_names:
             return Ignored(f"belongs to the scheduler {pod.spec.scheduler_name}")
         return None
 
@@ -183,7 +183,9 @@ class PodAssessor:
             return Foreign("its claims match only devices of drivers that are not managed", digest_of(asked))
         drivers = {claim.key: ownership.drivers for claim, ownership in zip(open_claims, ownerships, strict=True)}
         joinable = {entry.pod_claim_name: not _is_own(entry.claim, pod) for entry in claims}
-        if note := joined_in_a_container(pod, joinable, _own_driver_of(claims, drivers, self._settings.own_drivers)):
+        if note := joined_in_a_container(
+            pod, joinable, _own_driver_of(claims, drivers, self._settings.drivers.own_drivers)
+        ):
             return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Pending("kube-scheduler is deciding what to do about it", until=until)
@@ -194,7 +196,9 @@ class PodAssessor:
                 templates[ref.key] = template
         classes = {device_class.metadata.name: device_class for device_class in self._informers.classes.store}
         try:
-            policies = resolve(pod, [entry.claim for entry in claims], templates, classes, self._settings.policies)
+            policies = resolve(
+                pod, [entry.claim for entry in claims], templates, classes, self._settings.scheduling.policies
+            )
         except InvalidPolicy as error:
             return Pending(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
         try:

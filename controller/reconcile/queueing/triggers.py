@@ -40,7 +40,7 @@ class Triggers:
         self._guard = context.guard("triggers")
         self._informers = context.informers
         self._clock = context.clock
-        self._scheduler_names = context.settings.scheduler_names
+        self._scheduler_names = context.settings.scheduling.scheduler_names
         self._queue = waiting.queue
         self._refusals = waiting.refusals
         self._timeouts = waiting.timeouts

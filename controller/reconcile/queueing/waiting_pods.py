@@ -11,7 +11,7 @@ from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.runtime.in_flight import InFlight
-from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.settings import QueueingSettings
 from controller.scheduling.decide.companions import SharedClaims
 
 
@@ -29,7 +29,7 @@ class WaitingPods:
     """Set when the scheduling cycle has something to do."""
 
     @classmethod
-    def of(cls, settings: Settings) -> "WaitingPods":
+    def of(cls, settings: QueueingSettings) -> "WaitingPods":
         return cls(
             queue=Queue(
                 turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most

@@ -127,7 +127,7 @@ class Deallocator:
                     with self._guard.each(watched.key):
                         self._look(group, uid, watched, now)
                 self._wake.clear()
-                await wait_at_most(self._wake, self._settings.sweep_interval)
+                await wait_at_most(self._wake, self._settings.repair.sweep_interval)
 
     def _look(self, group: asyncio.TaskGroup, uid: str, watched: PinnedPod, now: float) -> None:
         found = self._judge(watched, now)
@@ -325,7 +325,7 @@ class Deallocator:
         for pod in self._informers.pods_of(new.key):
             if pod.metadata.uid in reserved and is_pending(pod):
                 self._metrics.undos.labels("scheduler").inc()
-                self._refusals.settle(pod.metadata.uid, now, now + self._settings.settle_time)
+                self._refusals.settle(pod.metadata.uid, now, now + self._settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
 

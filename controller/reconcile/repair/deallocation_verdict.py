@@ -44,7 +44,11 @@ class DeallocationVerdict:
 
 def is_schedulable(pod: Pod, settings: Settings) -> bool:
     """Return whether kube-scheduler handles the pod."""
-    return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
+    return (
+        is_pending(pod)
+        and not pod.spec.scheduling_gates
+        and pod.spec.scheduler_name in settings.scheduling.scheduler_names
+    )
 
 
 def verdict(
@@ -67,15 +71,15 @@ def verdict(
     if not is_unschedulable(pod):
         return None
     if watched.refused_at is not None:
-        patient_until = watched.refused_at + settings.unschedulable_timeout
+        patient_until = watched.refused_at + settings.repair.unschedulable_timeout
     else:
         # The condition is older than the commit: a busy kube-scheduler may not have tried again
         # yet.
-        patient_until = watched.since + settings.silent_timeout
+        patient_until = watched.since + settings.repair.silent_timeout
     if node_made_free(pod) == watched.node:
         # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
         # evicted.
-        patient_until = FOREVER if victims else patient_until + settings.nomination_patience
+        patient_until = FOREVER if victims else patient_until + settings.queueing.nomination_patience
     if now < patient_until:
         return None
     condition = scheduled_condition(pod)

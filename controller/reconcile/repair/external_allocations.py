@@ -71,7 +71,7 @@ def overlaps(uses: Iterable[ClaimAllocationUse], totals: Mapping[str, int] | Non
 class ExternalAllocationWatch:
     def __init__(self, context: Context, claims: ClaimWriter, totals: Totals) -> None:
         self._informers = context.informers
-        self._managed = context.settings.managed
+        self._managed = context.settings.drivers.managed
         self._events = context.events
         self._metrics = context.metrics
         self._claims = claims

@@ -56,7 +56,7 @@ class LeakedClaims:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
         self._cluster = context.cluster
         self._informers = context.informers
-        self._settings = context.settings
+        self._settings = context.settings.repair
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics

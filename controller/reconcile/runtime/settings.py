@@ -2,7 +2,7 @@
 tests.
 
 All durations are seconds. Constraints between them are checked here (and in `Timings`), so that a
-mistake prevents the start.
+mistake prevents the start (ConfigError).
 """
 
 from dataclasses import dataclass, field
@@ -60,22 +60,10 @@ class SelectorLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    installation: str = "hami-dra"
-    """Value of the annotation hami.io/allocated-by: claims of another installation are never
-    touched.
-    """
-    namespace: str = names.SYSTEM_NAMESPACE
-    """Namespace of the lease."""
-    probe_namespace: str = names.PROBE_NAMESPACE
-    """Namespace of the probe's pod and claim, and of nothing else."""
-    identity: str = names.CONTROLLER
-    """Reporter of events; also the holder of the lease, unless that name is generated
-    (`LeaderElector`).
-    """
+class DriverSettings:
+    """Which devices are allocated here."""
+
     mode: Mode = Mode.EXCLUSIVE
-    gate: bool = True
-    """False: our gate is removed from pods at once; allocation works without it."""
     managed: frozenset[str] = frozenset()
     """Drivers whose devices only this controller allocates."""
     own_drivers: frozenset[str] = frozenset()
@@ -84,11 +72,98 @@ class Settings:
     """
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of other drivers are read (`--manage-profile`)."""
-    policies: Policies = Policies()
-    options: Options = field(default_factory=Options)
-    """Passed to `decide`; `managed` above replaces `options.managed`."""
+
+    def __post_init__(self) -> None:
+        """Check the settings. Raises ConfigError."""
+        if self.mode is Mode.EXCLUSIVE and not self.managed:
+            raise ConfigError("exclusive mode needs at least one managed driver (--manage)")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingSettings:
+    """Which pods are decided, and how."""
+
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
     """Pods of other schedulers are ignored."""
+    gate: bool = True
+    """False: our gate is removed from pods at once; allocation works without it."""
+    policies: Policies = Policies()
+    options: Options = field(default_factory=Options)
+    """Passed to `decide`; the managed drivers and `search_steps` replace those in it."""
+    selectors: SelectorLimits = SelectorLimits()
+    search_steps: int = 20_000
+    """Steps of the search for devices on one node (0.1 s in total, interrupted when the slice is
+    over). `simulate` allows five times that.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingSettings:
+    """How long pods wait for each thing that may let them be placed."""
+
+    gate_patience: float = 10.0
+    """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it
+    afterwards.
+    """
+    nomination_patience: float = 60.0
+    """How long a pod waits for the node that kube-scheduler is emptying for it."""
+    refusal_time: float = 30.0
+    """How long a node stays refused for a pod the first time; doubles each time up to
+    `refusal_time_most`.
+    """
+    refusal_time_most: float = 600.0
+    reconsider: float = 300.0
+    """An unschedulable pod is evaluated again after this time even if nothing happened."""
+    room_retry_first: float = 0.02
+    """Least time from the last refusal of equal pods until they are tried again after a change that
+    may help. Doubles with each refusal up to `room_retry_most`.
+    """
+    room_retry_most: float = 1.0
+    turn_cost: float = 0.0005
+    """Least CPU seconds that an evaluation of a pod counts for its namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingSettings:
+    """How decisions are written."""
+
+    installation: str = "hami-dra"
+    """Value of the annotation hami.io/allocated-by: claims of another installation are never
+    touched.
+    """
+    commits_at_once: int = 64
+    slow_commits_at_once: int = 8
+    """Commits of one namespace, for a minute after one of its commits has taken longer than the
+    write timeout.
+    """
+    retry_first: float = 1.0
+    """Pause of a pod after a failed commit; doubles each time up to `retry_most`."""
+    retry_most: float = 60.0
+    """Also the pause after an internal error."""
+
+    def __post_init__(self) -> None:
+        """Check the settings. Raises ConfigError."""
+        if self.commits_at_once < 1:
+            raise ConfigError(f"commits at once: at least 1, not {self.commits_at_once}")
+
+
+@dataclass(frozen=True, slots=True)
+class FenceSettings:
+    """How the fence is kept and proved."""
+
+    quiet_time: float = 10.0
+    """How long nothing is committed after a fence was created or restored."""
+    probe: bool = True
+    """Verify with a claim that kube-scheduler respects the fence, before anything is committed."""
+    probe_namespace: str = names.PROBE_NAMESPACE
+    """Namespace of the probe's pod and claim, and of nothing else."""
+    probe_image: str = names.PROBE_IMAGE
+    probe_timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSettings:
+    """When allocations are undone or freed."""
 
     unschedulable_timeout: float = 15.0
     """How long kube-scheduler may report a pod as unschedulable after our commit before the commit
@@ -100,54 +175,30 @@ class Settings:
     """
     settle_time: float = 1.0
     """How long to wait for kube-scheduler's nomination of a node after it undid an allocation."""
-    nomination_patience: float = 60.0
-    """How long a pod waits for the node that kube-scheduler is emptying for it."""
-    refusal_time: float = 30.0
-    """How long a node stays refused for a pod the first time; doubles each time up to
-    `refusal_time_most`.
-    """
-    refusal_time_most: float = 600.0
-    gate_patience: float = 10.0
-    """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it
-    afterwards.
-    """
-    orphan_age: float = 60.0
     sweep_interval: float = 1.0
-    retry_first: float = 1.0
-    retry_most: float = 60.0
-    reconsider: float = 300.0
-    """An unschedulable pod is evaluated again after this time even if nothing happened."""
-    room_retry_first: float = 0.02
-    """Least time from the last refusal of equal pods until they are tried again after a change that
-    may help. Doubles with each refusal up to `room_retry_most`.
-    """
-    room_retry_most: float = 1.0
-    turn_cost: float = 0.0005
-    """Least CPU seconds that an evaluation of a pod counts for its namespace."""
-    selectors: SelectorLimits = SelectorLimits()
-    search_steps: int = 20_000
-    """Steps of the search for devices on one node (0.1 s in total, interrupted when the slice is
-    over). `simulate` allows five times that.
-    """
+    """Time between two checks of all pods that are not on the node of their allocation."""
+    orphan_age: float = 60.0
+    """How long an allocation may exist without a pod that refers to it."""
 
+    @property
+    def silent_timeout(self) -> float:
+        return self.unschedulable_timeout * self.silent_factor
+
+    @property
+    def orphan_interval(self) -> float:
+        return self.orphan_age / 6
+
+
+@dataclass(frozen=True, slots=True)
+class ObservabilitySettings:
+    """What is reported, and how often."""
+
+    identity: str = names.CONTROLLER
+    """Reporter of events."""
     event_interval: float = 30.0
     """Least time between two events about an object that differ only in their figures."""
     quota_interval: float = 5.0
     """Least time between two updates of the usage annotation of quotas."""
-
-    quiet_time: float = 10.0
-    """How long nothing is committed after a fence was created or restored."""
-    probe: bool = True
-    """Verify with a claim that kube-scheduler respects the fence, before anything is committed."""
-    probe_image: str = names.PROBE_IMAGE
-    probe_timeout: float = 60.0
-
-    commits_at_once: int = 64
-    slow_commits_at_once: int = 8
-    """Commits of one namespace, for a minute after one of its commits has taken longer than
-    `write_timeout`.
-    """
-
     card_metrics: bool = True
     """Whether /metrics has series for each card and each pod; figures by driver are always
     there.
@@ -155,18 +206,20 @@ class Settings:
     legacy_metrics: frozenset[NameSet] = frozenset()
     """Additional sets of metric names."""
 
+
+@dataclass(frozen=True, slots=True)
+class LeadershipSettings:
+    """How one replica is chosen to act, and when it gives up."""
+
+    leader_election: bool = True
+    namespace: str = names.SYSTEM_NAMESPACE
+    """Namespace of the lease, and of hami-dra's own pods."""
+    lease_name: str = names.CONTROLLER
+    lease: Timings = field(default_factory=Timings)
     stall_limit: float = 20.0
     """How long one decision may stall the main loop before this replica releases its lease and
     exits.
     """
-
-    leader_election: bool = True
-    lease_name: str = names.CONTROLLER
-    lease: Timings = field(default_factory=Timings)
-
-    @property
-    def silent_timeout(self) -> float:
-        return self.unschedulable_timeout * self.silent_factor
 
     @property
     def unhealthy_after(self) -> float:
@@ -182,10 +235,6 @@ class Settings:
         return 3 * self.stall_limit
 
     @property
-    def orphan_interval(self) -> float:
-        return self.orphan_age / 6
-
-    @property
     def write_timeout(self) -> float:
         return self.lease.write_timeout
 
@@ -195,7 +244,17 @@ class Settings:
             raise ConfigError(f"write timeout {self.write_timeout:g} s: at most {MOST_WRITE_SECONDS:g} s")
         if self.stall_limit <= 0:
             raise ConfigError(f"stall limit {self.stall_limit:g} s: it must be above 0")
-        if self.commits_at_once < 1:
-            raise ConfigError(f"commits at once: at least 1, not {self.commits_at_once}")
-        if self.mode is Mode.EXCLUSIVE and not self.managed:
-            raise ConfigError("exclusive mode needs at least one managed driver (--manage)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, in groups by who reads them."""
+
+    drivers: DriverSettings
+    scheduling: SchedulingSettings = SchedulingSettings()
+    queueing: QueueingSettings = QueueingSettings()
+    binding: BindingSettings = BindingSettings()
+    fence: FenceSettings = FenceSettings()
+    repair: RepairSettings = RepairSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
+    leadership: LeadershipSettings = LeadershipSettings()

@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.reconcile.runtime.heartbeat import Deciding, Heartbeat
-from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.settings import LeadershipSettings
 from controller.reconcile.runtime.stalled import noted, taken_back
 from hami_dra.api import names
 from hami_dra.kube.bootclock import boot_clock
@@ -72,7 +72,7 @@ class Watchdog:
     def __init__(
         self,
         heartbeat: Heartbeat,
-        settings: Settings,
+        settings: LeadershipSettings,
         elector: LeaderElector | None,
         *,
         wall: Callable[[], datetime],

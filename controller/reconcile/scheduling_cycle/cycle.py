@@ -83,7 +83,8 @@ class SchedulingCycle:
         self._guard = context.guard("decisions")
         self._informers = context.informers
         self._inventory = context.inventory
-        self._settings = context.settings
+        self._settings = context.settings.scheduling
+        self._retry_after_error = context.settings.binding.retry_most
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
@@ -153,7 +154,7 @@ class SchedulingCycle:
         except Exception as error:
             if not self._guard.contains(key, error):
                 raise
-            self._queue.wait(key, now + self._settings.retry_most)
+            self._queue.wait(key, now + self._retry_after_error)
 
     def _look(self, key: str, now: float) -> None:
         pod = self._informers.pod(key)
@@ -185,7 +186,7 @@ class SchedulingCycle:
             self._metrics.decisions.labels("error").inc()
             note = f"internal error, see the controller's log: {error!r}"
             self._events.tell(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
-            self._queue.wait(key, now + self._settings.retry_most)
+            self._queue.wait(key, now + self._retry_after_error)
 
     def _selectors_of(self, pod: Pod) -> bytes:
         claims = [self._informers.claim(key) for key in claim_keys(pod)]

@@ -31,7 +31,7 @@ _EVEN_INTERVAL: Final = 5.0
 
 class UnplacedPods:
     def __init__(self, context: Context, waiting: WaitingPods, gate: GateKeeper, decision_log: DecisionLog) -> None:
-        self._settings = context.settings
+        self._reconsider = context.settings.queueing.reconsider
         self._clock = context.clock
         self._events = context.events
         self._queue = waiting.queue
@@ -136,7 +136,7 @@ class UnplacedPods:
             min(seen, self._refusals.next_end(pod.metadata.uid, now)),
             refused_at=refused_at,
             helps=helpful(refusal),
-            review=self._settings.reconsider,
+            review=self._reconsider,
         )
 
     def wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:

@@ -16,9 +16,10 @@ from controller.reconcile.observability import decision_logging, logs
 from controller.reconcile.observability.exposition import Exposition
 from controller.reconcile.observability.server import serving
 from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.settings import Mode, Settings
+from controller.reconcile.runtime.settings import Mode
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import ConfigError
+from tests.support.controller_settings import controller_settings
 
 
 async def get(port, path):
@@ -83,12 +84,12 @@ def test_logs_as_text(restored_logging):
 
 def test_settings_that_contradict_each_other():
     with pytest.raises(ConfigError, match="at least one managed driver"):
-        Settings()
-    Settings(mode=Mode.NATIVE)
+        controller_settings()
+    controller_settings(mode=Mode.NATIVE)
     with pytest.raises(ConfigError, match="write timeout 6 s: at most 5 s"):
-        Settings(mode=Mode.NATIVE, lease=Timings(duration=30, write_timeout=6.0))
+        controller_settings(mode=Mode.NATIVE, lease=Timings(duration=30, write_timeout=6.0))
     with pytest.raises(ConfigError, match="commits at once: at least 1"):
-        Settings(mode=Mode.NATIVE, commits_at_once=0)
+        controller_settings(mode=Mode.NATIVE, commits_at_once=0)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,16 @@
 import pytest
 
 from controller.reconcile.repair.deallocation_verdict import PinnedPod, verdict
-from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Toleration
 from hami_dra.api.meta import Condition, ObjectMeta
 from hami_dra.kube.protocol import Unavailable
 from tests.support.census import census, grown
+from tests.support.controller_settings import controller_settings
 from tests.support.harness import SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
-SETTINGS = Settings(managed=frozenset({"x"}))
+SETTINGS = controller_settings(managed=frozenset({"x"}))
 READY = NodeStatus(conditions=(Condition(type="Ready", status="True"),))
 
 

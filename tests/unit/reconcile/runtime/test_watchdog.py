@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controller.reconcile.runtime.heartbeat import Deciding, Heartbeat
-from controller.reconcile.runtime.settings import Settings
 from controller.reconcile.runtime.stalled import (
     PodRef,
     forgotten,
@@ -22,6 +21,7 @@ from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
+from tests.support.controller_settings import controller_settings
 from tests.support.harness import DRIVER, SPACE, claim, play, pod
 from tests.support.steered_cluster import SteeredCluster
 
@@ -43,7 +43,7 @@ class Story:
         self.exit_codes = []
         self.watchdog = Watchdog(
             self.heartbeat,
-            Settings(managed=frozenset({DRIVER}), **settings),
+            controller_settings(managed=frozenset({DRIVER}), **settings).leadership,
             self.elector,
             wall=lambda: NOW,
             clock=lambda: self.now,
