@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.request import ResolvedRequest
+from controller.scheduling.incremental.changes import ChangeLog, LruCache
+from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.changes import ChangeLog, LruCache
-from controller.scheduling.inventory.derived_column import LogReader
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.pod_resources import pod_requests
 from controller.scheduling.inventory.roles import WHOLE_CARD
+from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.scoring.device_selection import first_of, fit_keys
 from controller.scheduling.scoring.free_capacity import (
     AfterPlacement,

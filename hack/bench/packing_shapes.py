@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 

@@ -35,8 +35,32 @@ class NodeAffinity(Struct, frozen=True):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
+class PodAffinityTerm(Struct, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    """This and the next: the API server writes them into `label_selector` when it creates the pod."""
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Struct, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Struct, frozen=True):
+    """Affinity to pods; anti-affinity has the same fields."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
 class Affinity(Struct, frozen=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class Toleration(Struct, frozen=True):
@@ -81,6 +105,14 @@ class ResourceRequirements(Struct, frozen=True):
 class ContainerPort(Struct, frozen=True):
     name: str = ""
     container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+    """Empty in files that no API server has completed: TCP."""
+
+
+class ContainerRestartRule(Struct, frozen=True):
+    action: str = ""
 
 
 class Container(Struct, frozen=True):
@@ -89,6 +121,7 @@ class Container(Struct, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
     """`Always` on an init container makes it a sidecar."""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
 
 class PodResourceClaim(Struct, frozen=True):
@@ -118,6 +151,8 @@ class PodSpec(Struct, frozen=True):
     overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     resources: ResourceRequirements | None = None
     """Pod-level requests and limits; where set they replace the sum over containers."""
+    host_network: bool = False
+    host_users: bool | None = None
     volumes: tuple[Volume, ...] = ()
 
 
@@ -130,6 +165,16 @@ class PodExtendedResourceClaimStatus(Struct, frozen=True):
     resource_claim_name: str = ""
 
 
+class ContainerStatus(Struct, frozen=True):
+    """What kubelet says of one container's resources. They differ from the spec during an in-place
+    resize only.
+    """
+
+    name: str = ""
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: ResourceRequirements | None = None
+
+
 class PodStatus(Struct, frozen=True):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
@@ -137,6 +182,11 @@ class PodStatus(Struct, frozen=True):
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    """Dropped on reading where they say what the spec says (`api.sharing`)."""
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: ResourceRequirements | None = None
 
 
 class Pod(Object, frozen=True):

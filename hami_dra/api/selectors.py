@@ -5,13 +5,17 @@ Called by the inventory, and by the embedded kube-scheduler and workload control
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 
 Labels = Mapping[str, str]
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
+_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_SUBDOMAIN: Final = 253
 
 
 def node_selector_matches(selector: NodeSelector, name: str, labels: Labels) -> bool:
@@ -33,21 +37,23 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
 def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Labels) -> bool:
     """Return whether the labels meet the requirement.
 
-    As upstream, a requirement that the API server would refuse (such as In without values) matches
-    nothing.
+    As upstream, a requirement that cannot be parsed (In without values, a value that is no label
+    value) matches nothing.
     """
+    if _problem_of(requirement):
+        return False
     value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":
             return value is not None and value in values
         case "NotIn":
-            return bool(values) and value not in values
+            return value not in values
         case "Exists":
-            return not values and value is not None
+            return value is not None
         case "DoesNotExist":
-            return not values and value is None
+            return value is None
         case "Gt" | "Lt":
-            mine, theirs = _int64(value), _int64(values[0] if len(values) == 1 else None)
+            mine, theirs = _int64(value), _int64(values[0])
             if mine is None or theirs is None:
                 return False
             return mine > theirs if requirement.operator == "Gt" else mine < theirs
@@ -80,6 +86,53 @@ def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bo
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
     return all(requirement_matches(each, labels) for each in selector.match_expressions)
+
+
+def selector_problem(selector: LabelSelector | None) -> str:
+    """Return why a label selector cannot be parsed (labels.NewRequirement), or an empty text.
+
+    >>> selector_problem(LabelSelector(match_labels={"app": "a b"}))
+    "'a b' is not a label value"
+    """
+    if selector is None:
+        return ""
+    for key, value in selector.match_labels.items():
+        if problem := _problem_of(LabelSelectorRequirement(key=key, operator="In", values=(value,))):
+            return problem
+    for requirement in selector.match_expressions:
+        if requirement.operator not in _LABEL_OPERATORS:
+            return f"{requirement.operator!r} is not a label selector operator"
+        if problem := _problem_of(requirement):
+            return problem
+    return ""
+
+
+_LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+@lru_cache(maxsize=4096)
+def _problem_of(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
+    """Return why a requirement cannot be parsed, or an empty text."""
+    values = requirement.values
+    match requirement.operator:
+        case "In" | "NotIn" if not values:
+            return f"{requirement.operator} {requirement.key!r} needs values"
+        case "Exists" | "DoesNotExist" if values:
+            return f"{requirement.operator} {requirement.key!r} takes no values"
+        case "Gt" | "Lt" if len(values) != 1 or _int64(values[0]) is None:
+            return f"{requirement.operator} {requirement.key!r} needs one integer"
+    if not _is_label_key(requirement.key):
+        return f"{requirement.key!r} is not a label key"
+    wrong = next((value for value in values if value and not _LABEL_NAME.fullmatch(value)), None)
+    return "" if wrong is None else f"{wrong!r} is not a label value"
+
+
+def _is_label_key(key: str) -> bool:
+    """Return whether it is a qualified name: a label name, with a DNS subdomain in front or none."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return _LABEL_NAME.fullmatch(name) is not None
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

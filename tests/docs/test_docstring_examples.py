@@ -14,7 +14,8 @@ MODULES = sorted(
     if ">>> " in path.read_text()
 )
 NEED_ONE = {
-    "controller.scheduling.inventory": ["changes", "columns", "derived_column", "pod_resources", "saturation"],
+    "controller.scheduling.incremental": ["changes", "derived_column", "growth", "node_scores", "saturation"],
+    "controller.scheduling.node_filter": ["pod_resources"],
     "controller.scheduling.scoring": ["device_selection", "fair_share", "formulas", "node_views", "packing"],
     "controller.scheduling.allocation": ["bounds", "capacity", "prefilter"],
     "controller.scheduling.decide": ["pre_score", "quotas", "ranked_nodes"],

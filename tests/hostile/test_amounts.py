@@ -25,9 +25,9 @@ from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
+from controller.scheduling.incremental.saturation import CARD_MOST, MOST, saturated, sums
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.pod_resources import pod_requests
-from controller.scheduling.inventory.saturation import CARD_MOST, MOST, saturated, sums
+from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.quota.model import lines
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceClass, ResourceSlice

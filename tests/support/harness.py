@@ -20,7 +20,7 @@ from controller.reconcile.controller import Controller
 from controller.scheduling.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES
+from controller.scheduling.node_filter.codes import CODES
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_live

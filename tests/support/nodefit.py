@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES
+from controller.scheduling.node_filter.node_fit import CODES
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import BY_GVK, POD

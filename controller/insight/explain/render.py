@@ -14,7 +14,7 @@ from controller.insight.explain.model import CardExplanation, ChosenDevice, Expl
 from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
 from controller.scheduling.decide.answers import Decision, Unschedulable
-from controller.scheduling.inventory.columns import node_terms
+from controller.scheduling.incremental.node_scores import node_terms
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
 from controller.scheduling.scoring.formulas import device_terms

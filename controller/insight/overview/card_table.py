@@ -16,13 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.columns import NOWHERE, grown
-from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.growth import grown
+from controller.scheduling.inventory.columns import NOWHERE
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.node_column import NodeColumn
-from controller.scheduling.inventory.nodes import (
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import (
     NOT_READY_TAINT,
     UNREACHABLE_TAINT,
     UNSCHEDULABLE_TAINT,

@@ -23,7 +23,7 @@ from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_
 from controller.scheduling.allocation.ownership import ClaimOwnership, Owner
 from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import Companions, pod_shape
-from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve
 from hami_dra.api import names

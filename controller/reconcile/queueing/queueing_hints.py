@@ -24,7 +24,7 @@ from enum import Flag, auto
 from typing import Final
 
 from controller.scheduling.decide import Unschedulable
-from controller.scheduling.inventory.nodes import effective_taints
+from controller.scheduling.node_filter.nodes import effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
 
@@ -70,6 +70,9 @@ _HELPS: Final = {
     names.NODE_RESOURCES: Change.RESOURCES_FREED | Change.NODE_ALLOCATABLE,
     names.NODE_DEVICE_PLUGIN: Change.NODE_ALLOCATABLE,
     names.NODE_REFUSED: Change.REFUSAL_ENDED,
+    names.NODE_PORTS: Change.RESOURCES_FREED,
+    names.NODE_POD_AFFINITY: Change.PODS_MOVED | Change.RESOURCES_FREED | Change.NODE_GONE | Change.NODE_LABELS,
+    names.NODE_DECLARED_FEATURES: Change.NODE_LABELS,
     names.NODE_TOPOLOGY_SPREAD: Change.PODS_MOVED | Change.NODE_GONE | Change.NODE_LABELS | Change.NODE_TAINTS,
     names.RESOURCE_QUOTA_NOT_FIT: _DEVICES | Change.QUOTA,
 }

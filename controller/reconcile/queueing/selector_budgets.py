@@ -24,7 +24,7 @@ from typing import Final
 
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import SelectorLimits
-from controller.scheduling.inventory.digests import digest_of_text
+from controller.scheduling.incremental.digests import digest_of_text
 from controller.scheduling.inventory.selector_budget import OverBudget, Overrun, Payer, SliceSpent
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT

@@ -238,7 +238,7 @@ class SchedulingCycle:
         elif self._waits_for_nominated(pod, ready.request, decision, now):
             self._not_yet(ready.request, f"kube-scheduler is making room for it on {ready.request.preferred_node}")
             self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
-        elif not ready.request.required_node and not self._inventory.is_even(pod, decision.node):
+        elif not ready.request.required_node and not self._inventory.fits_in_any_order(pod, decision.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
             self._not_yet(ready.request, why)
             self._unplaced.wait_for_others(pod.key, ready.signature, refused_at=now)

@@ -20,9 +20,10 @@ from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
 from controller.scheduling.allocation.use_lists import refused_by_lists
-from controller.scheduling.inventory.changes import Shared
-from controller.scheduling.inventory.columns import NOWHERE, grown
-from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.growth import grown
+from controller.scheduling.inventory.columns import NOWHERE
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import OverBudget
 from hami_dra.api import names

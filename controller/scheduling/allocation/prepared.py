@@ -21,7 +21,7 @@ import msgspec
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.request import AllocationInput, prepare
-from controller.scheduling.inventory.changes import LruCache
+from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.incremental.digests import digest_of
 from hami_dra.api.core import Pod
 
 _NOTHING: Final[dict[Any, Any]] = {}

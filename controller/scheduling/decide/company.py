@@ -22,8 +22,8 @@ import numpy as np
 from controller.scheduling.decide.companions import Companions
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
-from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.node_filter.codes import CODES as NODE_CODES
+from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 

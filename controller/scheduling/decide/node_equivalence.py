@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.inventory.changes import LruCache
-from controller.scheduling.inventory.columns import grown
-from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import NO_POSITION
 from controller.scheduling.scoring.node_views import card_states_of

@@ -6,8 +6,8 @@ import numpy as np
 
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import ABSENT
-from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
+from controller.scheduling.node_filter.codes import ABSENT
+from controller.scheduling.node_filter.codes import CODES as NODE_CODES
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import NodeSelector

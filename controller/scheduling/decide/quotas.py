@@ -23,9 +23,9 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.decide.pre_score import Wanted
+from controller.scheduling.incremental.saturation import CARD_MOST
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, value_of
-from controller.scheduling.inventory.saturation import CARD_MOST
 from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions

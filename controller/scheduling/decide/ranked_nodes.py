@@ -18,9 +18,10 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.inventory.changes import LruCache
+from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.node_filter.node_filters import ShapeFit
 from hami_dra.api.arrays import Codes, Floats, Positions
 from hami_dra.api.core import Pod
 
@@ -53,7 +54,7 @@ class RankedNodes:
     >>> ranked.first(3).tolist()    # of equal scores the lower name
     [1, 0, 2]
     >>> nodes.score[2] = 9.0
-    >>> ranked.mend(codes, np.array([2]))
+    >>> ranked.update(codes, np.array([2]))
     >>> ranked.first(3).tolist()
     [2, 1, 0]
     """
@@ -145,12 +146,12 @@ class RankedNodeCache:
         changed.
         """
         inventory = self._inventory
-        fit = inventory.plain_fit(pod)
+        fit = inventory.shape_fit(pod)
         if fit is None or column.network_attached:
             return None
         key: Hashable = fit, column, count, sign, offered
         known = self._known.get(key, _Known)
-        changed = self._changed(known)
+        changed = self._changed(known, fit)
         if changed is None:
             known.close, known.ranked = 0, None
             return None
@@ -162,16 +163,16 @@ class RankedNodeCache:
             known.ranked.build(fit.codes)
         return known.ranked
 
-    def _changed(self, known: _Known) -> Positions | None:
+    def _changed(self, known: _Known, fit: ShapeFit) -> Positions | None:
         """Return the rows of the nodes that changed since the shape was last seen, or None where
         they are too many.
 
         Remembers the current versions. The first two (`arrivals`, `structure`) change when rows get
-        other nodes or devices: nothing cached by row holds then. The other three count the entries
-        of logs, so a difference is the number of entries to read::
+        other nodes or devices: nothing cached by row holds then. The other two count the entries of
+        logs, so a difference is the number of entries to read::
 
-            before (7, 3, 120, 44, 900), now (7, 3, 120, 45, 902)
-            -> the load of one node changed, and the usage of two devices: at most three nodes
+            before (7, 3, 44, 900), now (7, 3, 45, 902)
+            -> the verdict on one node changed, and the usage of two devices: at most three nodes
             before (7, 3, ...), now (8, 3, ...)  -> a node came or went: None
             before () (never seen)               -> None
 
@@ -182,17 +183,15 @@ class RankedNodeCache:
         known.version = now = (
             nodes.arrivals,
             devices.structure.version,
-            nodes.changes.version,
-            nodes.loads.version,
+            fit.changes.version,
             devices.changes.version,
         )
         if before[:2] != now[:2] or any(after - old > _MOST_NEWS for old, after in zip(before, now, strict=True)):
             return None
-        logs = nodes.changes, nodes.loads, devices.changes
-        altered, loaded, used = (log.entries(version) for log, version in zip(logs, before[2:], strict=True))
-        if altered is None or loaded is None or used is None:
+        judged, used = fit.changes.entries(before[2]), devices.changes.entries(before[3])
+        if judged is None or used is None:
             return None
-        rows = {*altered, *loaded, *(int(devices.node[row]) for row in {*used})}
+        rows = {*judged, *(int(devices.node[row]) for row in {*used})}
         # Devices that several nodes may reach are on none of them; `enough` covers them.
         rows.discard(NOWHERE)
         rows.discard(UNSEEN)

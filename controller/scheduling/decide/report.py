@@ -11,7 +11,7 @@ from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
+from controller.scheduling.node_filter.codes import CODES as NODE_CODES
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import CODES

@@ -13,10 +13,10 @@ import numpy as np
 
 from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
-from controller.scheduling.inventory.changes import Shared
-from controller.scheduling.inventory.columns import grown
-from controller.scheduling.inventory.derived_column import LogReader
-from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.digests import digest_of
+from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.arrays import Bools, Ints
 

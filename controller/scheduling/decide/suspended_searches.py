@@ -24,7 +24,7 @@ from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.search import Effort, Searching
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.searched_nodes import NodeChanges
-from controller.scheduling.inventory.changes import Shared
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.chooser import PolicyChooser
 

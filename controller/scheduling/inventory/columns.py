@@ -6,18 +6,17 @@ A row stays the same while its object lives; freed rows are reused. Devices that
 else is on the `Device` object of the row.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable
 from dataclasses import fields, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from controller.scheduling.inventory.changes import ChangeLog
+from controller.scheduling.incremental.changes import ChangeLog
+from controller.scheduling.incremental.growth import Interned
 from controller.scheduling.inventory.model import Device, DeviceId
 from controller.scheduling.inventory.roles import Amounts, totals_of
-from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.vendors.protocol import Cards
 
 NOWHERE: Final = -1
@@ -25,40 +24,6 @@ NOWHERE: Final = -1
 UNSEEN: Final = -2
 """Node of a device whose Node object is missing."""
 _FIRST_SIZE: Final = 64
-
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArray[_Scalar]:
-    """Return `column` grown to at least `length`; new elements are `fill`.
-
-    >>> grown(np.array([4, 5]), 4, -1).tolist()
-    [4, 5, -1, -1]
-    """
-    if len(column) >= length:
-        return column
-    fresh = np.full(length, fill, dtype=column.dtype)
-    fresh[: len(column)] = column
-    return fresh
-
-
-class Interned:
-    """Numbers for values: equal values get one small number, in order of their first use.
-
-    >>> kinds = Interned()
-    >>> kinds.number("A100"), kinds.number("L4"), kinds.number("A100"), len(kinds)
-    (0, 1, 0, 2)
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def number(self, value: Hashable) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
 
 
 class DeviceColumns:
@@ -249,73 +214,3 @@ _INTS: Final = ("node", "taint_kind", "kind", *(each.name for each in fields(Car
 """The lines of the block: columns that are read together are adjacent."""
 _STATES: Final = slice(_INTS.index("kind"), None)
 _CARDS: Final = slice(_INTS.index("kind") + 1, None)
-
-
-class NodeScores:
-    """HAMi's default node score, updated incrementally: per node the sums over its devices, and the
-    score.
-
-    `10 x (used slots / slots + used cores / cores + used memory / memory)`, before the pod
-    (S/policy/node_policy.go:106). A node without any of the three has score 0; a role that none of
-    its devices publishes counts like its slots. (HAMi gives 0 for the whole node there, which
-    disables the policies, so Neuron nodes could not be packed.)
-
-    >>> scores = NodeScores()
-    >>> scores.add(0, total=(10, 100, 16_000), used=(2, 50, 4_000))
-    >>> float(scores.score[0])      # 10 x (0.2 + 0.5 + 0.25)
-    9.5
-    >>> scores.add(0, total=(0, 0, 0), used=(-2, -50, -4_000))
-    >>> float(scores.score[0])
-    0.0
-    """
-
-    def __init__(self) -> None:
-        self._totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._used: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._score: Floats = np.zeros(_FIRST_SIZE, dtype=np.float64)
-        self._outdated: set[int] = set()
-        """Nodes whose sums have changed since the scores were last read."""
-
-    @property
-    def score(self) -> Floats:
-        """By row of the node. Callers must not change it."""
-        while self._outdated:
-            node = self._outdated.pop()
-            self._score[node] = 10.0 * sum(_ratios(self._used[node], self._totals[node]))
-        return self._score
-
-    def ensure(self, length: int) -> None:
-        if len(self._score) < length:
-            self._score = grown(self._score, max(length, 2 * len(self._score)))
-
-    def add(self, node: int, total: Amounts, used: Amounts) -> None:
-        """Add amounts (negative to subtract) to a node."""
-        totals, uses = self._totals[node], self._used[node]
-        for role in range(3):
-            totals[role] += total[role]
-            uses[role] += used[role]
-        self._outdated.add(node)
-
-    def loads(self, node: int) -> tuple[list[int], list[int]]:
-        """Return the data of the score, copied: (used, total), each of slots, cores and memory."""
-        return [*self._used.get(node, (0, 0, 0))], [*self._totals.get(node, (0, 0, 0))]
-
-    def clear(self, node: int) -> None:
-        self._totals.pop(node, None)
-        self._used.pop(node, None)
-        self._outdated.discard(node)
-        self._score[node] = 0.0
-
-
-def node_terms(uses: list[int], totals: list[int]) -> list[float]:
-    """Return the three summands of the score.
-
-    >>> node_terms([2, 50, 0], [10, 100, 0])    # no memory published: it counts like the slots
-    [2.0, 5.0, 2.0]
-    """
-    return [10.0 * ratio for ratio in _ratios(uses, totals)]
-
-
-def _ratios(uses: list[int], totals: list[int]) -> list[float]:
-    slots = uses[0] / totals[0] if totals[0] else 0.0
-    return [uses[role] / totals[role] if totals[role] else slots for role in range(3)]

@@ -10,21 +10,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import UidTracker
+from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts
 from controller.scheduling.inventory.ledger import Ledger
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
-from controller.scheduling.inventory.node_fit import NodeFit, NodeFits, PlainFit
-from controller.scheduling.inventory.nodes import NodeColumns
-from controller.scheduling.inventory.pods import PodBook
 from controller.scheduling.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, trouble
 from controller.scheduling.inventory.quotas import QuotaBook
 from controller.scheduling.inventory.taint_rules import TaintRules, concerns
-from controller.scheduling.inventory.topology_spread import SpreadCounts
 from controller.scheduling.inventory.usage_columns import UsageColumns
 from controller.scheduling.inventory.vanished import VanishedClaims
 from controller.scheduling.inventory.verdicts import Verdicts
+from controller.scheduling.node_filter.assembly import FilterAssembly
+from controller.scheduling.node_filter.node_filters import NodeFit, ShapeFit
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
@@ -51,12 +49,14 @@ class Inventory:
     ) -> None:
         self.profiles = profiles
         self.devices = DeviceColumns()
-        self.nodes = NodeColumns()
+        self.namespaces: dict[str, Namespace] = {}
+        self._delegated: set[str] = set()
+        self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
+        self.nodes = self._assembly.nodes
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
         self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
-        self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
         """Object → its problem: unusable pools, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
@@ -64,10 +64,8 @@ class Inventory:
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
         self._rules = TaintRules()
-        self._spread = SpreadCounts(self.nodes)
-        self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
-        self._delegated: set[str] = set()
-        self._pods = PodBook(self.nodes, self._spread)
+        self._pods = self._assembly.pods
+        self._filters = self._assembly.filters
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
@@ -126,22 +124,25 @@ class Inventory:
 
     def node_fit(self, pod: Pod) -> NodeFit:
         """Return the fit, devices apart. The pod's own usage does not count against it."""
-        return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
+        return self._filters.of(pod, self._pods.placed(pod.metadata.uid))
 
-    def plain_fit(self, pod: Pod) -> PlainFit | None:
-        """Return the cached fit of the pod's shape. None: it is spread, or counted already."""
-        return None if self._pods.placed(pod.metadata.uid) is not None else self._fits.plain(pod)
+    def shape_fit(self, pod: Pod) -> ShapeFit | None:
+        """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
+        return None if self._pods.placed(pod.metadata.uid) is not None else self._filters.of_shape(pod)
+
+    def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:
+        """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
+        return self._filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
 
     def left(self, pod: Pod, resource: str) -> Ints:
         """Return what the nodes have left; without a total `MOST` less usage. Shape (size,)."""
-        return self._fits.left(resource, self._pods.placed(pod.metadata.uid))
+        return self._assembly.resources.left(resource, self._pods.placed(pod.metadata.uid))
 
-    def is_even(self, pod: Pod, node_name: str) -> bool:
-        """Return whether the pod's hard topology spread holds in any order of kube-scheduler's
-        binding.
-        """
+    def fits_in_any_order(self, pod: Pod, node_name: str) -> bool:
+        """Return whether the node admits the pod in any order of kube-scheduler's binding."""
         row = self.nodes.index_of(node_name)
-        return row < 0 or self._fits.is_even(pod, row, self._pods.placed(pod.metadata.uid), self._pods.unbound())
+        own, unbound = self._pods.placed(pod.metadata.uid), tuple(self._pods.unbound())
+        return row < 0 or self._filters.holds_in_any_order(pod, row, own, unbound)
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
@@ -160,7 +161,11 @@ class Inventory:
         self._delegated = {name for each in self.classes.values() for name in _extended_resources(each)}
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        name = (new or old or Namespace()).metadata.name
+        before = self.namespaces.get(name)
         _store(self.namespaces, old, new)
+        if before is None or new is None or before.metadata.labels != new.metadata.labels:
+            self._assembly.namespaces_changed()
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = (new or old or Node()).metadata.name

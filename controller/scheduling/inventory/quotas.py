@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.scheduling.inventory.changes import UidTracker
+from controller.scheduling.incremental.changes import UidTracker
+from controller.scheduling.incremental.saturation import saturated
 from controller.scheduling.inventory.ledger import Holding
 from controller.scheduling.inventory.model import Amount, Device, DeviceId
-from controller.scheduling.inventory.saturation import saturated
 from hami_dra.api.core import ResourceQuota
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.vendors.quotas import QuotaName

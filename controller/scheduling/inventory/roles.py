@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from controller.scheduling.incremental.saturation import CARD_MOST, saturated
 from controller.scheduling.inventory.model import Amount, Device
-from controller.scheduling.inventory.saturation import CARD_MOST, saturated
 from hami_dra.api.arrays import Ints
 from hami_dra.vendors.protocol import CardRequest, Cards
 

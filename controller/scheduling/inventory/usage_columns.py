@@ -10,11 +10,11 @@ from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.ledger import Ledger
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
-from controller.scheduling.inventory.nodes import NodeColumns
 from controller.scheduling.inventory.pools import PoolKey
 from controller.scheduling.inventory.quotas import QuotaBook
 from controller.scheduling.inventory.roles import Amounts, used_of
 from controller.scheduling.inventory.shared_counters import SharedCounters, shared_counters
+from controller.scheduling.node_filter.nodes import NodeColumns
 
 _NONE: Amounts = (0, 0, 0)
 

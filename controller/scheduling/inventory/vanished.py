@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from controller.scheduling.inventory.ledger import Holding, Ledger, holdings_of
 from controller.scheduling.inventory.model import DeviceId
-from controller.scheduling.inventory.pods import PodBook
 from controller.scheduling.inventory.quotas import QuotaBook
+from controller.scheduling.node_filter.pods import PodBook
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.heldclaims import HeldClaim

@@ -17,10 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import LruCache, Shared
-from controller.scheduling.inventory.columns import DeviceColumns, grown
-from controller.scheduling.inventory.derived_column import DerivedColumns
-from controller.scheduling.inventory.digests import digest_of_text
+from controller.scheduling.incremental.changes import LruCache, Shared
+from controller.scheduling.incremental.derived_column import DerivedColumns
+from controller.scheduling.incremental.digests import digest_of_text
+from controller.scheduling.incremental.growth import grown
+from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.inventory.selector_budget import Budget, Payer
 from hami_dra.api.arrays import Bools, Codes, Positions

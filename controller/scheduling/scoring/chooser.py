@@ -18,7 +18,7 @@ import numpy as np
 from controller.scheduling.allocation.chooser import ResolvedRequest, TentativeUsage
 from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.use_lists import refused_by_lists
-from controller.scheduling.inventory.changes import LruCache
+from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, DeviceId

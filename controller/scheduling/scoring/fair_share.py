@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from controller.scheduling.incremental.saturation import MOST
 from controller.scheduling.inventory.roles import WHOLE_CARD
-from controller.scheduling.inventory.saturation import MOST
 from controller.scheduling.scoring.packing import Packing
 from hami_dra.api.arrays import Floats, Ints
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.derived_column import DerivedColumns
+from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.changes import LruCache
-from controller.scheduling.inventory.columns import grown
-from controller.scheduling.inventory.derived_column import DerivedColumns
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
 from controller.scheduling.scoring.device_selection import first_of, fit_keys, left_after

@@ -19,10 +19,10 @@ import numpy as np
 from controller.scheduling.allocation.chooser import ResolvedRequest
 from controller.scheduling.allocation.counters import CounterName, consumption
 from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.incremental.saturation import MOST, saturated
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, Pool, value_of
 from controller.scheduling.inventory.roles import totals_of
-from controller.scheduling.inventory.saturation import MOST, saturated
 from hami_dra.api.arrays import Ints
 from hami_dra.vendors.protocol import CardRequest, Cards
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.scoring.device_selection import fit_keys
 from controller.scheduling.scoring.fair_share import CardTotals, Cost, UsableCapacity, cost
 from controller.scheduling.scoring.free_capacity import NodeDevices, Wanted, free_capacity_of

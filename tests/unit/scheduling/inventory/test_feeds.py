@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from controller.scheduling.inventory.changes import KEPT, ChangeLog, LruCache
+from controller.scheduling.incremental.changes import KEPT, ChangeLog, LruCache
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scheduling.inventory.changes import Shared
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.verdicts import KEPT

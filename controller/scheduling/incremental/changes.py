@@ -34,6 +34,12 @@ class ChangeLog:
         self._rows.append(row)
         self.version += 1
 
+    def restart(self) -> None:
+        """Every row changed: readers hear that the log does not know which."""
+        self.version += 1
+        self._rows.clear()
+        self._forgotten = self.version
+
     def since(self, version: int) -> Positions | None:
         """Return the rows that changed after `version`, each once; None if the log no longer has
         them: then all did.
@@ -58,11 +64,12 @@ class ChangeLog:
 
 class LruCache(Generic[V]):
     """Values by key, made at first use; the least recently used goes when there are more than
-    `most`.
+    `most`. `dropped` is called with each value that goes.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, dropped: Callable[[V], None] | None = None) -> None:
         self._most = most
+        self._dropped = dropped
         self._kept: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -70,13 +77,23 @@ class LruCache(Generic[V]):
         if found is None:
             found = self._kept[key] = make()
             if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+                _, oldest = self._kept.popitem(last=False)
+                if self._dropped is not None:
+                    self._dropped(oldest)
         else:
             self._kept.move_to_end(key)
         return found
 
     def values(self) -> list[V]:
         return list(self._kept.values())
+
+    def clear(self) -> None:
+        """Drop all values."""
+        values = self.values()
+        self._kept.clear()
+        if self._dropped is not None:
+            for value in values:
+                self._dropped(value)
 
 
 class Shared(Generic[V]):

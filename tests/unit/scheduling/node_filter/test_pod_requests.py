@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.scheduling.inventory.pod_resources import amount, pod_requests
-from controller.scheduling.inventory.saturation import MOST
+from controller.scheduling.incremental.saturation import MOST
+from controller.scheduling.node_filter.pod_resources import amount, pod_requests
 from tests.cards import pod
 
 GIB = 1 << 30

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from controller.scheduling.inventory.columns import grown
-from controller.scheduling.inventory.derived_column import DerivedColumns
-from controller.scheduling.inventory.nodes import NodeColumns
+from controller.scheduling.incremental.derived_column import DerivedColumns
+from controller.scheduling.incremental.growth import grown
+from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Node
 

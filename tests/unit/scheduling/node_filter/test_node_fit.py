@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES, pinned_names
+from controller.scheduling.node_filter.codes import CODES
+from controller.scheduling.node_filter.node_affinity import pinned_names
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, Taint, Toleration
 from hami_dra.api.resource import DeviceClass
@@ -79,7 +80,7 @@ def test_what_keeps_pods_off_a_node_can_be_tolerated(wrong, code, key):
 def test_a_cordon_is_named_whatever_else_is_wrong():
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]
     assert reason(pod(), node(taints=[NO_SCHEDULE, *taints], unschedulable=True)) == names.NODE_UNSCHEDULABLE
-    assert reason(pod(), node(taints=taints)) == names.NODE_UNSCHEDULABLE
+    assert reason(pod(), node(taints=taints)) == names.NODE_TAINTED
 
 
 def test_taints_that_only_prefer_keep_nobody_off():
@@ -122,7 +123,12 @@ def test_tolerations_are_read_as_kubernetes_reads_them(toleration, tolerated):
         (rule("a", "DoesNotExist"), {"a": ""}, False),
         (rule("a", "Gt", "9"), {"a": "10"}, True),
         (rule("a", "Gt", "10"), {"a": "10"}, False),
-        (rule("a", "Lt", "-1"), {"a": "-2"}, True),
+        (rule("a", "Lt", "3"), {"a": "2"}, True),
+        (rule("a", "Lt", "-1"), {"a": "-2"}, False),
+        (rule("a", "NotIn", "a b"), {"a": "2"}, False),
+        (rule("-a", "DoesNotExist"), {}, False),
+        (rule("x.io/a", "DoesNotExist"), {}, True),
+        (rule("X/a", "DoesNotExist"), {}, False),
         (rule("a", "Lt", "9"), {}, False),
         (rule("a", "Gt", "9"), {"a": "ten"}, False),
         (rule("a", "Gt", "9"), {"a": "1_0"}, False),

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import ChangeLog
+from controller.scheduling.incremental.changes import ChangeLog
 from hami_dra.api.arrays import Positions
 
 

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from controller.scheduling.inventory import changes, derived_column
+from controller.scheduling.incremental import changes, derived_column
 
 
 def test_the_examples_hold():

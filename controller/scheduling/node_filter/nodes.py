@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import ChangeLog
-from controller.scheduling.inventory.columns import NodeScores
-from controller.scheduling.inventory.pod_resources import Amounts, amounts, pod_requests
-from controller.scheduling.inventory.saturation import MOST
+from controller.scheduling.incremental.changes import ChangeLog
+from controller.scheduling.incremental.node_scores import NodeScores
+from controller.scheduling.incremental.saturation import MOST
+from controller.scheduling.node_filter.pod_resources import Amounts, amounts, pod_requests
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node, Pod, Taint
 

@@ -1,22 +1,22 @@
 """Pods that count on nodes: those that are bound, and those that a decision has placed there.
 
-Fed by the inventory. Adds up their requests by node (`NodeColumns`) and their spread
-(`SpreadCounts`).
+Fed by the inventory. Adds up their requests by node (`NodeColumns`), and reports each pod that begins
+or ends to count to the filter plugins (`plugin.PodListener`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from controller.scheduling.inventory.changes import UidTracker
-from controller.scheduling.inventory.nodes import NodeColumns, Placed, place
-from controller.scheduling.inventory.topology_spread import SpreadCounts
+from controller.scheduling.incremental.changes import UidTracker
+from controller.scheduling.node_filter.nodes import NodeColumns, Placed, place
+from controller.scheduling.node_filter.plugin import PodListener
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_done, is_finished
 
 
 class PodBook:
-    def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
+    def __init__(self, nodes: NodeColumns, listeners: Sequence[PodListener]) -> None:
         self._nodes = nodes
-        self._spread = spread
+        self._listeners = listeners
         self._known = UidTracker()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
@@ -85,15 +85,17 @@ class PodBook:
 
     def _count(self, uid: str, placed: Placed) -> None:
         self._nodes.use(placed.node, placed.requests, +1)
-        self._spread.add(uid, placed)
+        for each in self._listeners:
+            each.add(uid, placed)
 
     def _uncount(self, uid: str, placed: Placed) -> None:
         self._nodes.use(placed.node, placed.requests, -1)
-        self._spread.remove(uid, placed)
+        for each in self._listeners:
+            each.remove(uid, placed)
 
 
 def _count_alike(one: Pod, other: Pod) -> bool:
-    """Return whether the pods have equal requests and spread: status, annotations and so on do not
+    """Return whether the pods mean the same to their node and to other pods: status, annotations and so on do not
     matter.
     """
     return (

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
-from controller.scheduling.inventory.saturation import MOST, saturated
+from controller.scheduling.incremental.saturation import MOST, saturated
 from hami_dra.api.core import Container, Pod, PodSpec, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 

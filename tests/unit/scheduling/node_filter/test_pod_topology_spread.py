@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.node_fit import CODES
+from controller.scheduling.node_filter.codes import CODES
 from hami_dra.api import names
 from tests.cards import node, pod
 

@@ -1,0 +1,80 @@
+"""Required terms of inter-pod affinity, parsed as kube-scheduler parses them (framework.AffinityTerm)."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from controller.scheduling.node_filter.pod_groups import PodSelector, selector_in_words, selector_key
+from hami_dra.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm
+from hami_dra.api.meta import LabelSelector
+from hami_dra.api.selectors import label_selector_matches, selector_problem
+
+
+class InvalidTerm(ValueError):
+    """A selector of a term cannot be parsed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    """None selects no further namespace, an empty one all."""
+    selector: LabelSelector | None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal terms."""
+        return self.topology_key, self.namespaces, selector_key(self.namespace_selector), selector_key(self.selector)
+
+    @property
+    def words(self) -> str:
+        return selector_in_words(self.selector)
+
+    def matches(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """Return whether the term of another pod applies to a pod of this namespace."""
+        if namespace not in self.namespaces and not label_selector_matches(self.namespace_selector, namespace_labels):
+            return False
+        return label_selector_matches(self.selector, labels)
+
+    def pods(self, namespaces: Mapping[str, Namespace]) -> PodSelector:
+        """Return the pods that the term means, for the pod that has it."""
+        selector = self.namespace_selector
+        if selector is None:
+            return PodSelector(self.namespaces, self.selector)
+        if not (selector.match_labels or selector.match_expressions):
+            return PodSelector(None, self.selector)
+        chosen = {name for name, each in namespaces.items() if label_selector_matches(selector, each.metadata.labels)}
+        return PodSelector(self.namespaces | chosen, self.selector)
+
+
+def required_terms(pod: Pod, affinity: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+    """Return the required terms, `pod` being the one that has them. Raises InvalidTerm."""
+    if affinity is None:
+        return ()
+    return tuple([_parsed(pod, each) for each in affinity.required_during_scheduling_ignored_during_execution])
+
+
+def _parsed(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
+    for selector in (term.label_selector, term.namespace_selector):
+        if problem := selector_problem(selector):
+            raise InvalidTerm(problem)
+    own = (pod.metadata.namespace,) if not term.namespaces and term.namespace_selector is None else term.namespaces
+    return AffinityTerm(term.topology_key, frozenset(own), term.namespace_selector, term.label_selector)
+
+
+def affinity_problem(pod: Pod) -> str:
+    """Return why some term of the pod, preferred ones included, cannot be parsed, or an empty text.
+    kube-scheduler then finds no node for the pod.
+    """
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ""
+    for kind, each in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+        if each is None:
+            continue
+        weighted = [one.pod_affinity_term for one in each.preferred_during_scheduling_ignored_during_execution]
+        for term in (*each.required_during_scheduling_ignored_during_execution, *weighted):
+            for selector in (term.label_selector, term.namespace_selector):
+                if problem := selector_problem(selector):
+                    return f"a term of its {kind} is invalid: {problem}"
+    return ""

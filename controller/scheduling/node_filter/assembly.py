@@ -1,0 +1,48 @@
+"""Nodes, the pods on them and the filter plugins, wired together. Owned and fed by the inventory."""
+
+from collections.abc import Callable, Mapping
+
+from controller.scheduling.node_filter.declared_features import NodeDeclaredFeatures
+from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
+from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.inter_pod_affinity import InterPodAffinity
+from controller.scheduling.node_filter.node_filters import NodeFilters
+from controller.scheduling.node_filter.node_ports import NodePorts
+from controller.scheduling.node_filter.node_resources import NodeResources
+from controller.scheduling.node_filter.node_rules import NodeRules
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_groups import PodGroups
+from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
+from controller.scheduling.node_filter.pods import PodBook
+from controller.scheduling.node_filter.topology_domains import TopologyDomains
+from hami_dra.api.core import Namespace
+
+
+class FilterAssembly:
+    """`delegated`: whether a DeviceClass serves an extended resource. `namespaces`: by name, live;
+    call `namespaces_changed` after changing labels in it.
+    """
+
+    def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
+        nodes = self.nodes = NodeColumns()
+        groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
+        rules, existing = NodeRules(nodes), ExistingAntiAffinity(nodes, namespaces)
+        state = FilterState(nodes, rules, groups, domains, existing, namespaces)
+        self._affinity = InterPodAffinity(state)
+        self.resources = NodeResources(nodes, delegated)
+        self.pods = PodBook(nodes, (groups, existing, ports))
+        self.filters = NodeFilters(
+            nodes,
+            rules,
+            self.resources,
+            ports,
+            plugins=(
+                PodTopologySpread(state),
+                self._affinity,
+                NodeDeclaredFeatures(nodes),
+            ),
+        )
+
+    def namespaces_changed(self) -> None:
+        """Note that a namespace came, went, or changed its labels."""
+        self._affinity.namespaces_changed()

@@ -1,0 +1,63 @@
+"""Features of kubelet that a pod needs and a node declares (kube-scheduler's NodeDeclaredFeatures,
+k8s.io/component-helpers/nodedeclaredfeatures). Hardly any pod needs one.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.plugin import RecomputedFilter
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools
+from hami_dra.api.core import Pod
+
+RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+_RESTART_ALL: Final = "RestartAllContainers"
+_SETS_KEPT: Final = 8
+
+
+def needed_features(pod: Pod) -> tuple[str, ...]:
+    """Return the features that a node must declare to run the pod."""
+    spec = pod.spec
+    found = []
+    if any(
+        rule.action == _RESTART_ALL
+        for each in (*spec.containers, *spec.init_containers)
+        for rule in each.restart_policy_rules
+    ):
+        found.append(RESTART_ALL_CONTAINERS)
+    if spec.host_network and spec.host_users is False:
+        found.append(USER_NAMESPACES_HOST_NETWORK)
+    return tuple(found)
+
+
+class NodeDeclaredFeatures:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._filters: LruCache[FeatureFilter] = LruCache(_SETS_KEPT)
+
+    def filter_for(self, pod: Pod, own: Placed | None) -> "FeatureFilter | None":  # noqa: ARG002 (of the protocol)
+        needed = needed_features(pod)
+        return self._filters.get(needed, lambda: FeatureFilter(self._nodes, needed)) if needed else None
+
+
+class FeatureFilter(RecomputedFilter):
+    def __init__(self, nodes: NodeColumns, needed: tuple[str, ...]) -> None:
+        super().__init__(names.NODE_DECLARED_FEATURES)
+        self._nodes = nodes
+        self._needed = frozenset(needed)
+        self._declares = NodeColumn(nodes, lambda node: self._needed.issubset(node.status.declared_features), 0)
+
+    def sentence(self, pod: Pod, row: int) -> str:  # noqa: ARG002 (of the protocol)
+        missing = sorted(self._needed - {*self._nodes.node(row).status.declared_features})
+        return f"NodeDeclaredFeatures: the node does not declare {', '.join(missing)}"
+
+    def _versions(self) -> object:
+        return self._nodes.changes.version
+
+    def _compute(self) -> Bools:
+        return np.logical_not(self._declares.current().astype(np.bool_))

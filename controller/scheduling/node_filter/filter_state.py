@@ -1,0 +1,22 @@
+"""What filters that look beyond one node read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
+from controller.scheduling.node_filter.node_rules import NodeRules
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_groups import PodGroups
+from controller.scheduling.node_filter.topology_domains import TopologyDomains
+from hami_dra.api.core import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class FilterState:
+    nodes: NodeColumns
+    rules: NodeRules
+    groups: PodGroups
+    domains: TopologyDomains
+    existing: ExistingAntiAffinity
+    namespaces: Mapping[str, Namespace]
+    """By name, live."""

@@ -1,0 +1,230 @@
+"""Nodes that fit a pod, devices apart: kube-scheduler's filter plugins, in its order.
+
+Called by `decide` through the inventory. Cordons, taints, node affinity, ports and resources judge a
+node by itself and its pods: their verdicts are kept per shape of pod and updated for nodes that
+changed, or whose pods did. The other plugins (`plugin.FilterPlugin`) keep a column per shape and are
+laid over these. The first plugin that refuses a node decides its code.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import ChangeLog, LruCache
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.node_filter.codes import ABSENT, CODES, NUMBERS
+from controller.scheduling.node_filter.node_affinity import affinity_sentence, required_affinity
+from controller.scheduling.node_filter.node_ports import HostPorts, NodePorts, host_ports
+from controller.scheduling.node_filter.node_resources import NodeResources, Wanted, wanted_by
+from controller.scheduling.node_filter.node_rules import NodeRules
+from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.plugin import FilterPlugin, PodFilter, PodRefusal
+from controller.scheduling.node_filter.taint_toleration import taint_sentence
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Positions
+from hami_dra.api.core import Pod
+
+_KEPT: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Per node row, shape (size,)."""
+
+    mask: Bools
+    """The pod fits; rows without a node are False."""
+    codes: Codes
+    """Number of the first failing reason (`codes.CODES`), 0 where it fits, 255 where there is no
+    node.
+    """
+    refusal: PodRefusal | None = None
+    """Why the pod fits no node, whatever room there is."""
+    filters: tuple[PodFilter, ...] = field(default=(), compare=False, repr=False)
+    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory."""
+
+
+class ShapeFit:
+    """The verdicts on one shape of pod that counts nowhere yet. Itself the key of that shape."""
+
+    def __init__(self) -> None:
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
+        """See `NodeFit`. Callers must not change it."""
+        self.changes = ChangeLog()
+        """Rows whose code changed."""
+
+    def renew(self, codes: Codes) -> None:
+        """Replace all codes."""
+        if len(codes) != len(self.codes):
+            self.changes.restart()
+        else:
+            self.note(np.flatnonzero(codes != self.codes))
+        self.codes = codes
+
+    def note(self, rows: Positions) -> None:
+        """Log rows whose code changed."""
+        if len(rows) > len(self.codes) // 2:
+            self.changes.restart()
+        else:
+            for row in rows.tolist():
+                self.changes.add(row)
+
+
+class NodeByNodeFit(ShapeFit):
+    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes and
+    their loads.
+    """
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        super().__init__()
+        self.readers = LogReader(nodes.changes), LogReader(nodes.loads)
+
+
+class LayeredFit(ShapeFit):
+    """A fit with the verdicts of further filters laid over it."""
+
+    def __init__(self, base: ShapeFit, filters: tuple[PodFilter, ...]) -> None:
+        super().__init__()
+        self._base = base
+        self._filters = filters
+        self._seen: tuple[int, ...] = ()
+
+    def refresh(self) -> None:
+        """Bring `codes` up to date; base and filters are."""
+        versions = (self._base.changes.version, *[each.version for each in self._filters])
+        if versions != self._seen or len(self.codes) != len(self._base.codes):
+            self.renew(layered(self._base.codes, self._filters))
+            self._seen = versions
+
+
+def layered(codes: Codes, filters: Sequence[PodFilter]) -> Codes:
+    """Return the codes with those of further filters where no earlier plugin refuses the node."""
+    codes = codes.copy()
+    for each in filters:
+        codes[(codes == 0) & each.refused] = each.number
+    return codes
+
+
+class NodeFilters:
+    """`plugins`: those that keep columns of their own, in kube-scheduler's order."""
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        rules: NodeRules,
+        resources: NodeResources,
+        ports: NodePorts,
+        plugins: Sequence[FilterPlugin],
+    ) -> None:
+        self._nodes = nodes
+        self._rules = rules
+        self._resources = resources
+        self._ports = ports
+        self._plugins = plugins
+        self._fits: LruCache[NodeByNodeFit] = LruCache(_KEPT)
+        self._layered: LruCache[LayeredFit] = LruCache(_KEPT)
+
+    def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
+        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count
+        against it.
+        """
+        wanted, ports = wanted_by(pod), host_ports(pod)
+        filters, refusal = self._filters_of(pod, own)
+        codes = layered(self._base(pod, wanted, ports).codes, () if own is not None else filters)
+        if own is not None:
+            if (row := self._nodes.index_of(own.node)) >= 0:
+                codes[row] = self._judged(pod, wanted, ports, np.array([row], dtype=np.intp), own=own)[0]
+            codes = layered(codes, filters)
+        if refusal is not None:
+            codes[codes == 0] = NUMBERS[refusal.code]
+        return NodeFit(codes == 0, codes, refusal, filters)
+
+    def of_shape(self, pod: Pod) -> ShapeFit | None:
+        """Return the cached fit of a pod that counts nowhere yet; None if it fits no node at all."""
+        base = self._base(pod, wanted_by(pod), host_ports(pod))
+        filters, refusal = self._filters_of(pod, None)
+        if refusal is not None:
+            return None
+        if not filters:
+            return base
+        found = self._layered.get((base, filters), lambda: LayeredFit(base, filters))
+        found.refresh()
+        return found
+
+    def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
+        """Return whether the node admits the pod regardless of which `unbound` pods are bound before
+        it.
+        """
+        filters, refusal = self._filters_of(pod, own) if unbound else ((), None)
+        return refusal is None and all(each.holds_in_any_order(row, unbound) for each in filters)
+
+    def sentence(self, pod: Pod, own: Placed | None, fit: NodeFit, row: int) -> str:
+        """Return why the node is refused: plugin, object and figure. Empty if it is not."""
+        code = int(fit.codes[row])
+        if code in {0, ABSENT}:
+            return ""
+        if fit.refusal is not None and code == NUMBERS[fit.refusal.code]:
+            return fit.refusal.sentence
+        for each in fit.filters:
+            if each.number == code:
+                return each.sentence(pod, row)
+        node = self._nodes.node(row)
+        match CODES[code]:
+            case names.NODE_AFFINITY:
+                return affinity_sentence(pod, node)
+            case names.NODE_PORTS:
+                return self._ports.sentence(pod, row, own)
+            case names.NODE_RESOURCES:
+                return self._resources.sentence(pod, row, own)
+            case _:
+                return taint_sentence(pod.spec.tolerations, node)
+
+    def _filters_of(self, pod: Pod, own: Placed | None) -> tuple[tuple[PodFilter, ...], PodRefusal | None]:
+        """Return the filters that have something to say about the pod, current, and the first
+        refusal of the pod as a whole.
+        """
+        filters: list[PodFilter] = []
+        for plugin in self._plugins:
+            found = plugin.filter_for(pod, own)
+            if isinstance(found, PodRefusal):
+                return tuple(filters), found
+            if found is not None:
+                found.refresh()
+                filters.append(found)
+        return tuple(filters), None
+
+    def _base(self, pod: Pod, wanted: Wanted, ports: HostPorts) -> ShapeFit:
+        """Return the verdicts of the plugins that judge a node by itself, for a pod that counts
+        nowhere yet.
+        """
+        nodes, spec = self._nodes, pod.spec
+        selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
+        key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports
+        kept = self._fits.get(key, lambda: NodeByNodeFit(nodes))
+        changes, loads = kept.readers
+        if not (changes.is_current and loads.is_current):
+            changed, loaded = changes.entries(), loads.entries()
+            if changed is None or loaded is None or len(kept.codes) != nodes.size:
+                kept.renew(self._judged(pod, wanted, ports, np.arange(nodes.size)))
+            else:
+                rows = np.array([*{*changed, *loaded}], dtype=np.intp)
+                codes = self._judged(pod, wanted, ports, rows)
+                different = rows[codes != kept.codes[rows]]
+                kept.codes[rows] = codes
+                kept.note(different)
+            changes.done()
+            loads.done()
+        return kept
+
+    def _judged(
+        self, pod: Pod, wanted: Wanted, ports: HostPorts, rows: Positions, *, own: Placed | None = None
+    ) -> Codes:
+        """Return the first failing reason of each row. `own`: subtracted from the usage."""
+        codes: Codes = self._rules.taint_codes(pod)[rows].astype(np.uint8)
+        if pod.spec.node_selector or pod.spec.affinity is not None:
+            codes[(codes == 0) & ~self._rules.admitted(pod)[rows]] = NUMBERS[names.NODE_AFFINITY]
+        if ports:
+            codes[(codes == 0) & self._ports.taken(ports, rows, own)] = NUMBERS[names.NODE_PORTS]
+        codes[(codes == 0) & self._resources.lacking(wanted, rows, own)] = NUMBERS[names.NODE_RESOURCES]
+        return codes

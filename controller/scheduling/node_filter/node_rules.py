@@ -1,0 +1,67 @@
+"""Columns of what a node says by itself to pods: its taints, and the labels that they select."""
+
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.codes import ABSENT
+from controller.scheduling.node_filter.node_affinity import admits, pinned_names, required_affinity
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.taint_toleration import taint_number, tolerates_own_taints
+from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Pod
+
+_KEPT: Final = 128
+
+
+class NodeRules:
+    """Columns of shape (nodes.size,), kept per tolerations or affinity. Callers must not change
+    them.
+    """
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._columns: LruCache[NodeColumn] = LruCache(_KEPT)
+
+    def taint_codes(self, pod: Pod) -> Ints:
+        """Return the number of the first reason among cordon, readiness and taints, 0 if none."""
+        tolerations = pod.spec.tolerations
+        column = self._columns.get(
+            ("taints", tolerations),
+            lambda: NodeColumn(self._nodes, lambda node: taint_number(tolerations, node), ABSENT),
+        )
+        return column.current()
+
+    def untainted(self, pod: Pod) -> Bools:
+        """Return the nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
+        tolerations = pod.spec.tolerations
+        column = self._columns.get(
+            ("own taints", tolerations),
+            lambda: NodeColumn(self._nodes, lambda node: tolerates_own_taints(tolerations, node), 0),
+        )
+        return column.current().astype(np.bool_)
+
+    def admitted(self, pod: Pod) -> Bools:
+        """Return the nodes that selector and required affinity of the pod admit."""
+        spec = pod.spec
+        required = required_affinity(pod)
+        if required is not None and (pinned := pinned_names(required)) is not None:
+            return self._admitted_of(pod, pinned)
+        column = self._columns.get(
+            ("admits", tuple(sorted(spec.node_selector.items())), required),
+            lambda: NodeColumn(self._nodes, lambda node: admits(pod, node), 0),
+        )
+        return column.current().astype(np.bool_)
+
+    def _admitted_of(self, pod: Pod, pinned: frozenset[str]) -> Bools:
+        """Return the admitted nodes by name: each pod of a DaemonSet has its own affinity, so only
+        named nodes are tested.
+        """
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        for name in pinned:
+            row = self._nodes.index_of(name)
+            if row >= 0:
+                mask[row] = admits(pod, self._nodes.node(row))
+        return mask

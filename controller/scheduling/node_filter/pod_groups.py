@@ -1,0 +1,237 @@
+"""Pods that count on nodes, grouped by namespace and labels, and counts of those that selectors match.
+
+PodTopologySpread and InterPodAffinity ask how many pods of some namespaces match a selector on each
+node. Pods of one workload have the same labels, so a selector is evaluated once per group, when the
+group or the count comes up; after that a pod that comes or goes changes only the counts that its
+group is in:
+
+    group  default, app=web   -> pods w1 (n1), w2 (n2)
+    count  "app=web in default" watches that group: n1 1, n2 1
+    w3 starts on n2           -> n1 1, n2 2; no selector is read
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from controller.scheduling.node_filter.node_counts import NodeCounts
+from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import LabelSelector
+from hami_dra.api.selectors import label_selector_matches
+
+_KEYS_INDEXED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelector:
+    """The pods of some namespaces that a label selector matches."""
+
+    namespaces: frozenset[str] | None
+    """None: all."""
+    labels: LabelSelector | None
+    """None matches nothing."""
+
+    def matches(self, namespace: str, labels: dict[str, str]) -> bool:
+        if self.namespaces is not None and namespace not in self.namespaces:
+            return False
+        return label_selector_matches(self.labels, labels)
+
+
+class PodGroup:
+    """The pods of one namespace with equal labels. `leaving`: they are being deleted."""
+
+    __slots__ = ("counted_by", "labels", "leaving", "namespace", "pods")
+
+    def __init__(self, pod: Pod) -> None:
+        self.namespace = pod.metadata.namespace
+        self.labels = pod.metadata.labels
+        self.leaving = pod.metadata.deletion_timestamp is not None
+        self.pods: dict[str, Placed] = {}
+        self.counted_by: tuple[MatchingPods, ...] = ()
+
+
+class MatchingPods(NodeCounts):
+    """The pods per node that all of `selectors` match; `leaving`: also those being deleted."""
+
+    def __init__(self, nodes: NodeColumns, selectors: Sequence[PodSelector], *, leaving: bool) -> None:
+        super().__init__(nodes)
+        self.selectors = selectors
+        self.leaving = leaving
+        self.groups: dict[PodGroup, None] = {}
+        self.users = 0
+
+    def matches(self, namespace: str, labels: dict[str, str]) -> bool:
+        return bool(self.selectors) and all(each.matches(namespace, labels) for each in self.selectors)
+
+    def counts(self, pod: Pod) -> bool:
+        """Return whether the pod counts where it is placed."""
+        meta = pod.metadata
+        return (self.leaving or meta.deletion_timestamp is None) and self.matches(meta.namespace, meta.labels)
+
+    def share_of(self, placed: Placed) -> int:
+        """Return what this pod contributes to its node's count."""
+        return int(self.counts(placed.pod))
+
+    def pods(self) -> Iterator[Placed]:
+        for group in self.groups:
+            yield from group.pods.values()
+
+
+class PodGroups:
+    """All pods that count on nodes, by group, and the counts in use (`acquire`, `release`)."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._groups: dict[str, dict[bytes, PodGroup]] = {}
+        """By namespace and content."""
+        self._counts: dict[Hashable, MatchingPods] = {}
+        self._by_value: dict[tuple[str, str], dict[str, dict[PodGroup, None]]] = {}
+        """(namespace, key of a label) → its value → groups; for keys that selectors asked for."""
+
+    def add(self, uid: str, placed: Placed) -> None:
+        pod = placed.pod
+        groups = self._groups.setdefault(pod.metadata.namespace, {})
+        content = _content(pod)
+        group = groups.get(content)
+        if group is None:
+            group = groups[content] = PodGroup(pod)
+            self._watch(group)
+        group.pods[uid] = placed
+        for counts in group.counted_by:
+            counts.add(placed.node, +1)
+
+    def remove(self, uid: str, placed: Placed) -> None:
+        pod = placed.pod
+        namespace = pod.metadata.namespace
+        group = self._groups[namespace][_content(pod)]
+        del group.pods[uid]
+        for counts in group.counted_by:
+            counts.add(placed.node, -1)
+        if not group.pods:
+            self._drop(group, _content(pod))
+
+    def acquire(self, key: Hashable, selectors: Sequence[PodSelector], *, leaving: bool) -> MatchingPods:
+        """Return the count for these selectors, kept up to date until it is released as often as it
+        was acquired. `key`: equal for equal selectors.
+        """
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = MatchingPods(self._nodes, selectors, leaving=leaving)
+            for group in self._candidates(selectors):
+                if (leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
+                    self._count(group, counts)
+        counts.users += 1
+        return counts
+
+    def release(self, key: Hashable) -> None:
+        counts = self._counts[key]
+        counts.users -= 1
+        if not counts.users:
+            del self._counts[key]
+            for group in counts.groups:
+                group.counted_by = tuple(each for each in group.counted_by if each is not counts)
+
+    def _watch(self, group: PodGroup) -> None:
+        """Let the counts in use see a new group."""
+        for counts in self._counts.values():
+            if (counts.leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
+                self._count(group, counts)
+        for (namespace, key), values in self._by_value.items():
+            if namespace == group.namespace and (value := group.labels.get(key)) is not None:
+                values.setdefault(value, {})[group] = None
+
+    def _drop(self, group: PodGroup, content: bytes) -> None:
+        groups = self._groups[group.namespace]
+        del groups[content]
+        if not groups:
+            del self._groups[group.namespace]
+        for counts in group.counted_by:
+            del counts.groups[group]
+        for (namespace, key), values in self._by_value.items():
+            if namespace == group.namespace and (value := group.labels.get(key)) is not None:
+                del values[value][group]
+                if not values[value]:
+                    del values[value]
+
+    def _count(self, group: PodGroup, counts: MatchingPods) -> None:
+        group.counted_by += (counts,)
+        counts.groups[group] = None
+        for placed in group.pods.values():
+            counts.add(placed.node, +1)
+
+    def _candidates(self, selectors: Sequence[PodSelector]) -> Iterable[PodGroup]:
+        """Yield all groups that may match, and others: by namespace, and by one label whose value
+        the selector gives.
+        """
+        if not selectors:
+            return
+        namespaces = selectors[0].namespaces
+        wanted = _one_label(selectors[0].labels)
+        for namespace in self._groups if namespaces is None else namespaces & self._groups.keys():
+            if wanted is None:
+                yield from self._groups[namespace].values()
+            else:
+                key, value = wanted
+                yield from self._values_of(namespace, key).get(value, ())
+
+    def _values_of(self, namespace: str, key: str) -> dict[str, dict[PodGroup, None]]:
+        found = self._by_value.get((namespace, key))
+        if found is None:
+            if len(self._by_value) >= _KEYS_INDEXED:
+                del self._by_value[next(iter(self._by_value))]
+            found = self._by_value[namespace, key] = {}
+            for group in self._groups[namespace].values():
+                if (value := group.labels.get(key)) is not None:
+                    found.setdefault(value, {})[group] = None
+        return found
+
+
+def selector_key(selector: LabelSelector | None) -> Hashable:
+    """Return a value that is equal for equal selectors."""
+    if selector is None:
+        return None
+    return tuple(sorted(selector.match_labels.items())), selector.match_expressions
+
+
+def selector_in_words(selector: LabelSelector | None) -> str:
+    """Return a selector as kubectl writes it.
+
+    >>> selector_in_words(LabelSelector(match_labels={"app": "web"}))
+    'app=web'
+    """
+    if selector is None:
+        return "no pod"
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for each in selector.match_expressions:
+        values = ", ".join(each.values)
+        match each.operator:
+            case "In":
+                parts.append(f"{each.key}={values}" if len(each.values) == 1 else f"{each.key} in ({values})")
+            case "NotIn":
+                parts.append(f"{each.key} notin ({values})")
+            case "DoesNotExist":
+                parts.append(f"!{each.key}")
+            case _:
+                parts.append(each.key)
+    return ",".join(parts) or "all pods"
+
+
+def _one_label(selector: LabelSelector | None) -> tuple[str, str] | None:
+    """Return a label that all pods of the selector have, or None."""
+    if selector is None:
+        return None
+    for item in selector.match_labels.items():
+        return item
+    for each in selector.match_expressions:
+        if each.operator == "In" and len(each.values) == 1:
+            return each.key, each.values[0]
+    return None
+
+
+def _content(pod: Pod) -> bytes:
+    """Return a value that is equal for pods of one group, within their namespace."""
+    content = msgspec.json.encode(pod.metadata.labels, order="deterministic")
+    return content if pod.metadata.deletion_timestamp is None else content + b"-"

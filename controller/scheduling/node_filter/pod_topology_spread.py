@@ -1,0 +1,225 @@
+"""Hard topologySpreadConstraints, computed like kube-scheduler's PodTopologySpread plugin
+(filtering.go, common.go).
+
+For each selector in use, the matching pods per node are a column that is updated with each pod that
+comes or goes (`pod_groups`); the domains are added up when one of the columns changed. Zones of the
+nodes, and matching pods on them:
+
+    zones  a a b    pods  2 1 1    per domain  a 3, b 1; fewest 1; maxSkew 1
+    a pod in a: 3 + 1 - 1 = 3 > 1, refused; in b: 1 + 1 - 1 = 1, allowed
+"""
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.node_affinity import required_affinity
+from controller.scheduling.node_filter.nodes import Placed
+from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
+from controller.scheduling.node_filter.pod_groups import (
+    MatchingPods,
+    PodSelector,
+    selector_in_words,
+    selector_key,
+)
+from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Pod, TopologySpreadConstraint
+from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.selectors import label_selector_matches, selector_problem
+
+_SHAPES_KEPT: Final = 64
+
+
+def is_hard(constraint: TopologySpreadConstraint) -> bool:
+    return constraint.when_unsatisfiable == "DoNotSchedule"
+
+
+class PodTopologySpread:
+    def __init__(self, state: FilterState) -> None:
+        self._state = state
+        self._filters: LruCache[SpreadFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+
+    def filter_for(self, pod: Pod, own: Placed | None) -> "SpreadFilter | PodRefusal | None":
+        if not pod.spec.topology_spread_constraints:
+            return None
+        constraints = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
+        if not constraints:
+            return None
+        for each in constraints:
+            if problem := selector_problem(each.label_selector):
+                sentence = f"PodTopologySpread: the selector of a topology spread constraint is invalid: {problem}"
+                return PodRefusal(names.NODE_TOPOLOGY_SPREAD, sentence)
+        hard = [_Hard.of(pod, each) for each in constraints]
+        key = tuple([each.key for each in hard]), _inclusion_key(pod, constraints)
+        found = self._filters.get(key, lambda: SpreadFilter(self._state, pod, hard))
+        return found if own is None else found.without(own)
+
+
+def _inclusion_key(pod: Pod, constraints: list[TopologySpreadConstraint]) -> Hashable:
+    """Return what decides which nodes the constraints' policies include."""
+    spec = pod.spec
+    honors_taints = any(each.node_taints_policy == "Honor" for each in constraints)
+    selector = tuple(sorted(spec.node_selector.items()))
+    return selector, required_affinity(pod), spec.tolerations if honors_taints else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hard:
+    """One hard constraint of a pod."""
+
+    constraint: TopologySpreadConstraint
+    selector: LabelSelector | None
+    """With matchLabelKeys."""
+    namespace: str
+    matches_itself: bool
+
+    @classmethod
+    def of(cls, pod: Pod, constraint: TopologySpreadConstraint) -> "_Hard":
+        selector = _with_label_keys(pod, constraint)
+        itself = label_selector_matches(selector, pod.metadata.labels)
+        return cls(constraint, selector, pod.metadata.namespace, itself)
+
+    @property
+    def counts_key(self) -> Hashable:
+        return "spread", self.namespace, selector_key(self.selector)
+
+    @property
+    def key(self) -> Hashable:
+        rule = self.constraint
+        return (
+            self.counts_key,
+            self.matches_itself,
+            (rule.topology_key, rule.max_skew, rule.min_domains, rule.node_affinity_policy, rule.node_taints_policy),
+        )
+
+    @property
+    def pods(self) -> tuple[PodSelector, ...]:
+        """The pods that count. countPodsMatchSelector finds none by an empty selector, though
+        Matches finds every pod.
+        """
+        selector = self.selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            return ()
+        return (PodSelector(frozenset({self.namespace}), selector),)
+
+
+class SpreadFilter(RecomputedFilter):
+    """The hard constraints of pods of one shape. `pod`: one of them."""
+
+    def __init__(self, state: FilterState, pod: Pod, hard: list[_Hard], own: Placed | None = None) -> None:
+        super().__init__(names.NODE_TOPOLOGY_SPREAD)
+        self._state = state
+        self._pod = pod
+        self._hard = hard
+        self._own = own
+        self._counts: list[MatchingPods] = [
+            self._state.groups.acquire(each.counts_key, each.pods, leaving=False) for each in hard
+        ]
+
+    def close(self) -> None:
+        """Release the counts; the filter must not be used any more."""
+        for each in self._hard:
+            self._state.groups.release(each.counts_key)
+
+    def without(self, own: Placed) -> "SpreadFilter":
+        """Return the filter as if this pod counted nowhere. For use at once."""
+        found = SpreadFilter(self._state, self._pod, self._hard, own)
+        found.close()  # this filter holds the same counts
+        found.refresh()
+        return found
+
+    def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
+        """The worst order for this node: pods of its own domain are bound before, and no others."""
+        return not self._violates(unbound)[row]
+
+    def sentence(self, pod: Pod, row: int) -> str:
+        node = self._state.nodes.node(row)
+        for hard, counts in zip(self._hard, self._counts, strict=True):
+            rule = hard.constraint
+            if rule.topology_key not in node.metadata.labels:
+                return f"PodTopologySpread: the node has no label {rule.topology_key}"
+            pods, fewest = self._per_domain(hard, counts, ())
+            there = int(pods[self._state.domains.of(rule.topology_key)[row]])
+            if there + int(hard.matches_itself) - fewest > rule.max_skew:
+                return (
+                    f"PodTopologySpread: {there} pods with {selector_in_words(hard.selector)} "
+                    f"{place_in_words(node, rule.topology_key)}, {fewest} in the domain with the fewest, "
+                    f"maxSkew {rule.max_skew}"
+                )
+        return f"PodTopologySpread: the topology spread constraints of pod {pod.key} are not met"
+
+    def _versions(self) -> object:
+        return self._state.nodes.changes.version, *[each.version for each in self._counts]
+
+    def _compute(self) -> Bools:
+        return self._violates(())
+
+    def _violates(self, unbound: Collection[Placed]) -> Bools:
+        """Return the nodes where one of the constraints is broken.
+
+        `unbound`: pods that count, but may come after this one: they are counted in its own domain
+        and left out in others, which is the worst case.
+        """
+        bad = np.zeros(self._state.nodes.size, dtype=np.bool_)
+        for hard, counts in zip(self._hard, self._counts, strict=True):
+            domain = self._state.domains.of(hard.constraint.topology_key)
+            pods, fewest = self._per_domain(hard, counts, unbound)
+            over = pods + int(hard.matches_itself) - fewest > hard.constraint.max_skew
+            missing = domain == NO_DOMAIN
+            bad |= missing | over[np.where(missing, 0, domain)]
+        return bad
+
+    def _per_domain(self, hard: _Hard, counts: MatchingPods, unbound: Collection[Placed]) -> tuple[Ints, int]:
+        """Return the matching pods per number of a domain, and the fewest of any domain."""
+        domain, eligible = self._state.domains.of(hard.constraint.topology_key), self._eligible(hard)
+        per_node = counts.column()
+        if (own := self._own) is not None:
+            per_node = counts.without(own.node, counts.share_of(own))
+        length = int(domain.max(initial=0)) + 1
+        here = domain[eligible]
+        pods = np.bincount(here, weights=per_node[eligible], minlength=length).astype(np.int64)
+        exists = np.bincount(here, minlength=length) > 0
+        enough = int(exists.sum()) >= (1 if hard.constraint.min_domains is None else hard.constraint.min_domains)
+        sure = pods
+        if unbound:
+            others = (each for each in unbound if each is not self._own and counts.counts(each.pod))
+            rows = np.array([self._state.nodes.index_of(each.node) for each in others], dtype=np.int64)
+            rows = rows[rows >= 0]
+            sure = pods - np.bincount(domain[rows[eligible[rows]]], minlength=length)
+        fewest = int(sure[exists].min()) if enough and exists.any() else 0
+        return pods, fewest
+
+    def _eligible(self, hard: _Hard) -> Bools:
+        """Return the nodes whose pods count: those with all topology keys that the constraint's
+        policies include.
+        """
+        eligible: Bools = self._state.nodes.present[: self._state.nodes.size].copy()
+        for each in self._hard:
+            eligible &= self._state.domains.of(each.constraint.topology_key) != NO_DOMAIN
+        if hard.constraint.node_affinity_policy in {None, "Honor"}:
+            eligible &= self._state.rules.admitted(self._pod)
+        if hard.constraint.node_taints_policy == "Honor":
+            eligible &= self._state.rules.untainted(self._pod)
+        return eligible
+
+
+def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:
+    """Return the selector with matchLabelKeys: the pod's own values of these labels are required
+    too.
+    """
+    selector = constraint.label_selector
+    labels = pod.metadata.labels
+    added = tuple(
+        LabelSelectorRequirement(key=key, operator="In", values=(labels[key],))
+        for key in constraint.match_label_keys
+        if key in labels
+    )
+    if selector is None or not added:
+        return selector
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=selector.match_expressions + added)

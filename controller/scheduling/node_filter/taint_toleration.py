@@ -1,0 +1,61 @@
+"""Cordons, readiness and taints against the pod's tolerations (kube-scheduler's NodeUnschedulable and
+TaintToleration). The comparison operators Lt and Gt tolerate nothing: their feature gate is off.
+"""
+
+from typing import Final
+
+from controller.scheduling.node_filter.codes import NUMBERS, PLUGINS
+from controller.scheduling.node_filter.nodes import (
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+    effective_taints,
+    own_taints,
+)
+from hami_dra.api import names
+from hami_dra.api.core import Node, Taint, Toleration
+from hami_dra.api.selectors import tolerates
+
+_CODE_OF_TAINT: Final = {
+    UNSCHEDULABLE_TAINT.key: names.NODE_UNSCHEDULABLE,
+    NOT_READY_TAINT.key: names.NODE_NOT_READY,
+    UNREACHABLE_TAINT.key: names.NODE_NOT_READY,
+}
+Tolerations = tuple[Toleration, ...]
+
+
+def taint_code(tolerations: Tolerations, node: Node) -> str:
+    """Return the reason code of the first taint that is not tolerated, or an empty text."""
+    taint = _first_untolerated(tolerations, effective_taints(node))
+    if taint is None:
+        return ""
+    if taint.key == UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
+        return names.NODE_TAINTED  # the taint stays a moment longer than the cordon
+    return _CODE_OF_TAINT.get(taint.key, names.NODE_TAINTED)
+
+
+def taint_number(tolerations: Tolerations, node: Node) -> int:
+    return NUMBERS[taint_code(tolerations, node)]
+
+
+def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:
+    """Return whether all taints of the node's spec are tolerated (nodeTaintsPolicy Honor)."""
+    return _first_untolerated(tolerations, own_taints(node)) is None
+
+
+def taint_sentence(tolerations: Tolerations, node: Node) -> str:
+    code = taint_code(tolerations, node)
+    if code == names.NODE_UNSCHEDULABLE:
+        return f"{PLUGINS[code]}: the node is cordoned"
+    taint = _first_untolerated(tolerations, effective_taints(node))
+    if taint is None:
+        return ""
+    value = f"={taint.value}" if taint.value else ""
+    return f"TaintToleration: taint {taint.key}{value}:{taint.effect} is not tolerated"
+
+
+def _first_untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
+    for taint in taints:
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
