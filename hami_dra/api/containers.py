@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from hami_dra.api import names
 from hami_dra.api.config import DeviceConfig
-from hami_dra.api.hardware import Card, MigInstance
+from hami_dra.api.hardware import Card, PartitionInstance
 from hami_dra.api.nodelacks import Lack
 from hami_dra.api.options import VendorSettings
 
@@ -78,7 +78,7 @@ class Tenancy:
     admin: bool = False
     """Admin access in addition to the card's holders, without limits."""
     parameters: DeviceConfig = field(default_factory=DeviceConfig)
-    partition: MigInstance | None = None
+    partition: PartitionInstance | None = None
     """Its partition, created already."""
     assigned: Mapping[str, str] = field(default_factory=dict)
     """The answer of the vendor's `assign` when the claim was prepared."""
@@ -306,7 +306,7 @@ class ContainerVendor(Protocol):
 class Partitioner(Protocol):
     """Create and remove partitions. Blocks. Raises DiscoveryError if the hardware is silent."""
 
-    def create(self, place: PartitionPlace) -> MigInstance:
+    def create(self, place: PartitionPlace) -> PartitionInstance:
         """Create the partition at this place, ready for use. One that lies there already is
         completed and returned: the caller has checked that no other claim holds it.
 
@@ -315,11 +315,11 @@ class Partitioner(Protocol):
         """
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
-        """Remove a partition. `instance_id`: `MigInstance.id`. A missing one is no error. Raises
+        """Remove a partition. `instance_id`: `PartitionInstance.id`. A missing one is no error. Raises
         PartitionRefused while it is in use.
         """
 
-    def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
+    def existing(self, card_uuid: str) -> tuple[PartitionInstance, ...]:
         """Return partitions by id, including half created ones (no `uuid`). Raises PartitionRefused
         for a missing card.
         """

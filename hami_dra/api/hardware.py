@@ -125,63 +125,23 @@ class DrivenCard(Card):
     """The newest CUDA, MACA or XPU-RT that the driver supports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigProfile:
-    """One partition size of a GPU, as NVML reports it (GPU instance profile)."""
-
-    id: int
-    """NVML's number of the profile on this GPU; its instances carry it."""
-    name: str
-    """`1g.10gb`, `1g.10gb+me`."""
-    memory: int
-    """Bytes."""
-    slices: int
-    """Compute slices, of the 7 (A30: 4) that a GPU has."""
-    instances: int
-    """Number of instances that fit on an empty GPU."""
-    placements: tuple["MigPlacement", ...]
-    """Possible positions of an instance, by start."""
-    multiprocessors: int = 0
-    copy_engines: int = 0
-    decoders: int = 0
-    encoders: int = 0
-    jpeg_engines: int = 0
-    ofa_engines: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class MigPlacement:
-    """A run of memory slices of a GPU."""
+class PartitionPlacement:
+    """A run of slices of a card."""
 
     start: int
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigInstance:
-    """An existing partition: a GPU instance with at most one compute instance that spans it."""
+class PartitionInstance:
+    """A partition of a card that exists: the part of its record that the driver needs."""
 
     id: int
-    """Number of the GPU instance."""
-    profile_id: int
-    """`MigProfile.id`."""
-    placement: MigPlacement
+    """Its number on the card."""
+    placement: PartitionPlacement
     uuid: str = ""
-    """UUID of the MIG device (`MIG-...`); empty while it has no compute instance."""
-    compute_instance_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigState:
-    """MIG state of a GPU that supports MIG."""
-
-    enabled: bool
-    pending: bool
-    """The mode after the next reset of the GPU."""
-    profiles: tuple[MigProfile, ...] = ()
-    """By id. Known while MIG is enabled; some drivers report them earlier."""
-    instances: tuple[MigInstance, ...] = ()
-    """By id."""
+    """Name by which programs find it; empty while it is created in part only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ class VendorPlugin:
     hardware.
     """
     record: Callable[..., Card] = DrivenCard
-    """The class of its cards' records; reference machines are made of it."""
+    """Make the record of a simulated card, from the fields of its class and of `Card`, for reference machines."""
     partitioner: Callable[[Backend], Partitioner] | None = None
     """Create the partitioner that works with this back end. None: no partitions."""
     simulated_partitioner: Callable[[Iterable[Card], Path], Partitioner] | None = None

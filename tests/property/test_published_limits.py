@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_dra.api.hardware import Card, Fault, Machine, MigState, PcieDistance
+from hami_dra.api.hardware import Card, Fault, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import fenced, machine_pools, slice_bodies
 from hami_dra.vendors.neuron.records import NeuronRecord
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice

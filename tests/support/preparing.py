@@ -4,7 +4,6 @@ import errno
 
 import msgspec
 
-from hami_dra.api.hardware import MigState
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.driver.prepare.assembly import CHECKPOINT, transactions_of
@@ -15,7 +14,7 @@ from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
 from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments

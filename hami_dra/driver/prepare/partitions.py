@@ -19,7 +19,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from hami_dra.api.containers import Partitioner, PartitionPlace, PartitionRefused
-from hami_dra.api.hardware import MigInstance
+from hami_dra.api.hardware import PartitionInstance
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.driver.prepare.errors import NotWritten, Refused
 from hami_dra.driver.prepare.records import GrantedDevice, Partition
@@ -72,7 +72,7 @@ class Partitions:
         made = wanted is not None and wanted.id is not None and not held.admin
         return made and self.instance(claim, held) is None
 
-    def instance(self, claim: str, held: GrantedDevice) -> MigInstance | None:
+    def instance(self, claim: str, held: GrantedDevice) -> PartitionInstance | None:
         """Return the instance in the machine; None if there is none."""
         wanted = held.partition
         if wanted is None:
@@ -143,7 +143,7 @@ class Partitions:
         return self._partitioner
 
     @staticmethod
-    def _at(partitioner: Partitioner, wanted: Partition) -> list[MigInstance]:
+    def _at(partitioner: Partitioner, wanted: Partition) -> list[PartitionInstance]:
         return [found for found in partitioner.existing(wanted.card) if found.placement.start == wanted.start]
 
 
@@ -151,7 +151,7 @@ def _place(wanted: Partition) -> PartitionPlace:
     return PartitionPlace(card_uuid=wanted.card, profile=wanted.profile, start=wanted.start)
 
 
-def _is(found: MigInstance, wanted: Partition) -> bool:
+def _is(found: PartitionInstance, wanted: Partition) -> bool:
     return found.id == wanted.id and (not found.uuid or not wanted.uuid or found.uuid == wanted.uuid)
 
 

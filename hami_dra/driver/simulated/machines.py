@@ -13,13 +13,14 @@ import dataclasses
 import uuid
 from functools import lru_cache
 from importlib.resources import files
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import Field, PlainValidator
+from pydantic.alias_generators import to_snake
 
 from hami_dra.api.config import ConfigModel
-from hami_dra.api.hardware import Card, DrivenCard, Machine, MigState, PcieDistance
+from hami_dra.api.hardware import Card, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
 from hami_dra.vendors.registry import plugin_of
 
@@ -44,31 +45,6 @@ class CardLocation(ConfigModel):
     island: str = ""
 
 
-class Software(ConfigModel):
-    """The fields of a DrivenCard beyond a Card."""
-
-    driver_version: str
-    runtime_version: str = ""
-
-
-class Gpu(Software):
-    """The fields of a GpuRecord beyond a Card."""
-
-    brand: str
-    architecture: str
-    compute_capability: str
-    mig: bool | None = None
-    """In MIG mode or not; left out: without MIG."""
-
-
-class Neuron(Software):
-    """The fields of a NeuronRecord beyond a Card."""
-
-    cores: int
-    logical_cores: int
-    architecture: str
-
-
 class CardGroup(ConfigModel):
     """Cards of one kind, numbered from 0 in the order of `places`."""
 
@@ -76,9 +52,8 @@ class CardGroup(ConfigModel):
     product: str
     memory: Amount
     uuid_prefix: str = ""
-    software: Software | None = None
-    gpu: Gpu | None = None
-    neuron: Neuron | None = None
+    record: dict[str, Any] | None = None
+    """What the vendor's record (`VendorPlugin.record`) has beyond a Card; None: the vendor has none here."""
     lanes: Lanes = 0
     links: tuple[tuple[int, int, Lanes], ...] = ()
     """One card, another one, and the lanes between them."""
@@ -113,9 +88,7 @@ def machine(name: str, node: str) -> Machine:
         instance_type=described.name,
         cpu=described.cpu,
         memory=described.memory,
-        cards=tuple(
-            _card(described, group, node, index) for group in described.cards for index in range(len(group.places))
-        ),
+        cards=tuple(_card(group, node, index) for group in described.cards for index in range(len(group.places))),
     )
 
 
@@ -126,7 +99,7 @@ def _read(name: str) -> MachineFile:
     return MachineFile.model_validate(yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def _card(described: MachineFile, group: CardGroup, node: str, index: int) -> Card:
+def _card(group: CardGroup, node: str, index: int) -> Card:
     place = group.places[index]
     peers = {peer: other for peer, other in enumerate(group.places) if peer != index}
     links = {peer: group.lanes for peer, other in peers.items() if place.island and place.island == other.island}
@@ -146,14 +119,9 @@ def _card(described: MachineFile, group: CardGroup, node: str, index: int) -> Ca
         distances={peer: _distance(place, other) for peer, other in peers.items()},
     )
     fields = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
-    if group.gpu:
-        mig = None if group.gpu.mig is None else MigState(enabled=group.gpu.mig, pending=group.gpu.mig)
-        return plugin_of(group.vendor).record(**fields, **group.gpu.model_dump(exclude={"mig"}), mig=mig)
-    if group.neuron:
-        return plugin_of(group.vendor).record(**fields, **group.neuron.model_dump(), instance_type=described.name)
-    if group.software:
-        return DrivenCard(**fields, **group.software.model_dump())
-    return card
+    if group.record is None:
+        return card
+    return plugin_of(group.vendor).record(**fields, **{to_snake(name): value for name, value in group.record.items()})
 
 
 def _distance(one: CardLocation, other: CardLocation) -> PcieDistance:

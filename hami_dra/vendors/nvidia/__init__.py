@@ -5,16 +5,17 @@ MIG.
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hami_dra.api.containers import Partitioner
-from hami_dra.api.hardware import Card, MigState
+from hami_dra.api.hardware import Card
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.options import OPTIONS
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.nvidia.third_party import hami_devices, nvidia_devices
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
@@ -51,6 +52,11 @@ def _with_partition_mode(card: Card, enabled: bool) -> Card | None:
     return replace(card, mig=MigState(enabled=enabled, pending=enabled))
 
 
+def _record(*, mig: bool | None = None, **fields: Any) -> GpuRecord:
+    """Return the record of a simulated card. `mig`: whether MIG mode is on; None: it has none."""
+    return GpuRecord(**fields, mig=None if mig is None else MigState(enabled=mig, pending=mig))
+
+
 def _use_driver_root(folder: Path) -> None:
     from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
 
@@ -81,7 +87,7 @@ PLUGIN = VendorPlugin(
     legacy=NvidiaLegacy(),
     backend=_backend,
     sampler=_sampler,
-    record=GpuRecord,
+    record=_record,
     partitioner=_partitioner,
     simulated_partitioner=_simulated_partitioner,
     with_partition_mode=_with_partition_mode,

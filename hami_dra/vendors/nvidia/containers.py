@@ -44,7 +44,7 @@ from hami_dra.vendors.nvidia.options import (
     LIBRARY_RUNTIME_CLASS,
 )
 from hami_dra.vendors.nvidia.publish import sites
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigInstance
 from hami_dra.vendors.nvidia.rules import DRIVER
 
 NO_HOOK: Final = "void"
@@ -232,7 +232,7 @@ def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
         number = node_number(holding.card)
         nodes += needed_nodes(host, holding.card, (f"/dev/nvidia{number}", *CONTROL_NODES))
         for tenancy in holding.tenancies:
-            if tenancy.partition is not None:
+            if isinstance(tenancy.partition, MigInstance):
                 instance = f"gpu{number}/gi{tenancy.partition.id}"
                 compute = f"{instance}/ci{tenancy.partition.compute_instance_id}"
                 nodes += _capability_nodes(host, holding.card, (instance, compute))

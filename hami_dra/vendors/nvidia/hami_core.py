@@ -25,7 +25,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.containers import ContainerPlace, Edits, Folder, Host, Mount, Tenancy, Tmpfs, Unpreparable
-from hami_dra.api.hardware import Card, MigInstance
+from hami_dra.api.hardware import Card, PartitionInstance
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.grants import Grant, file_name
 from hami_dra.vendors.nvidia import mig
@@ -40,6 +40,7 @@ from hami_dra.vendors.nvidia.options import (
     USAGE_CACHE_SIZE,
     Keeping,
 )
+from hami_dra.vendors.nvidia.records import MigInstance
 from hami_dra.vendors.publishing import CORES, MIB
 
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
@@ -126,10 +127,10 @@ def _memory(holding: Grant) -> int:
     return max([holding.card.memory, *taken])
 
 
-def _instance_memory(card: Card, instance: MigInstance | None) -> int:
+def _instance_memory(card: Card, instance: PartitionInstance | None) -> int:
     """Return the bytes of a MIG instance; those of the card if its profile is not known."""
     sizes = {profile.id: profile.memory for profile in mig.profiles(card)}
-    return sizes.get(instance.profile_id, card.memory) if instance is not None else card.memory
+    return sizes.get(instance.profile_id, card.memory) if isinstance(instance, MigInstance) else card.memory
 
 
 def _mebibytes(holding: Grant) -> int:

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from hami_dra.api.hardware import Card, MigPlacement, MigProfile
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.api.hardware import Card, PartitionPlacement
+from hami_dra.vendors.nvidia.records import GpuRecord, MigProfile
 
 Json = dict[str, Any]
 
@@ -77,7 +77,7 @@ def _model(word: str, most: int, shapes: Sequence[_Shape], sizes: Mapping[int, t
                 memory=sizes[shape.size][1] * MIB,
                 slices=shape.compute,
                 instances=len(shape.starts),
-                placements=tuple(MigPlacement(start=start, size=shape.size) for start in shape.starts),
+                placements=tuple(PartitionPlacement(start=start, size=shape.size) for start in shape.starts),
             )
             for shape in shapes
         ),
@@ -127,7 +127,7 @@ def profiles(card: Card) -> tuple[MigProfile, ...]:
     return known_profiles(card) if in_mig_mode else ()
 
 
-def placements(card: Card) -> Iterator[tuple[MigProfile, MigPlacement]]:
+def placements(card: Card) -> Iterator[tuple[MigProfile, PartitionPlacement]]:
     """Yield every instance that a GPU in MIG mode may have, smallest profile first."""
     for profile in profiles(card):
         for placement in profile.placements:
@@ -154,7 +154,7 @@ def consumed_by_card(card: Card) -> list[Json]:
     return [{"counterSet": set_name(card), "counters": _all(card)}]
 
 
-def consumed_by_instance(card: Card, profile: MigProfile, placement: MigPlacement) -> list[Json]:
+def consumed_by_instance(card: Card, profile: MigProfile, placement: PartitionPlacement) -> list[Json]:
     memory_slices = range(placement.start, placement.start + placement.size)
     return [{"counterSet": set_name(card), "counters": _counters(profile.slices, memory_slices)}]
 

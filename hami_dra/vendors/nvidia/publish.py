@@ -11,11 +11,11 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.containers import PartitionPlace, Site
-from hami_dra.api.hardware import Card, MigPlacement, MigProfile
+from hami_dra.api.hardware import Card, PartitionPlacement
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.options import CORE_SCALING, MEMORY_SCALING
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigProfile
 from hami_dra.vendors.nvidia.rules import DRIVER
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import (
@@ -85,7 +85,7 @@ def card_name(card: Card) -> str:
     return f"gpu-{card.name_number}"
 
 
-def partition_name(card: Card, profile: MigProfile, placement: MigPlacement) -> str:
+def partition_name(card: Card, profile: MigProfile, placement: PartitionPlacement) -> str:
     """Return the name of the partition's published device."""
     return f"{card_name(card)}-mig-{profile.name.replace('.', '-')}-{placement.start}"
 

@@ -1,9 +1,59 @@
-"""The record of one NVIDIA card, as discovery finds it."""
+"""The records of NVIDIA cards and their MIG partitions, as discovery finds them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hami_dra.api.hardware import DrivenCard, MigState
+from hami_dra.api.hardware import DrivenCard, PartitionInstance, PartitionPlacement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """One partition size of a GPU, as NVML reports it (GPU instance profile)."""
+
+    id: int
+    """NVML's number of the profile on this GPU; its instances carry it."""
+    name: str
+    """`1g.10gb`, `1g.10gb+me`."""
+    memory: int
+    """Bytes."""
+    slices: int
+    """Compute slices, of the 7 (A30: 4) that a GPU has."""
+    instances: int
+    """Number of instances that fit on an empty GPU."""
+    placements: tuple[PartitionPlacement, ...]
+    """Possible positions of an instance, by start."""
+    multiprocessors: int = 0
+    copy_engines: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg_engines: int = 0
+    ofa_engines: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance(PartitionInstance):
+    """An existing partition: a GPU instance with at most one compute instance that spans it.
+
+    `id` is the number of the GPU instance, `uuid` that of the MIG device (`MIG-...`), empty while
+    it has no compute instance.
+    """
+
+    profile_id: int
+    """`MigProfile.id`."""
+    compute_instance_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigState:
+    """MIG state of a GPU that supports MIG."""
+
+    enabled: bool
+    pending: bool
+    """The mode after the next reset of the GPU."""
+    profiles: tuple[MigProfile, ...] = ()
+    """By id. Known while MIG is enabled; some drivers report them earlier."""
+    instances: tuple[MigInstance, ...] = ()
+    """By id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

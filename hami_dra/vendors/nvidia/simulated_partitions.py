@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
-from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
+from hami_dra.api.hardware import Card, PartitionPlacement
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
 from hami_dra.vendors.nvidia.nvml.unpartitioned import UNPARTITIONED_FILE, UnpartitionedCards
+from hami_dra.vendors.nvidia.records import MigInstance, MigProfile, MigState
 
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "partitions.simulated.hami.io")
 
@@ -124,7 +125,7 @@ class SimulatedPartitioner:
         return card
 
 
-def _wanted(card: Card, place: PartitionPlace, what: str) -> tuple[MigProfile, MigPlacement]:
+def _wanted(card: Card, place: PartitionPlace, what: str) -> tuple[MigProfile, PartitionPlacement]:
     known = profiles(card)
     profile = next((each for each in known if each.name == place.profile), None)
     if profile is None:
@@ -136,5 +137,5 @@ def _wanted(card: Card, place: PartitionPlace, what: str) -> tuple[MigProfile, M
     return profile, placement
 
 
-def _overlap(one: MigPlacement, other: MigPlacement) -> bool:
+def _overlap(one: PartitionPlacement, other: PartitionPlacement) -> bool:
     return one.start < other.start + other.size and other.start < one.start + one.size

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
-from hami_dra.api.hardware import MigState
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.driver.simulated import machine
 from hami_dra.vendors.nvidia.mig import profiles
+from hami_dra.vendors.nvidia.records import MigState
 from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
 
 ON = MigState(enabled=True, pending=True)

@@ -5,11 +5,11 @@ from fractions import Fraction
 import pytest
 
 from hami_dra.api.containers import CdiDevice, Folder, Mount, Tmpfs, Unpreparable
-from hami_dra.api.hardware import MigInstance, MigPlacement, MigState
+from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.driver.prepare.cdi import container_edits
 from hami_dra.vendors.nvidia.mig import profiles
 from hami_dra.vendors.nvidia.options import Keeping
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigInstance, MigState
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
 from tests.support.settings import vendor_settings
@@ -382,7 +382,7 @@ def test_a_cdi_specification_of_another_state_of_the_machine_is_told_and_not_use
 
 def instance(number, *, uuid="MIG-a", compute=0):
     return MigInstance(
-        id=number, profile_id=19, placement=MigPlacement(start=0, size=1), uuid=uuid, compute_instance_id=compute
+        id=number, profile_id=19, placement=PartitionPlacement(start=0, size=1), uuid=uuid, compute_instance_id=compute
     )
 
 

@@ -5,13 +5,13 @@ from itertools import combinations
 
 import pytest
 
-from hami_dra.api.hardware import MigPlacement, MigProfile, MigState
+from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, NvidiaPublishing
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigProfile, MigState
 from hami_dra.vendors.profiles import profile_of
 from tests.support.manifests import claim, node, pod, simulated, slices
 from tests.support.settings import vendor_settings
@@ -154,7 +154,7 @@ def test_cards_out_of_mig_mode_or_unknown_are_not_cut():
 
 
 def test_what_nvml_says_comes_before_the_table():
-    place = MigPlacement
+    place = PartitionPlacement
     reported = (
         MigProfile(id=9, name="3g.47gb", memory=47 << 30, slices=3, instances=2,
                    placements=(place(start=0, size=4), place(start=4, size=4))),

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from hami_dra.api.containers import DeviceNode, HostSettings, Unpreparable
-from hami_dra.api.hardware import MigState
 from hami_dra.api.nodelacks import LackKind
 from hami_dra.discovery.file_tree import FolderTree
 from hami_dra.discovery.host import MachineHost
 from hami_dra.driver.prepare.cdi import container_edits, undone
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 from hami_dra.vendors.registry import containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
 from tests.support.settings import vendor_settings

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from hami_dra.api.hardware import Fault, MigState
+from hami_dra.api.hardware import Fault
 from hami_dra.discovery.backend import Findings, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed
 from hami_dra.discovery.matching import Trace
@@ -41,7 +41,7 @@ from hami_dra.vendors.nvidia.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFa
 from hami_dra.vendors.nvidia.nvml.partitions import NvmlPartitioner
 from hami_dra.vendors.nvidia.nvml.unpartitioned import UNPARTITIONED_FILE, UnpartitionedCards, as_cut
 from hami_dra.vendors.nvidia.nvml.visits import Visits, open_library
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 
 T = TypeVar("T")
 

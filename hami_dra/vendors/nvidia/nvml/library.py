@@ -1,7 +1,7 @@
 """NVML with types: the functions used by discovery and the node driver, as values or NvmlFailed.
 
-Called by the other modules of this package only. nvidia-ml-py has no types and answers with ctypes;
-only opaque handles leave this module. NVML loads nothing but `libnvidia-ml.so.1`, once in a process.
+nvidia-ml-py has no types and answers with ctypes; only opaque handles leave this module. NVML loads
+nothing but `libnvidia-ml.so.1`, once in a process.
 """
 
 import ctypes
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from hami_dra.api.hardware import MigPlacement, MigProfile
+from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.discovery.errors import Unexpected
+from hami_dra.vendors.nvidia.records import MigProfile
 
 Handle = Any
 """Handle of a GPU, an instance, a MIG device or an event set: opaque."""
@@ -253,14 +254,14 @@ class Library:
             ofa_engines=info.ofaCount,
         )
 
-    def _placements(self, gpu: Handle, profile_id: int) -> tuple[MigPlacement, ...]:
+    def _placements(self, gpu: Handle, profile_id: int) -> tuple[PartitionPlacement, ...]:
         count = ctypes.c_uint()
         function = "nvmlDeviceGetGpuInstancePossiblePlacements"
         self._call(function, gpu, profile_id, None, ctypes.byref(count))
         places = (self._nvml.c_nvmlGpuInstancePlacement_t * count.value)()
         if count.value:
             self._call(function, gpu, profile_id, places, ctypes.byref(count))
-        return tuple(sorted(MigPlacement(start=place.start, size=place.size) for place in places[: count.value]))
+        return tuple(sorted(PartitionPlacement(start=place.start, size=place.size) for place in places[: count.value]))
 
     def gpu_instances(self, gpu: Handle, profile: MigProfile) -> list[Handle]:
         count = ctypes.c_uint()
@@ -268,10 +269,10 @@ class Library:
         self._call("nvmlDeviceGetGpuInstances", gpu, profile.id, found, ctypes.byref(count))
         return list(found[: count.value])
 
-    def gpu_instance(self, instance: Handle) -> tuple[int, MigPlacement]:
+    def gpu_instance(self, instance: Handle) -> tuple[int, PartitionPlacement]:
         """Return its id and its placement."""
         info = self._call("nvmlGpuInstanceGetInfo", instance)
-        return int(info.id), MigPlacement(start=info.placement.start, size=info.placement.size)
+        return int(info.id), PartitionPlacement(start=info.placement.start, size=info.placement.size)
 
     def most_mig_devices(self, gpu: Handle) -> int:
         return int(self._call("nvmlDeviceGetMaxMigDeviceCount", gpu))
@@ -308,7 +309,7 @@ class Library:
         if self.mig_mode(gpu) != (enabled, enabled):
             raise NvmlFailed(function, RESET_REQUIRED, "the new mode waits for a reset of the GPU")
 
-    def create_gpu_instance(self, gpu: Handle, profile: MigProfile, placement: MigPlacement) -> Handle:
+    def create_gpu_instance(self, gpu: Handle, profile: MigProfile, placement: PartitionPlacement) -> Handle:
         place = self._nvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
         function = "nvmlDeviceCreateGpuInstanceWithPlacement"
         return self._call(function, gpu, profile.id, ctypes.byref(place))

@@ -8,7 +8,6 @@ the GPU does not answer.
 import contextlib
 
 from hami_dra.api.containers import PartitionRefused
-from hami_dra.api.hardware import MigState
 from hami_dra.vendors.nvidia.nvml.library import (
     IN_USE,
     NO_PERMISSION,
@@ -18,6 +17,7 @@ from hami_dra.vendors.nvidia.nvml.library import (
     Library,
     NvmlFailed,
 )
+from hami_dra.vendors.nvidia.records import MigState
 
 
 class NotSwitched(PartitionRefused):

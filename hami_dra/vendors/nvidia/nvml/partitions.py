@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
-from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile, MigState
+from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.vendors.nvidia.nvml.library import (
     IN_USE,
@@ -35,6 +35,7 @@ from hami_dra.vendors.nvidia.nvml.mig import compute_instances, mig_state
 from hami_dra.vendors.nvidia.nvml.mig_mode import NotSwitched, check_unused, switch
 from hami_dra.vendors.nvidia.nvml.unpartitioned import UnpartitionedCards
 from hami_dra.vendors.nvidia.nvml.visits import Visits, open_library
+from hami_dra.vendors.nvidia.records import MigInstance, MigProfile, MigState
 
 T = TypeVar("T")
 
@@ -170,7 +171,7 @@ def _take_back(library: Library, gpu: Handle, card_uuid: str, instance_id: int) 
         _destroy(library, gpu, card_uuid, instance_id)
 
 
-def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> tuple[MigProfile, MigPlacement]:
+def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> tuple[MigProfile, PartitionPlacement]:
     known: list[str] = []
     for number in PROFILE_NUMBERS:
         try:

@@ -16,10 +16,9 @@ from typing import Final
 
 import msgspec
 
-from hami_dra.api.hardware import MigState
 from hami_dra.discovery.durable import DurableFile, NotStored
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 
 UNPARTITIONED_FILE: Final = "uncut-cards.json"
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from hami_dra.api.hardware import MigState
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import publish as enflame_published
 from hami_dra.vendors.enflame.records import EnflameRecord
+from hami_dra.vendors.nvidia.records import MigState
 from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, pod_json, result, share
 from tests.support.settings import vendor_settings
 
