@@ -237,8 +237,7 @@ class Library:
             if failed.code != self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                 raise
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, 1)
-            extension = "+me" if number in _MEDIA_EXTENSIONS else ""
-            name = f"{info.sliceCount}g.{-(-info.memorySizeMB // 1024)}gb{extension}"
+            name = f"{info.sliceCount}g.{-(-info.memorySizeMB // 1024)}gb{'+me' if number in _MEDIA_EXTENSIONS else ''}"
         return MigProfile(
             id=info.id,
             name=name,
