@@ -53,6 +53,21 @@ class _Item:
 
 
 @dataclass(slots=True)
+class _Pause:
+    """The time after a refusal in which no pod of the group is tried."""
+
+    refusals: int = 0
+    """Since a pod of the group was placed: each doubles the pause."""
+    end: float = -FOREVER
+    is_due: bool = False
+    """Something happened during the pause that may help: try one pod when it ends."""
+
+    def begin(self, refused_at: float, first: float, most: float) -> None:
+        self.refusals += 1
+        self.end = refused_at + doubled(first, self.refusals - 1, most)
+
+
+@dataclass(slots=True)
 class _Group:
     """Refused pods of one signature, and the one that is tried for all of them."""
 
@@ -61,11 +76,7 @@ class _Group:
     """Heap of (rank, version) of the members, including void ones."""
     representative: str = ""
     """The pod that is tried on behalf of the group."""
-    refusals: int = 0
-    not_before: float = -FOREVER
-    """End of the pause after the last refusal."""
-    is_due: bool = False
-    """Something happened during the pause that may help: try one pod when it ends."""
+    pause: _Pause = field(default_factory=_Pause)
     helps: Change = ANY
     """Changes that may make the pods fit."""
     review_at: float = FOREVER
@@ -184,14 +195,13 @@ class Queue:
         heapq.heappush(group.by_rank, (item.rank, item.version))
         self._set_timer(key, item, until)
         if refused_at is not None:
-            group.refusals += 1
-            group.not_before = refused_at + doubled(self._pause_first, group.refusals - 1, self._pause_most)
+            group.pause.begin(refused_at, self._pause_first, self._pause_most)
             group.helps, group.review_at = helps, refused_at + review
             if group.review_queued == FOREVER:
                 self._queue_review(signature, group)
         if group.representative == key:
             group.representative = ""
-        if not group.representative and not group.is_due:
+        if not group.representative and not group.pause.is_due:
             self._settled[signature] = None
         if former != signature:
             # It requests something else now, so its result says nothing about its former group.
@@ -207,7 +217,7 @@ class Queue:
         item = self._items.get(key)
         signature = item.signature if item else b""
         if (group := self._groups.get(signature)) is not None:
-            group.refusals, group.not_before = 0, -FOREVER
+            group.pause = _Pause(is_due=group.pause.is_due)
         self.drop(key)
         if (group := self._groups.get(signature)) is not None and not group.representative:
             self._send_representative(signature)
@@ -302,17 +312,17 @@ class Queue:
     def _try(self, signature: bytes, group: _Group, now: float) -> None:
         """Try one pod of the group, as soon as its pause is over."""
         self._settled.pop(signature, None)
-        if now >= group.not_before:
+        if now >= group.pause.end:
             self._send_representative(signature)
         else:
-            group.is_due = True
-            heapq.heappush(self._pauses, (group.not_before, signature))
+            group.pause.is_due = True
+            heapq.heappush(self._pauses, (group.pause.end, signature))
 
     def _end_pauses(self, now: float) -> None:
         while self._pauses and self._pauses[0][0] <= now:
             _, signature = heapq.heappop(self._pauses)
             group = self._groups.get(signature)
-            if group is not None and group.is_due and group.not_before <= now:
+            if group is not None and group.pause.is_due and group.pause.end <= now:
                 self._send_representative(signature)
 
     def _start_reviews(self, now: float) -> None:
@@ -339,7 +349,7 @@ class Queue:
 
     def _send_representative(self, signature: bytes) -> None:
         group = self._groups[signature]
-        group.representative, group.is_due = "", False
+        group.representative, group.pause.is_due = "", False
         self._settled.pop(signature, None)
         while group.by_rank:
             rank, version = heapq.heappop(group.by_rank)
