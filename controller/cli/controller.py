@@ -187,8 +187,8 @@ def controller(
     ] = 2,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.reconcile.observability import logs
     from controller.reconcile.runtime import settings as groups
+    from hami_dra import logs
     from hami_dra.kube.lease import unique_identity
     from hami_dra.kube.protocol import ConfigError
     from hami_dra.vendors.registry import OWN_DRIVERS

@@ -152,7 +152,7 @@ def driver(
     verbosity: Verbosity = 2,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.reconcile.observability import logs
+    from hami_dra import logs
     from hami_dra.api.containers import HostSettings
     from hami_dra.driver.node.wiring import Wiring
 
@@ -199,10 +199,9 @@ async def _serve(
     import logging
     import signal
 
-    from controller.reconcile.observability.exposition import Exposition
-    from controller.reconcile.observability.server import serving
     from hami_dra.driver.node.metrics import DriverMetrics
     from hami_dra.driver.node.service import NodeDriver
+    from hami_dra.httpserver import Exposition, serving
     from hami_dra.kube.http import connect
 
     backends, demanded = hardware

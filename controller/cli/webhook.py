@@ -83,9 +83,9 @@ def webhook(
     verbosity: Verbosity = 2,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.reconcile.observability import logs
     from controller.webhook.convert import Options
     from controller.webhook.server import BadSettings, WebhookSettings
+    from hami_dra import logs
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
     try:

@@ -15,8 +15,6 @@ from typing import Final
 
 from controller.reconcile.fence.fence import require_fenceable
 from controller.reconcile.observability.collectors.scrape import Scrape
-from controller.reconcile.observability.exposition import Exposition
-from controller.reconcile.observability.server import serving
 from controller.reconcile.observability.side_thread import SideServices, watched
 from controller.reconcile.queueing.pod_assessment import Conversion
 from controller.reconcile.runtime.clock import Clock, LoopClock
@@ -35,6 +33,7 @@ from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from controller.scheduling.decide import decide_slice as default_decide
 from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.lease import Election, LeaderElector, NoElection
 from hami_dra.kube.lease_thread import ThreadedElection

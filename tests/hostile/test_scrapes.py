@@ -7,8 +7,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controller.reconcile.observability.exposition import Exposition, SharedRender
-from controller.reconcile.observability.server import serving
+from hami_dra.httpserver import Exposition, SharedRender, serving
 
 
 class Counted:

@@ -1,1 +1,1 @@
-"""What operators see: /metrics, /healthz, logs, the usage on ResourceQuotas."""
+"""What operators see: collectors for /metrics, the log of decisions, the usage on ResourceQuotas."""

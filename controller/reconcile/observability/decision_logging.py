@@ -14,15 +14,10 @@ from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod
+from hami_dra.logs import DECISIONS, DETAILS, NODES
 
-log = logging.getLogger("hami_dra.decisions")
+log = logging.getLogger(DECISIONS)
 
-NODES: Final = logging.DEBUG
-"""Level of -v4: one line per node, `NodeFitPod` or `NodeUnfitPod`."""
-DETAILS: Final = 5
-"""Level of -v5: one line per card: `CardFitPod`, or why it was refused, with the compared
-figures.
-"""
 _NODE_FIT: Final = "NodeFitPod"
 _NODE_UNFIT: Final = "NodeUnfitPod"
 _CARD_FIT: Final = "CardFitPod"

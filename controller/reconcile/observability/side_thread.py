@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from controller.reconcile.observability.exposition import Rendered
-from controller.reconcile.observability.server import serving
 from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.watchdog import Watchdog
+from hami_dra.httpserver import Rendered, serving
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.kube.side_thread import SideThread
 

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
 from controller.cli.main import app, run
-from controller.reconcile.observability import decision_logging, logs
-from controller.reconcile.observability.exposition import Exposition
-from controller.reconcile.observability.server import serving
+from controller.reconcile.observability import decision_logging
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Mode
+from hami_dra import logs
+from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import ConfigError
 from tests.support.controller_settings import controller_settings
@@ -55,8 +55,8 @@ def restored_logging():
 def test_logs_as_json_and_by_level(restored_logging):
     stream = io.StringIO()
     logs.configure(4, logs.LogFormat.JSON, stream)
-    decision_logging.log.log(decision_logging.NODES, "NodeFitPod node=%s", "n1")
-    decision_logging.log.log(decision_logging.DETAILS, "too much detail")
+    decision_logging.log.log(logs.NODES, "NodeFitPod node=%s", "n1")
+    decision_logging.log.log(logs.DETAILS, "too much detail")
     logging.getLogger("controller.x").info("things happen")
     logging.getLogger("controller.x").debug("nobody cares")
     logging.getLogger("aiohttp").info("not ours")
@@ -78,7 +78,7 @@ def test_logs_as_text(restored_logging):
     [line] = stream.getvalue().splitlines()
     assert line.endswith("WARNING controller.x: loud")
     logs.configure(5, logs.LogFormat.TEXT, stream)
-    decision_logging.log.log(decision_logging.DETAILS, "detail")
+    decision_logging.log.log(logs.DETAILS, "detail")
     assert " V5 " in stream.getvalue().splitlines()[-1]
 
 

@@ -191,9 +191,7 @@ async def test_kubelets_calls_are_counted():
     ],
 )
 def test_a_wrong_option_is_named_with_the_fix(options, problem, monkeypatch):
-    monkeypatch.setattr(
-        "controller.reconcile.observability.logs.configure", lambda *_: None
-    )  # it would outlive the test
+    monkeypatch.setattr("hami_dra.logs.configure", lambda *_: None)  # it would outlive the test
     monkeypatch.delenv("NODE_NAME", raising=False)
     node = ["--node", "n1"] if options else []
     result = CliRunner().invoke(application(), ["driver", *node, *options])

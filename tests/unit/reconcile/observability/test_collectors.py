@@ -16,8 +16,6 @@ from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures
-from controller.reconcile.observability.exposition import Exposition
-from controller.reconcile.observability.server import serving
 from controller.reconcile.queueing.queue import Queue, Rank
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.metrics import Metrics
@@ -25,6 +23,7 @@ from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.store import Store
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 from tests.support import expositions

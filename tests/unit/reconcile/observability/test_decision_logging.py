@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
-from controller.reconcile.observability import decision_logging, logs
+from controller.reconcile.observability import decision_logging
 from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
+from hami_dra import logs
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 
 OPTIONS = Options(managed=frozenset({DRIVER}))

@@ -1,7 +1,7 @@
 """/metrics as text for Prometheus: one rendering at a time, compressed once for all concurrent
 scrapes.
 
-Created by the controller and by the node driver for `server`. `Exposition.render` runs in the loop
+Created by the controller and by the node driver for `health`. `Exposition.render` runs in the loop
 that owns the metrics; `SharedRender` belongs to the loop that serves, possibly in another thread.
 Any number of concurrent scrapes costs one rendering, and pauses between renderings leave the loop
 free for most of the time.

@@ -13,8 +13,8 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from controller.reconcile.observability.exposition import Rendered, SharedRender
-from hami_dra.httpserver import Limits, listening
+from hami_dra.httpserver.exposition import Rendered, SharedRender
+from hami_dra.httpserver.listening import Limits, listening
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _RENDER_SECONDS: Final = 20.0

@@ -1,5 +1,5 @@
-"""Logging of the controller: text for people, JSON for machines, HAMi's verbosity levels. Set up
-once, by the CLI.
+"""Logging of all programs: text for people, JSON for machines, HAMi's verbosity levels. Set up
+once, by the command.
 """
 
 import json
@@ -9,9 +9,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TextIO
 
-from controller.reconcile.observability import decision_logging
-
 _OURS: Final = ("controller", "hami_dra")
+DECISIONS: Final = "hami_dra.decisions"
+"""Logger of decisions; see `controller.reconcile.observability.decision_logging`."""
+NODES: Final = logging.DEBUG
+"""Level of -v4: one line per node."""
+DETAILS: Final = 5
+"""Level of -v5: also one line per card."""
 _V_NODES: Final = 4
 _V_DETAILS: Final = 5
 
@@ -46,7 +50,7 @@ def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> N
     `verbosity`: 0 warnings only, 1 to 3 normal, 4 one line per node and decision, 5 everything,
     including cards.
     """
-    logging.addLevelName(decision_logging.DETAILS, "V5")
+    logging.addLevelName(DETAILS, "V5")
     handler = logging.StreamHandler(stream)
     formatter = _Json() if form is LogFormat.JSON else _Utc("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(formatter)
@@ -56,8 +60,8 @@ def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> N
     level = logging.WARNING if verbosity <= 0 else logging.DEBUG if verbosity >= _V_DETAILS else logging.INFO
     for name in _OURS:
         logging.getLogger(name).setLevel(level)
-    decisions = logging.getLogger(decision_logging.log.name)
+    decisions = logging.getLogger(DECISIONS)
     if verbosity >= _V_DETAILS:
-        decisions.setLevel(decision_logging.DETAILS)
+        decisions.setLevel(DETAILS)
     elif verbosity >= _V_NODES:
-        decisions.setLevel(decision_logging.NODES)
+        decisions.setLevel(NODES)

@@ -3,7 +3,7 @@
     async with listening(app, "0.0.0.0", 8080) as port: ...
 
 No client can hold a file descriptor indefinitely, and no set of clients can use up all of them.
-Used for /healthz and /metrics of controller and driver (`controller.reconcile.observability.server`) and by the
+Used for /healthz and /metrics of controller and driver (`health`) and by the
 webhook (`controller.webhook.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any
 number of connections. This module adds a limit on connections that includes TLS handshakes, one on
 the bytes of unanswered requests, and deadlines for headers, idle connections and requests.

@@ -1,0 +1,11 @@
+"""HTTP servers that no client can exhaust; /healthz, /readyz and /metrics of every program.
+
+`listening` serves any aiohttp application within limits; `serving` the health and metrics of a
+program, `Exposition` renders them.
+"""
+
+from hami_dra.httpserver.exposition import Exposition, Rendered, SharedRender
+from hami_dra.httpserver.health import serving
+from hami_dra.httpserver.listening import Limits, listening
+
+__all__ = ["Exposition", "Limits", "Rendered", "SharedRender", "listening", "serving"]
