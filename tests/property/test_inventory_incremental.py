@@ -227,7 +227,7 @@ def picture(inventory):
         "fit": {name: fits(inventory, row) for row, name in named.items()},
         "count": rows.count,
         "problems": inventory.problems,
-        "troubled": inventory.troubled_nodes(),
+        "troubled": inventory.nodes_with_unusable_pools(),
         "drivers": inventory.verdicts.drivers((EXPRESSION,)),
     }
 

@@ -30,10 +30,10 @@ class Taken:
 
 
 class AllocatingDevices:
-    """`spending`: the quota of the namespace, if it has one."""
+    """`quota_use`: the quota of the namespace, if it has one."""
 
     def __init__(
-        self, problem: AllocationInput, candidates: Candidates, usage: Usage, spending: QuotaUse | None = None
+        self, problem: AllocationInput, candidates: Candidates, usage: Usage, quota_use: QuotaUse | None = None
     ) -> None:
         features = problem.features
         self.tentative = TentativeUsage(usage)
@@ -41,7 +41,7 @@ class AllocatingDevices:
         self.constraints = [
             constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
         ]
-        self.spending = spending
+        self.quota_use = quota_use
         self._candidates = candidates
         self._counters = Counters(usage, groups=features.compatibility_groups)
 
@@ -75,8 +75,8 @@ class AllocatingDevices:
         view, candidate = taken.view, taken.candidate
         assert candidate.need is not None
         self.picks[view.claim_index].pop()
-        if self.spending is not None:
-            self.spending.release(view, candidate.device)
+        if self.quota_use is not None:
+            self.quota_use.release(view, candidate.device)
         self.tentative.release(view, candidate.device, candidate.need)
         self._unconstrain(view, len(view.constraints))
         if taken.counters:
@@ -90,7 +90,7 @@ class AllocatingDevices:
         return tuple(self.constraints[view.claim_index][index].value(view, device) for index in view.constraints)
 
     def _affordable(self, view: ResolvedRequest, candidate: Candidate) -> bool:
-        return self.spending is None or self.spending.allows(view, candidate)
+        return self.quota_use is None or self.quota_use.allows(view, candidate)
 
     def _held(self, view: ResolvedRequest, device: Device) -> bool:
         if view.admin_access:
@@ -123,8 +123,8 @@ class AllocatingDevices:
                 )
             return None
         self.tentative.take(view, device, need)
-        if self.spending is not None:
-            self.spending.take(view, device)
+        if self.quota_use is not None:
+            self.quota_use.take(view, device)
         self.picks[view.claim_index].append(Pick(view, device, need))
         return Taken(view, candidate, charge)
 

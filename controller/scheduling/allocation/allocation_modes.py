@@ -173,15 +173,15 @@ class ExactCount:
         """Whether the requests differ in nothing, so that their devices may be swapped: only
         ascending choices are tried.
         """
-        mine = self._view
+        own = self._view
         return (
             self._in_upstream_order
             and self._search.prunes
             and self._sets is None
-            and mine.claim_index == view.claim_index
-            and mine.shape_index == view.shape_index
-            and mine.constraints == view.constraints
-            and mine.count == view.count
+            and own.claim_index == view.claim_index
+            and own.shape_index == view.shape_index
+            and own.constraints == view.constraints
+            and own.count == view.count
         )
 
     @property

@@ -42,7 +42,7 @@ def counts(
     ]
     try:
         yield _too_few_devices(needs)
-        yield _too_little_room(needs, usage)
+        yield _too_little_capacity(needs, usage)
         yield _too_little_in_all(needs, usage)
         for claim_index, claim_constraints in enumerate(constraints):
             for index, constraint in enumerate(claim_constraints):
@@ -130,7 +130,7 @@ def _too_few_devices(needs: Iterable[_Needed]) -> bool:
     )
 
 
-def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
+def _too_little_capacity(needs: Iterable[_Needed], usage: Usage) -> bool:
     """Whether the requests of one shape need more shares than their devices have left.
 
     Requests of one shape take equal amounts of each device, so the number of shares that fit is
@@ -154,7 +154,7 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
     Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each:
     38 > 36.
     """
-    asked: defaultdict[str, Amount] = defaultdict(int)
+    requested: defaultdict[str, Amount] = defaultdict(int)
     left: dict[DeviceId, dict[str, Amount]] = {}
     for needed in needs:
         least: dict[str, Amount] | None = None
@@ -168,12 +168,12 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
             taken = {name: amount for name, amount, _ in need.amounts}
             least = taken if least is None else {name: min(least[name], taken[name]) for name in least.keys() & taken}
         for name, amount in (least or {}).items():
-            asked[name] += needed.count * amount
-    room: defaultdict[str, Amount] = defaultdict(int)
+            requested[name] += needed.count * amount
+    available: defaultdict[str, Amount] = defaultdict(int)
     for amounts in left.values():
         for name, amount in amounts.items():
-            room[name] += amount
-    return any(amount > room[name] for name, amount in asked.items())
+            available[name] += amount
+    return any(amount > available[name] for name, amount in requested.items())
 
 
 def _slots(view: ResolvedRequest, candidate: Candidate, usage: Usage) -> int:
@@ -196,7 +196,7 @@ def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> It
     2. Three distinct values among A and B: 3 > 2.
     """
     count = sum(needed.count for needed in needs)
-    room: dict[object, dict[Device, int]] = defaultdict(dict)
+    by_value: dict[object, dict[Device, int]] = defaultdict(dict)
     for view, found in (alternative for needed in needs for alternative in needed.alternatives):
         for candidate in found:
             value = constraint.value(view, candidate.device)
@@ -205,10 +205,10 @@ def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> It
             kind, elements = value
             slots = _slots(view, candidate, usage)
             for element in elements or ("",):
-                devices = room[kind, element]
+                devices = by_value[kind, element]
                 devices[candidate.device] = max(slots, devices.get(candidate.device, 0))
         yield False
     if isinstance(constraint, Distinct):
-        yield count > len(room)
+        yield count > len(by_value)
     if isinstance(constraint, Match):
-        yield count > max((sum(devices.values()) for devices in room.values()), default=0)
+        yield count > max((sum(devices.values()) for devices in by_value.values()), default=0)

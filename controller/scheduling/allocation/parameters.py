@@ -60,16 +60,16 @@ def minimums_of(configs: Mapping[str, DeviceConfig]) -> Minimums:
     }
 
 
-def check_minimums(where: str, class_name: str, asked: Mapping[str, str], minimums: Minimums) -> None:
+def check_minimums(where: str, class_name: str, requested: Mapping[str, str], minimums: Minimums) -> None:
     """Raise NotAllowedByClass for a named amount below the class's minimum.
 
-    `asked`: capacity → quantity as the claim spells it.
+    `requested`: capacity → quantity as the claim spells it.
     """
     for least_of in minimums.values():
         for name, least in least_of.items():
-            if name in asked and Quantity.parse(asked[name]) < least:
+            if name in requested and Quantity.parse(requested[name]) < least:
                 raise NotAllowedByClass(
-                    f"{where}: asks for {name}: {asked[name]}, less than the minimum of {least} that DeviceClass {class_name} "
+                    f"{where}: asks for {name}: {requested[name]}, less than the minimum of {least} that DeviceClass {class_name} "
                     f"sets; ask for at least {least}, or leave {name} out for all of the device"
                 )
 

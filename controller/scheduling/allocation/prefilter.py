@@ -74,7 +74,7 @@ class Prefilter:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
+        self._cache: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
 
     def columns(
         self,
@@ -85,7 +85,7 @@ class Prefilter:
     ) -> "RequestColumns":
         """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent."""
         key = (view.shape, scope, ignored_taints, request_preferences)
-        columns = self._kept.get(
+        columns = self._cache.get(
             key,
             self._inventory.verdicts.account,
             lambda: RequestColumns(self._inventory, view, scope, ignored_taints, request_preferences),
@@ -157,13 +157,13 @@ class RequestColumns:
 
     def rows_on(self, nodes: Bools) -> Positions:
         """Return the rows of the class's cards on some nodes."""
-        mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
-        return mine[nodes[self._node[mine]]]
+        owned = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
+        return owned[nodes[self._node[owned]]]
 
     def could(self, rows: Positions) -> Bools:
         """Return whether the cards in some rows would fit if they were idle."""
-        mine: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
-        return mine
+        possible: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
+        return possible
 
     def ask(self, rows: Positions) -> CardRequest:
         """Return the amounts that the request takes of the devices in some rows; 0 if it never
@@ -324,11 +324,13 @@ class RequestColumns:
         """
         kinds = self._kinds
         for number, (vendor, preferences) in enumerate(self._preferences):
-            mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
-            if mine.size:
-                found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), preferences)
-                before = codes[mine]
-                codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
+            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
+            if of_vendor.size:
+                found = vendor.refuse(
+                    self._inventory.devices.cards(rows[of_vendor]), self.ask(rows[of_vendor]), preferences
+                )
+                before = codes[of_vendor]
+                codes[of_vendor] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
 
     def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
         """Return which of the rows the selector selects. Rows that are not `among` the given ones

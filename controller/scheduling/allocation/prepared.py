@@ -42,7 +42,7 @@ class Prepared:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: LruCache[_CachedInput] = LruCache(_KEPT)
+        self._cache: LruCache[_CachedInput] = LruCache(_KEPT)
 
     def of(
         self,
@@ -69,12 +69,12 @@ class Prepared:
             allowed = self._inventory.admin_namespaces() if checks_namespaces else None
             return resolve(admin_namespaces=allowed)
         key = (tuple(_digest(claim) for claim in claims), features, frozenset(ignored_taints))
-        kept = self._kept.get(key, _CachedInput)
-        problem = kept.problem
+        cached = self._cache.get(key, _CachedInput)
+        problem = cached.problem
         now = self._inventory.classes
-        if problem is None or any(now.get(each.metadata.name) is not each for each in kept.classes):
-            problem = kept.problem = resolve()
-            kept.classes = tuple(view.device_class for view in problem.views)
+        if problem is None or any(now.get(each.metadata.name) is not each for each in cached.classes):
+            problem = cached.problem = resolve()
+            cached.classes = tuple(view.device_class for view in problem.views)
             return problem
         renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
         return AllocationInput(tuple(renamed), problem.features, problem.ignored_taints)

@@ -19,12 +19,12 @@ from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
 
 
 class QuotaUse:
-    def __init__(self, room: QuotaHeadroom, problem: AllocationInput, candidates: Candidates) -> None:
-        self._room = room
-        self._spent = list(room.nothing)
+    def __init__(self, headroom: QuotaHeadroom, problem: AllocationInput, candidates: Candidates) -> None:
+        self._headroom = headroom
+        self._spent = list(headroom.nothing)
         self._costs: dict[tuple[int, Device], Cost] = {}
         self._reserves: dict[tuple[int, int], Cost] = {}
-        self.hopeless = False
+        self.infeasible = False
         """The cheapest cards of all requests together exceed the quota."""
         self._reserve(problem, candidates)
 
@@ -38,8 +38,8 @@ class QuotaUse:
             return True
         later = self._reserves[view.claim_index, view.request_index]
         if missing:
-            later = _sum((later, self._least(view, others, missing)), self._room.nothing)
-        return self._room.allows(self._spent, self.cost(view, candidate.device), later)
+            later = _sum((later, self._least(view, others, missing)), self._headroom.nothing)
+        return self._headroom.allows(self._spent, self.cost(view, candidate.device), later)
 
     def take(self, view: ResolvedRequest, device: Device) -> None:
         self._add(view, device, 1)
@@ -50,15 +50,15 @@ class QuotaUse:
     def cost(self, view: ResolvedRequest, device: Device) -> Cost:
         """Return the cost of a device. Raises AllocatorError if it cannot be judged."""
         if view.admin_access:
-            return self._room.nothing
+            return self._headroom.nothing
         key = view.shape_index, device
         found = self._costs.get(key)
         if found is None:
             need = view.need(device)
             found = self._costs[key] = (
-                self._room.nothing
+                self._headroom.nothing
                 if need is None
-                else self._room.cost(device, need.consumed, shared=view.shared(device))
+                else self._headroom.cost(device, need.consumed, shared=view.shared(device))
             )
         return found
 
@@ -74,28 +74,28 @@ class QuotaUse:
         The cheapest alternative counts. For requests of at least 8, 10 or 6, and 4 GiB: 6 + 4 = 10
         are reserved during the first, 4 during the second, 0 during the last; 18 in all.
         """
-        later = self._room.nothing
+        later = self._headroom.nothing
         for claim in reversed(problem.claims):
             for group in reversed(claim.requests):
                 first = group.alternatives[0]
                 self._reserves[first.claim_index, first.request_index] = later
                 each = [self._least_of(view, candidates) for view in group.alternatives]
-                later = _sum((later, tuple(map(min, zip(*each, strict=True)))), self._room.nothing)
-        self.hopeless = not self._room.allows(self._room.nothing, later, self._room.nothing)
+                later = _sum((later, tuple(map(min, zip(*each, strict=True)))), self._headroom.nothing)
+        self.infeasible = not self._headroom.allows(self._headroom.nothing, later, self._headroom.nothing)
 
     def _least_of(self, view: ResolvedRequest, candidates: Candidates) -> Cost:
         try:
             found = candidates.all_of(view) if view.all_devices else candidates.of(view)
         except AllocatorError:
-            return self._room.nothing  # the search reports it
+            return self._headroom.nothing  # the search reports it
         return self._least(view, found, len(found) if view.all_devices else view.count)
 
     def _least(self, view: ResolvedRequest, candidates: Iterable[Candidate], count: int) -> Cost:
         """Return, by resource, the sum of the `count` cheapest; devices that cannot be judged count
         0.
         """
-        costs = [self._room.nothing if each.error else self.cost(view, each.device) for each in candidates]
-        return tuple(sum(nsmallest(count, amounts)) for amounts in zip(*costs, strict=True)) or self._room.nothing
+        costs = [self._headroom.nothing if each.error else self.cost(view, each.device) for each in candidates]
+        return tuple(sum(nsmallest(count, amounts)) for amounts in zip(*costs, strict=True)) or self._headroom.nothing
 
 
 def _sum(costs: Iterable[Cost], nothing: Cost) -> Cost:

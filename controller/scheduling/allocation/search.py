@@ -80,14 +80,14 @@ def solve(
     *,
     budget: int = DEFAULT_BUDGET,
     effort: Effort | None = None,
-    room: QuotaHeadroom | None = None,
+    headroom: QuotaHeadroom | None = None,
 ) -> Solution | None:
     """Return the first complete solution in the chooser's order, or None.
 
-    `effort`: shared with the other searches of the decision. `room`: headroom of the namespace's
+    `effort`: shared with the other searches of the decision. `headroom`: headroom of the namespace's
     quota. Raises AllocatorError, InvalidPools, BudgetExceeded.
     """
-    return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, room=room))
+    return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, headroom=headroom))
 
 
 def searching(
@@ -99,13 +99,13 @@ def searching(
     *,
     budget: int = DEFAULT_BUDGET,
     effort: Effort | None = None,
-    room: QuotaHeadroom | None = None,
+    headroom: QuotaHeadroom | None = None,
     portion: int = ENDLESS,
 ) -> Searching:
     """Search like `solve`, `portion` steps at a time."""
     effort = effort or Effort()
     budget = min(budget, effort.left)
-    search = Search(problem, node, pools, usage, chooser, budget=budget, room=room, portion=portion)
+    search = Search(problem, node, pools, usage, chooser, budget=budget, headroom=headroom, portion=portion)
     try:
         found = yield from search.run()
     except BudgetExceeded as error:
@@ -147,7 +147,7 @@ class Search:
         *,
         budget: int,
         look_up: bool = True,
-        room: QuotaHeadroom | None = None,
+        headroom: QuotaHeadroom | None = None,
         portion: int = ENDLESS,
     ) -> None:
         self.problem = problem
@@ -161,11 +161,11 @@ class Search:
         self._pools = pools
         self._look_up = look_up
         self._in_upstream_order = type(chooser) is FirstFit  # subclasses reorder
-        self._stumbled: AllocatorError | None = None
+        self._deferred_error: AllocatorError | None = None
         self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
         self.candidates = Candidates(problem, node, pools, self.usage)
-        self.spending = QuotaUse(room, problem, self.candidates) if room is not None else None
-        self.held = AllocatingDevices(problem, self.candidates, self.usage, self.spending)
+        self.quota_use = QuotaUse(headroom, problem, self.candidates) if headroom is not None else None
+        self.held = AllocatingDevices(problem, self.candidates, self.usage, self.quota_use)
         self.steps = 0
         self.steps_for_parts = 0
         self.pause_at = 0
@@ -191,8 +191,8 @@ class Search:
             found = self._affords_any() and (yield from self._run())
         except _Infeasible:
             found = False
-        if not found and self._stumbled is not None:
-            raise self._stumbled
+        if not found and self._deferred_error is not None:
+            raise self._deferred_error
         return found
 
     def _run(self) -> Generator[None, None, bool]:
@@ -226,7 +226,7 @@ class Search:
         self._portion_ends -= passed_over
         if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
             self._look_up = False
-            if self.prunes and (yield from self._hopeless()):
+            if self.prunes and (yield from self._is_infeasible()):
                 raise _Infeasible
         if self.steps >= self._portion_ends:
             yield
@@ -290,7 +290,7 @@ class Search:
         """
         if self._in_upstream_order:
             raise error
-        self._stumbled = self._stumbled or error
+        self._deferred_error = self._deferred_error or error
 
     def kind(self, candidate: Candidate) -> Hashable:
         """Return the kind of a device: devices of one kind are interchangeable for the rest of this
@@ -322,18 +322,18 @@ class Search:
         self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate], missing: int
     ) -> bool:
         """Return whether the quota allows the candidate and `missing` of the others."""
-        if self.spending is None:
+        if self.quota_use is None:
             return True
         self.pause_at -= len(others)
-        return self.spending.allows(view, candidate, others, missing)
+        return self.quota_use.allows(view, candidate, others, missing)
 
     # -- feasibility -------------------------------------------------------------------------------
 
     def _affords_any(self) -> bool:
         """Whether the quota leaves a solution, or a device that cannot be judged and its error."""
-        return self.spending is None or not self.spending.hopeless or any_unjudged(self.problem, self.candidates)
+        return self.quota_use is None or not self.quota_use.infeasible or any_unjudged(self.problem, self.candidates)
 
-    def _hopeless(self) -> Generator[None, None, bool]:
+    def _is_infeasible(self) -> Generator[None, None, bool]:
         """Return whether there is no solution: by counting, or because a part of the problem alone
         has none.
         """
@@ -348,8 +348,8 @@ class Search:
         # Each claim and each request alone, in any order: a failure there is a failure of the
         # whole. The whole itself only if the chooser's order is not the one already being searched.
         for part in parts(self.problem):
-            is_asked = part is not self.problem or not self._in_upstream_order
-            if is_asked and self.steps_for_parts <= self._budget and (yield from self._unsolvable(part)):
+            is_tested = part is not self.problem or not self._in_upstream_order
+            if is_tested and self.steps_for_parts <= self._budget and (yield from self._unsolvable(part)):
                 return True
         return False
 
@@ -385,6 +385,6 @@ class Search:
             known.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
         for view in self.problem.views:
             known += [self.candidates.equivalence_key(view, device), self.held.values(view, device)]
-            if self.spending is not None:
-                known.append(self.spending.cost(view, device))
+            if self.quota_use is not None:
+                known.append(self.quota_use.cost(view, device))
         return tuple(known)

@@ -104,16 +104,16 @@ class TentativeUsage(Usage):
     def has_room(self, device: DeviceId, need: Consumption) -> bool:
         """Return whether the rest of every capacity is enough. `need` already fits the totals."""
         used = self.base.consumed(device)
-        mine = self._shared.get(device)
-        if mine is None and not used:
+        own = self._shared.get(device)
+        if own is None and not used:
             return True
-        amounts = mine.amounts if mine is not None else _NOTHING
+        amounts = own.amounts if own is not None else _NOTHING
         return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
 
     def shared_already(self, device: DeviceId) -> bool:
         """Return whether an earlier share has paid the counters of the device."""
-        mine = self._shared.get(device)
-        return (mine is not None and mine.count > 0) or self.base.shares(device) > 0 or bool(self.base.consumed(device))
+        own = self._shared.get(device)
+        return (own is not None and own.count > 0) or self.base.shares(device) > 0 or bool(self.base.consumed(device))
 
     def state(self, device: DeviceId) -> tuple[object, ...] | None:
         """Return what this search has done to the device, comparable; None for nothing."""

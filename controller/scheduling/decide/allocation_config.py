@@ -30,8 +30,8 @@ def with_allocation_config(allocation: Json, preferences_of: Callable[[str], Req
     entries = []
     by_parameters: list[tuple[str, Mapping[str, Any], list[str]]] = []
     """(driver, parameters, requests)"""
-    asked = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
-    for driver, request in asked:
+    requested = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
+    for driver, request in requested:
         vendor = vendor_of(driver)
         parameters = vendor.allocation_parameters(preferences_of(request).of(vendor)) if vendor is not None else {}
         for other, given, requests in by_parameters:

@@ -109,14 +109,14 @@ class Company:
         own = pod_requests(pod)
         for companions in self._request.companions:
             fit = inventory.node_fit(companions.pod)
-            asked = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
+            requested = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
             if counted >= 0:  # it is counted there already: its own usage does not stand in its way
-                for resource, amount in asked.items():
+                for resource, amount in requested.items():
                     left_of(resource)[counted] += amount
             seats = np.where(fit.mask, companions.count, 0)
-            for resource, amount in asked.items():
+            for resource, amount in requested.items():
                 seats = np.minimum(seats, np.maximum(left_of(resource), 0) // amount)
-            for resource, amount in asked.items():
+            for resource, amount in requested.items():
                 left_of(resource)[:] -= seats * amount
             yield _Seats(companions, fit.codes, seats)

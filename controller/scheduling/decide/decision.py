@@ -30,12 +30,12 @@ from controller.scheduling.decide.problems import inputs_of, requested_devices_o
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.decide.trace import Trace, Worth, enough
+from controller.scheduling.decide.trace import Quality, Trace, enough
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
-from controller.scheduling.scoring.ranking import Plain, Ranking, reads_kept_score
+from controller.scheduling.scoring.ranking import Plain, Ranking, reads_stored_score
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 
@@ -116,7 +116,7 @@ class _Decision:
     def _decide_fast(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
         """Fast path for a simple pod of a recent shape. None when every node must be evaluated."""
         request, inventory, policies = self._request, self._inventory, self._request.policies
-        if not reads_kept_score(policies) or request.needs_full_path or inventory.troubled_nodes():
+        if not reads_stored_score(policies) or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
         [(group, [column])] = wanted
         ranked_nodes = ranked_nodes_of(inventory).of(
@@ -159,8 +159,8 @@ class _Decision:
         )
         for refused in estimates.refused.values():
             candidates = candidates & ~refused
-        if troubled := self._inventory.troubled_nodes():
-            candidates = candidates | (verdicts.mask & self._rows(troubled))
+        if unusable := self._inventory.nodes_with_unusable_pools():
+            candidates = candidates | (verdicts.mask & self._rows(unusable))
         fitting = candidates.nonzero()[0]
         self._ranking = self._options.rank_nodes(
             self._inventory, self._request.policies, self._request.pod, wanted[: self._managed_count]
@@ -214,10 +214,10 @@ class _Decision:
         """Return the number of entries of `wanted` whose devices hami-dra allocates."""
         return sum(len(claim.requests) for claim in self._managed.claims)
 
-    def _rows(self, troubled: Iterable[str]) -> Bools:
+    def _rows(self, unusable: Iterable[str]) -> Bools:
         """Return the nodes whose pools cannot be used: the search there names the pool."""
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
-        for name in troubled:
+        for name in unusable:
             row = self._inventory.nodes.index_of(name)
             if row >= 0:
                 mask[row] = True
@@ -255,7 +255,7 @@ class _Decision:
         """
         nodes = self._inventory.nodes
         tie = None if estimates.flat else estimates.tie
-        second_best: tuple[Worth, int, Solution] | None = None
+        second_best: tuple[Quality, int, Solution] | None = None
         overestimated = 0
         while candidates.size and self._search.exhausted < _BUDGETS:
             best_estimate, most = most_promising(candidates, estimates)
@@ -264,13 +264,13 @@ class _Decision:
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node, tie)
             if (found := self._search.on(best)) is not None:
-                solution, worth = found
+                solution, quality = found
                 # The estimate was right, so no other node can be better.
-                if worth >= best_estimate:
+                if quality >= best_estimate:
                     return best, solution
                 overestimated += 1
-                if second_best is None or worth > second_best[0]:
-                    second_best = worth, best, solution
+                if second_best is None or quality > second_best[0]:
+                    second_best = quality, best, solution
             candidates = candidates[candidates != best]
         return second_best[1:] if second_best is not None else None
 
@@ -327,7 +327,7 @@ class _Decision:
         nodes = self._inventory.nodes
         found = (
             f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it again"
-            for node, pool, problem in self._inventory.troubled_pools()
+            for node, pool, problem in self._inventory.unusable_pools()
             if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
         )
         return tuple(islice(found, _POOLS_NAMED))

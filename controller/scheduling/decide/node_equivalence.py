@@ -55,15 +55,15 @@ class NodeClasses:
         self._layout: Ints = np.zeros(0, dtype=np.int64)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._known: dict[bytes, int] = {}
-        self._alike: list[NodeClass] = []
+        self._classes: list[NodeClass] = []
         self.number: Ints = np.zeros(0, dtype=np.int64)
         """Number of the class by node row, or NO_SAY. Shape (nodes.size,)."""
 
     def __len__(self) -> int:
-        return len(self._alike)
+        return len(self._classes)
 
     def __getitem__(self, number: int) -> NodeClass:
-        return self._alike[number]
+        return self._classes[number]
 
     # -- incremental update ------------------------------------------------------------------------
 
@@ -75,12 +75,12 @@ class NodeClasses:
         if self._usage.is_current and not moved.size:
             return
         changed = self._usage.take()
-        if len(self._alike) > _MOST:
+        if len(self._classes) > _MOST:
             changed = None
         self._layout = layout.copy()
         if changed is None or len(changed) > _FEW:
             self._known.clear()
-            self._alike.clear()
+            self._classes.clear()
             self.number = np.full(len(layout), NO_SAY, dtype=np.int64)
             self._node = devices.node[: devices.size].copy()
             self._judge(np.flatnonzero(layout >= 0), np.flatnonzero(devices.active[: devices.size]))
@@ -157,9 +157,9 @@ class NodeClasses:
         found = self._inventory.layouts.numbered(layout)
         cells, states = cells[: found.size], states[: found.size]
         key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
-        number = self._known.setdefault(key, len(self._alike))
-        if number == len(self._alike):
-            self._alike.append(NodeClass(found, cells.copy(), states.copy(), parts))
+        number = self._known.setdefault(key, len(self._classes))
+        if number == len(self._classes):
+            self._classes.append(NodeClass(found, cells.copy(), states.copy(), parts))
         return number
 
 
@@ -168,11 +168,11 @@ class NodeClassCache:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: LruCache[NodeClasses] = LruCache(_SHAPES_KEPT)
+        self._cache: LruCache[NodeClasses] = LruCache(_SHAPES_KEPT)
 
     def of(self, vendor: Vendor, column: RequestColumns) -> NodeClasses:
         """Return the classes, up to date if the column is."""
-        found = self._kept.get((vendor.name, column), lambda: NodeClasses(self._inventory, vendor, column))
+        found = self._cache.get((vendor.name, column), lambda: NodeClasses(self._inventory, vendor, column))
         found.refresh()
         return found
 

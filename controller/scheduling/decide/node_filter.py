@@ -54,10 +54,10 @@ class NodeFilter:
 
     def _refuse(self, code: str, refused: Bools) -> None:
         """Record the nodes that this reason refuses first, and take them out of the mask."""
-        mine = self.mask & refused
-        if mine.any():
-            self.reasons.append((code, mine))
-            self.mask &= ~mine
+        newly_refused = self.mask & refused
+        if newly_refused.any():
+            self.reasons.append((code, newly_refused))
+            self.mask &= ~newly_refused
 
 
 def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:

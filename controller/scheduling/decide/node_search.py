@@ -17,7 +17,7 @@ from controller.scheduling.decide.fast_path import FastPath
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
 from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
-from controller.scheduling.decide.trace import Worth
+from controller.scheduling.decide.trace import Quality
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
 from controller.scheduling.quota.headroom import QuotaHeadroom
@@ -50,8 +50,8 @@ class NodeSearch:
         self.foreign_scope = Scope(options.managed, foreign=True, vendor_rules=False)
         self.chooser = PolicyChooser(inventory, request.policies)
         self.fast_path: FastPath | None = None
-        self.tried: dict[int, Worth | None] = {}
-        """By row of the node: what its solution is worth; None: it has none."""
+        self.tried: dict[int, Quality | None] = {}
+        """By row of the node: the quality of its solution; None: it has none."""
         self.exhausted = 0
         """Searches that ran out of steps."""
         self.pool_error = ""
@@ -101,7 +101,7 @@ class NodeSearch:
         self.budget_error = known.note if self.exhausted else ""
         return candidates[~fruitless]
 
-    def on(self, row: int) -> tuple[Solution, Worth] | None:
+    def on(self, row: int) -> tuple[Solution, Quality] | None:
         """Return the solution on a node; None: the pod does not fit, or the search ran out of
         steps.
 
@@ -111,8 +111,8 @@ class NodeSearch:
         if found is None:
             self.tried[row] = None
             return None
-        self.tried[row] = worth = found.rank, self.chooser.topology(found)
-        return found, worth
+        self.tried[row] = quality = found.rank, self.chooser.topology(found)
+        return found, quality
 
     def fast(self, row: int) -> Solution | None:
         """Return the solution of the fast path alone."""
@@ -189,7 +189,7 @@ class NodeSearch:
                 chooser,
                 budget=self._options.search_steps,
                 effort=self._effort,
-                room=self._headroom,
+                headroom=self._headroom,
                 portion=portion,
             )
         )

@@ -28,7 +28,7 @@ from hami_dra.vendors.registry import VENDORS
 PRIORITIZED_LIST_SIZE: Final = 8
 """FirstAvailableDeviceRequestMaxSize: upstream scores 8 - position of the alternative."""
 _ANSWERS_KEPT: Final = 1 << 16
-_HOPELESS: Final = -1e12
+_INFEASIBLE: Final = -1e12
 _COUNTED: Final = 1 << 16
 """Numbers below this are sorted by counting them."""
 
@@ -69,24 +69,24 @@ def estimate_nodes(
         flat=False,
     )
     chosen = np.flatnonzero(candidates)
-    asked: list[_NodeQuestion] = []
+    questions: list[_NodeQuestion] = []
     for group, columns in wanted:
         alternative = first_alternative(group.alternatives, columns, chosen)
         if group.prioritized:
             estimates.rank[chosen] += PRIORITIZED_LIST_SIZE - alternative
         for number, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
-            mine = alternative == number
-            if drivers and mine.any() and not view.all_devices and not view.admin_access:
-                asked += [
+            own = alternative == number
+            if drivers and own.any() and not view.all_devices and not view.admin_access:
+                questions += [
                     _NodeQuestion(
-                        policies, vendor, node_classes_of(inventory, vendor, column), view=view, nodes=chosen, mine=mine
+                        policies, vendor, node_classes_of(inventory, vendor, column), view=view, nodes=chosen, own=own
                     )
                     for vendor in VENDORS
                     if vendor.profile.driver in drivers
                 ]
-    asked = [each for each in asked if (each.number != NO_SAY).any()]
-    if asked:
-        _ask(estimates, asked, chosen, size)
+    questions = [each for each in questions if (each.number != NO_SAY).any()]
+    if questions:
+        _ask(estimates, questions, chosen, size)
     return estimates
 
 
@@ -152,26 +152,26 @@ class _NodeQuestion:
         *,
         view: ResolvedRequest,
         nodes: Positions,
-        mine: Bools,
+        own: Bools,
     ) -> None:
         self.vendor = vendor
         self.view = view
         self.node_classes = node_classes
-        self.number: Ints = np.where(mine, node_classes.number[nodes], NO_SAY)
+        self.number: Ints = np.where(own, node_classes.number[nodes], NO_SAY)
         self._policies = policies
 
-    def node_view(self, node_class: NodeClass, mine: int, taken: int) -> NodeView:
+    def node_view(self, node_class: NodeClass, own: int, taken: int) -> NodeView:
         """Return the node as the vendor sees it for this request.
 
-        `mine`, `taken`: bit masks by position, of the cards that the pod's earlier requests use,
-        and of those they use whole. With mine = 0b011 and taken = 0b001 the cards 0 and 1 are MINE
+        `own`, `taken`: bit masks by position, of the cards that the pod's earlier requests use,
+        and of those they use whole. With own = 0b011 and taken = 0b001 the cards 0 and 1 are MINE
         and no longer IDLE, and card 0 is no longer ELIGIBLE.
         """
         cells = node_class.cells
-        if mine or taken:
+        if own or taken:
             cells = cells.copy()
             for position in range(len(cells)):
-                if mine >> position & 1:
+                if own >> position & 1:
                     cells[position] = (cells[position] | CardState.MINE) & ~CardState.IDLE
                 if taken >> position & 1:
                     cells[position] &= ~CardState.ELIGIBLE
@@ -193,15 +193,15 @@ class _NodeQuestion:
         return not self.view.names_amounts
 
 
-def _ask(estimates: NodeEstimates, asked: list[_NodeQuestion], nodes: Positions, size: int) -> None:
+def _ask(estimates: NodeEstimates, questions: list[_NodeQuestion], nodes: Positions, size: int) -> None:
     """Fill in the estimates; each group of nodes that are equivalent for all requests is judged
     once.
     """
-    first, group = _groups(asked)
+    first, group = _groups(questions)
     scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
     for number, node in enumerate(first.tolist()):
-        *scores[number], codes[number] = _judge(asked, node)
+        *scores[number], codes[number] = _judge(questions, node)
     estimates.topology[nodes], estimates.tie[nodes] = scores[group].T
     for code in sorted({code for code in codes if code}):
         refused = np.zeros(size, dtype=np.bool_)
@@ -209,7 +209,7 @@ def _ask(estimates: NodeEstimates, asked: list[_NodeQuestion], nodes: Positions,
         estimates.refused[code] = refused
 
 
-def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
+def _groups(questions: list[_NodeQuestion]) -> tuple[Positions, Ints]:
     """Return a member of each group of equivalent nodes, and per node the number of its group.
 
     Two nodes are in one group if every question has equal numbers for them. The numbers of a node
@@ -230,8 +230,8 @@ def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
     >>> member.tolist()     # the last node of each group
     [4, 1, 3, 2]
     """
-    combined = np.zeros(len(asked[0].number), dtype=np.int64)
-    for each in asked:
+    combined = np.zeros(len(questions[0].number), dtype=np.int64)
+    for each in questions:
         combined = combined * (len(each.node_classes) + 1) + each.number - NO_SAY
         # Renumber densely, before the next digit and for `bincount`.
         present = np.flatnonzero(np.bincount(combined)) if combined.max(initial=0) < _COUNTED else np.unique(combined)
@@ -241,20 +241,20 @@ def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
     return member, combined
 
 
-def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
+def _judge(questions: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
     """Return the best (score, tie) of a node for all requests in turn, or the reason code why it
     has no legal set.
     """
     total = tie = 0.0
-    mine: dict[str, int] = {}
+    own: dict[str, int] = {}
     taken: dict[str, int] = {}
-    for each in asked:
+    for each in questions:
         number = int(each.number[node])
         if number == NO_SAY:
             continue
         node_class = each.node_classes[number]
         driver = each.vendor.profile.driver
-        best = _best(each.vendor, each.node_view(node_class, mine.get(driver, 0), taken.get(driver, 0)))
+        best = _best(each.vendor, each.node_view(node_class, own.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
         # No legal set of whole cards, but parts of cards may do: the search decides.
@@ -263,10 +263,10 @@ def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
         if best.code:
             # The choice for an earlier request may have left this one without a set: the search may
             # choose otherwise.
-            return (0.0, 0.0, best.code) if not mine else (total + _HOPELESS, tie, "")
+            return (0.0, 0.0, best.code) if not own else (total + _INFEASIBLE, tie, "")
         total += best.score
         tie += best.tie
-        mine[driver] = mine.get(driver, 0) | best.mask
+        own[driver] = own.get(driver, 0) | best.mask
         if each.takes_whole_cards:
             taken[driver] = taken.get(driver, 0) | best.mask
     return total, tie, ""

@@ -53,9 +53,9 @@ class Shortage:
 class QuotaVerdicts:
     """The verdicts of one namespace's quota on the requests of one pod."""
 
-    def __init__(self, inventory: Inventory, room: QuotaHeadroom, wanted: Wanted) -> None:
+    def __init__(self, inventory: Inventory, headroom: QuotaHeadroom, wanted: Wanted) -> None:
         self._inventory = inventory
-        self._room = room
+        self._headroom = headroom
         self._wanted = wanted
         self._by_kind: dict[tuple[int, int], list[Cost]] = {}
 
@@ -72,8 +72,8 @@ class QuotaVerdicts:
         Amounts are limited to CARD_MOST before they become int64, so that neither products nor sums
         overflow.
         """
-        width = len(self._room.names)
-        if self._room.allows(self._room.nothing, self._most(), self._room.nothing):
+        width = len(self._headroom.names)
+        if self._headroom.allows(self._headroom.nothing, self._most(), self._headroom.nothing):
             return np.ones(self._inventory.nodes.size, dtype=np.bool_)
         total = np.zeros((width, self._inventory.nodes.size), dtype=np.int64)
         for number, (group, columns) in enumerate(self._wanted):
@@ -82,7 +82,7 @@ class QuotaVerdicts:
                 for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
             ]
             total += np.minimum.reduce(each)
-        left = np.clip(np.array(self._room.left, dtype=object), -CARD_MOST, CARD_MOST).astype(np.int64)[:, None]
+        left = np.clip(np.array(self._headroom.left, dtype=object), -CARD_MOST, CARD_MOST).astype(np.int64)[:, None]
         affordable: Bools = ~((total > 0) & (total > left)).any(axis=0)
         return affordable
 
@@ -106,19 +106,19 @@ class QuotaVerdicts:
         table[owners, -1, places] = inventory.devices.kind[rows]
         for number, column in enumerate(every):
             table[owners, number, places] = column.codes[rows]
-        mine = np.unique(owners)
-        flat = np.ascontiguousarray(table[mine].reshape(len(mine), -1))
+        owning = np.unique(owners)
+        flat = np.ascontiguousarray(table[owning].reshape(len(owning), -1))
         bytes_of = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize))).ravel()
         _, first, node_class = np.unique(bytes_of, return_index=True, return_inverse=True)
-        ends = [self._walk(table[mine[node]], blamed) for node in first.tolist()]
-        request[mine] = np.array([end for end, _ in ends], dtype=np.int64)[node_class]
-        picture_of = np.zeros(inventory.nodes.size, dtype=np.int64)
-        picture_of[mine] = node_class
+        ends = [self._walk(table[owning[node]], blamed) for node in first.tolist()]
+        request[owning] = np.array([end for end, _ in ends], dtype=np.int64)[node_class]
+        class_of = np.zeros(inventory.nodes.size, dtype=np.int64)
+        class_of[owning] = node_class
         for number in range(len(self._wanted)):
             here = np.flatnonzero(request[owners] == number)
             found = np.array([judged if end == number else table[0, -1] for end, judged in ends], dtype=np.int64)
-            codes[number][rows[here]] = found[picture_of[owners[here]], places[here]]
-        notes = tuple(note for resource, note in self._room.notes if resource in blamed)
+            codes[number][rows[here]] = found[class_of[owners[here]], places[here]]
+        notes = tuple(note for resource, note in self._headroom.notes if resource in blamed)
         return Shortage(request, notes, tuple(codes))
 
     # -- costs of a request ------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class QuotaVerdicts:
 
         Requests for all devices count nothing: `affordable` leaves them to the search.
         """
-        total = self._room.nothing
+        total = self._headroom.nothing
         for number, (group, _) in enumerate(self._wanted):
             each = [
                 [amount * view.count for amount in cost]
@@ -146,7 +146,7 @@ class QuotaVerdicts:
         nodes.size).
         """
         devices, size = self._inventory.devices, self._inventory.nodes.size
-        least = np.zeros((len(self._room.names), size), dtype=np.int64)
+        least = np.zeros((len(self._headroom.names), size), dtype=np.int64)
         rows = np.flatnonzero(column.codes[: devices.size] == 0)
         if view.all_devices or not rows.size:
             return least  # only the search knows how many devices "all" are
@@ -174,14 +174,14 @@ class QuotaVerdicts:
         will report an error.
         """
         if view.admin_access:
-            return self._room.nothing
+            return self._headroom.nothing
         try:
             taken = view.consumed(sample)
         except AllocatorError:
-            return self._room.nothing  # the search reports it
+            return self._headroom.nothing  # the search reports it
         if taken is None:
             taken = _nominal(view, sample)
-        return self._room.cost(sample, taken, shared=view.shared(sample))
+        return self._headroom.cost(sample, taken, shared=view.shared(sample))
 
     # -- walk --------------------------------------------------------------------------------------
 
@@ -207,31 +207,31 @@ class QuotaVerdicts:
         first = np.searchsorted(owners, owners)
         return rows, np.arange(len(rows)) - first
 
-    def _walk(self, picture: Ints, blamed: set[str]) -> tuple[int, Ints]:
+    def _walk(self, lines: Ints, blamed: set[str]) -> tuple[int, Ints]:
         """Walk through one node: return the request that cannot be met, or -1, and the codes of its
         cards then.
 
-        `picture`: a line of codes for each alternative of each request, then one of kinds.
+        `lines`: a line of codes for each alternative of each request, then one of kinds.
         Resources whose quota refuses a card are added to `blamed`.
         """
-        kinds = picture[-1].tolist()
-        spent = self._room.nothing
+        kinds = lines[-1].tolist()
+        spent = self._headroom.nothing
         line = 0
         for number, (group, columns) in enumerate(self._wanted):
             gathered: Cost | None = None
             for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
                 if gathered is None:
-                    codes = picture[line].copy()
+                    codes = lines[line].copy()
                     costs = self._costs(number, place, view)
                     # an empty place has no kind of its own
                     of_kinds = [costs[kind] if kind < len(costs) else costs[0] for kind in kinds]
-                    walk = _Walk(self._room, codes, of_kinds, blamed)
+                    walk = _Walk(self._headroom, codes, of_kinds, blamed)
                     gathered = walk.gather(view, column.network_attached, spent)
                 line += 1
             if gathered is None:
                 return number, codes
             spent = gathered
-        return -1, picture[-1]
+        return -1, lines[-1]
 
 
 @dataclass(slots=True)
@@ -240,7 +240,7 @@ class _Walk:
     `codes`.
     """
 
-    room: QuotaHeadroom
+    headroom: QuotaHeadroom
     codes: Ints
     costs: Sequence[Cost]
     blamed: set[str]
@@ -252,8 +252,8 @@ class _Walk:
         the most expensive one is refused for the quota:
 
         >>> from types import SimpleNamespace as Fake
-        >>> room = Fake(exceeded=lambda spent, cost: ["memory"] if spent[0] + cost[0] > 40 else [])
-        >>> walk = _Walk(room, np.zeros(3, dtype=np.int64), [(30,), (10,), (24,)], set())
+        >>> headroom = Fake(exceeded=lambda spent, cost: ["memory"] if spent[0] + cost[0] > 40 else [])
+        >>> walk = _Walk(headroom, np.zeros(3, dtype=np.int64), [(30,), (10,), (24,)], set())
         >>> walk.gather(Fake(all_devices=False, count=2), 0, (0,))
         (34,)
         >>> walk.gather(Fake(all_devices=False, count=3), 0, (0,)), walk.blamed
@@ -278,7 +278,7 @@ class _Walk:
 
     def _within(self, place: int, spent: Cost) -> bool:
         """Return whether the quota allows the card; record the refusal if not."""
-        exceeded = self.room.exceeded(spent, self.costs[place])
+        exceeded = self.headroom.exceeded(spent, self.costs[place])
         if exceeded:
             self.codes[place] = _REFUSED
             self.blamed.update(exceeded)

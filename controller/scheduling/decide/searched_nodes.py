@@ -103,7 +103,7 @@ class FruitlessSearchCache:
         how: Hashable,
     ) -> None:
         self._inventory = inventory
-        self._kept = inventory.derived(_CachedSearches, _CachedSearches).by_problem
+        self._cache = inventory.derived(_CachedSearches, _CachedSearches).by_problem
         self._key_of: Callable[[], Hashable] = lambda: (_digest(scheduling_request, problems), how)
         self._key: Hashable | None = None
         self._found: FruitlessSearches | None = None
@@ -119,13 +119,13 @@ class FruitlessSearchCache:
         """Return the searches, up to date; None where no search of any problem was unsuccessful
         lately.
         """
-        return self.get() if len(self._kept) else None
+        return self.get() if len(self._cache) else None
 
     def get(self) -> FruitlessSearches:
         """Return the searches, up to date."""
         if self._found is None:
             account = self._inventory.verdicts.account
-            self._found = self._kept.get(self.problem, account, lambda: FruitlessSearches(self._inventory))
+            self._found = self._cache.get(self.problem, account, lambda: FruitlessSearches(self._inventory))
             self._found.refresh()
         return self._found
 
@@ -134,11 +134,11 @@ def _digest(scheduling_request: SchedulingRequest, problems: Sequence[Allocation
     """Return a digest; problems with equal digests have equal solutions on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
     policies = scheduling_request.policies
-    asked = (
+    contents = (
         [len(problem.claims) for problem in problems],
         [claim.spec for claim in claims],
         [repr(view.shape) for problem in problems for view in problem.views],
         repr([(policies.for_claim(claim.key), policies.request_preferences.get(claim.key)) for claim in claims]),
         repr((policies.node, policies.packing)),
     )
-    return digest_of(asked)
+    return digest_of(contents)

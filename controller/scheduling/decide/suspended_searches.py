@@ -54,7 +54,7 @@ class _Slot:
     interrupted: Interrupted | None = None
 
 
-class _Kept:
+class _SuspendedSearches:
     def __init__(self, _inventory: Inventory) -> None:
         self.by_request: Shared[_Slot] = Shared(_KEPT)
 
@@ -65,12 +65,12 @@ class Suspended:
     def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         self._inventory = inventory
         self._request = request
-        self._kept = inventory.derived(_Kept, _Kept).by_request
+        self._cache = inventory.derived(_SuspendedSearches, _SuspendedSearches).by_request
 
     def save(self, interrupted: Interrupted) -> None:
         """Store the state at the end of a turn."""
         account = self._request.pod.metadata.namespace
-        slot = self._kept.get(self._key, account, lambda: _Slot(NodeChanges(self._inventory)))
+        slot = self._cache.get(self._key, account, lambda: _Slot(NodeChanges(self._inventory)))
         slot.changes.touched()
         slot.interrupted = interrupted
 
@@ -80,7 +80,7 @@ class Suspended:
         `problem`: the key of the current problem. It takes time to compute, so it is only called if
         something was stored.
         """
-        slot = self._kept.find(self._key) if len(self._kept) else None
+        slot = self._cache.find(self._key) if len(self._cache) else None
         if slot is None or slot.interrupted is None:
             return None
         left, slot.interrupted = slot.interrupted, None

@@ -22,7 +22,7 @@ from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api.arrays import Bools, Ints
 
-Worth = tuple[int, float]
+Quality = tuple[int, float]
 """(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first."""
 
 
@@ -43,7 +43,7 @@ class Trace:
     ranking: Ranking
     chooser: PolicyChooser | None
     """None under `first-fit`: nothing was scored."""
-    tried: dict[int, Worth | None] = field(default_factory=dict)
+    tried: dict[int, Quality | None] = field(default_factory=dict)
     """Rows of the searched nodes: the value found there, or None."""
     solution: Solution | None = None
     _shortage: Shortage | None = None
@@ -78,7 +78,7 @@ class Trace:
         left = self.verdicts.mask.copy()
         if self.solution is not None:
             left[self.fitting] = False
-            left[[row for row, worth in self.tried.items() if worth is None]] = True
+            left[[row for row, quality in self.tried.items() if quality is None]] = True
         shortage = self.shortage()
         for number, (group, columns) in enumerate(self.wanted):
             short = left & ~enough(inventory, group, columns)

@@ -15,7 +15,15 @@ from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColum
 from controller.scheduling.inventory.layouts import Layouts
 from controller.scheduling.inventory.ledger import Ledger
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
-from controller.scheduling.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, trouble
+from controller.scheduling.inventory.pools import (
+    PoolBook,
+    PoolGates,
+    PoolKey,
+    build,
+    compile_slice,
+    misplaced,
+    problem_of,
+)
 from controller.scheduling.inventory.quotas import QuotaBook
 from controller.scheduling.inventory.taint_rules import TaintRules, concerns
 from controller.scheduling.inventory.usage_columns import UsageColumns
@@ -73,7 +81,7 @@ class Inventory:
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._rows_of_node: dict[int, Positions] = {}
         self._rows_of_node_version = -1
-        self._troubled: dict[PoolKey, str] = {}
+        self._unusable: dict[PoolKey, str] = {}
 
     def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
         """Return the cache of this kind, which another module keeps here, made at first use."""
@@ -110,13 +118,15 @@ class Inventory:
             rows = self._rows_of_node[node] = np.array(self.rows_on(self.nodes.names[node]), dtype=np.intp)
         return rows
 
-    def troubled_nodes(self) -> set[str]:
-        """Return nodes with a local pool in trouble: only the search sees its devices."""
-        return set(self._troubled.values())
+    def nodes_with_unusable_pools(self) -> set[str]:
+        """Return nodes with a local pool that is invalid or incomplete: only the search sees its
+        devices.
+        """
+        return set(self._unusable.values())
 
-    def troubled_pools(self) -> list[tuple[str, PoolKey, str]]:
-        """Return (node, pool, problem) for the pools of `troubled_nodes`, by name."""
-        return [(self._troubled[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._troubled)]
+    def unusable_pools(self) -> list[tuple[str, PoolKey, str]]:
+        """Return (node, pool, problem) for the pools of `nodes_with_unusable_pools`, by name."""
+        return [(self._unusable[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._unusable)]
 
     def overdrawn(self) -> dict[PoolKey, list[str]]:
         """Return pools with overdrawn shared counters: a card, and parts of it (MIG), at once."""
@@ -291,23 +301,23 @@ class Inventory:
         slices = self._pools.slices(key)
         fresh: tuple[Device, ...] = ()
         pool: Pool | None = None
-        self._troubled.pop(key, None)
-        self._report(_pool(key), trouble(slices, self._pools.gates))
+        self._unusable.pop(key, None)
+        self._report(_pool(key), problem_of(slices, self._pools.gates))
         if node:
             pool = build(key, slices, node, {}, self._pools.gates)
             if pool is not None and not pool.invalid and not pool.incomplete:
                 fresh = pool.devices
             elif pool is not None:
-                self._troubled[key] = node
+                self._unusable[key] = node
         else:
             # Devices of several nodes: the newest of each id; the search decides per node.
             slices.sort(key=lambda compiled: compiled.slice.spec.pool.generation)
             fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
         row = self._row_of_node(node)
         before = self._rows_of_pool.pop(key, ())
-        kept = {device.id for device in fresh}
+        fresh_ids = {device.id for device in fresh}
         for device in before:
-            if device.id not in kept:
+            if device.id not in fresh_ids:
                 self._usage_columns.remove(device.id)
         for device in fresh:
             self._usage_columns.put(device, row)

@@ -167,20 +167,20 @@ def build(
         return None
     generation = max(compiled.slice.spec.pool.generation for compiled, _ in reaching)
     current = [entry for entry in reaching if entry[0].slice.spec.pool.generation == generation]
-    mine = [compiled for compiled, _ in current]
+    seen_slices = [compiled for compiled, _ in current]
     others: list[Compiled] = []
     incomplete = False
-    count = mine[0].slice.spec.pool.resource_slice_count
-    if len(mine) != count:
+    count = seen_slices[0].slice.spec.pool.resource_slice_count
+    if len(seen_slices) != count:
         if any(compiled.slice.spec.pool.generation > generation for compiled in everything):
             return None
         whole = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
-        others = [compiled for compiled in whole if compiled not in mine]
+        others = [compiled for compiled in whole if compiled not in seen_slices]
         incomplete = len(whole) != count
-    counters, invalid = _check(mine, others, gates)
+    counters, invalid = _check(seen_slices, others, gates)
     usable = [device for compiled, devices in current if gates.has_devices(compiled) for device in devices]
     seen = set(map(id, usable))
-    listed = tuple(device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices)
+    listed = tuple(device for compiled in seen_slices if gates.has_devices(compiled) for device in compiled.devices)
     return Pool(
         driver=key[0],
         name=key[1],
@@ -191,19 +191,19 @@ def build(
         invalid="" if incomplete else invalid,
         elsewhere=tuple(
             device
-            for compiled in (*mine, *others)
+            for compiled in (*seen_slices, *others)
             if gates.has_devices(compiled)
             for device in compiled.devices
             if id(device) not in seen
         ),
         binds=not incomplete
         and not invalid
-        and any(device.spec.binding_conditions for compiled in mine for device in compiled.devices),
+        and any(device.spec.binding_conditions for compiled in seen_slices for device in compiled.devices),
         among=listed if len(listed) > len(usable) else (),
     )
 
 
-def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
+def problem_of(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
     """Return the problem of the newest generation of a pool, for any node; empty if there
     is none.
     """
@@ -278,22 +278,24 @@ def _reaches(
     return bool(all_nodes) or (selector is not None and node_selector_matches(selector, node, labels))
 
 
-def _check(mine: list[Compiled], others: list[Compiled], gates: PoolGates) -> tuple[dict[str, api.CounterSet], str]:
+def _check(
+    seen_slices: list[Compiled], others: list[Compiled], gates: PoolGates
+) -> tuple[dict[str, api.CounterSet], str]:
     """Return the counter sets by name, and why the pool is invalid. `others`: slices that the node
     does not see.
     """
     counters: dict[str, api.CounterSet] = {}
-    names = [device.id.device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices]
+    names = [device.id.device for compiled in seen_slices if gates.has_devices(compiled) for device in compiled.devices]
     if len(set(names)) < len(names):
         return counters, f"duplicate device name {next(name for name, times in Counter(names).items() if times > 1)}"
     if not gates.partitionable_devices:
         return counters, ""
-    for compiled in (*mine, *others):
+    for compiled in (*seen_slices, *others):
         for counter_set in compiled.slice.spec.shared_counters:
             if counter_set.name in counters:
                 return counters, f"duplicate counter set {counter_set.name}"
             counters[counter_set.name] = counter_set
-    for compiled in (*mine, *others):
+    for compiled in (*seen_slices, *others):
         for device in compiled.devices if gates.has_devices(compiled) else ():
             problem = _unknown_counter(device, counters)
             if problem:

@@ -194,9 +194,9 @@ class VanishedClaims:
         for report in fresh:
             for uid in (report.claim.uid, *report.claim.pods):
                 self._reports_of[uid].add(report)
-        kept = {report.key for report in fresh}
+        current_keys = {report.key for report in fresh}
         for report in before:
-            if report.key not in kept:
+            if report.key not in current_keys:
                 self._count(report, counts=False)
         self._weigh(fresh)
 

@@ -69,7 +69,7 @@ grows below the first and shrinks above the second.
 class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
-        self._kept: Shared[_Column] = Shared(KEPT, lambda expression: 1 + len(expression) // _LENGTH)
+        self._cache: Shared[_Column] = Shared(KEPT, lambda expression: 1 + len(expression) // _LENGTH)
         self._drivers: LruCache[_Drivers] = LruCache(KEPT)
         self._budget: Budget | None = None
 
@@ -133,16 +133,16 @@ class Verdicts:
         Raises OverBudget, SliceSpent.
         """
         columns = self._columns
-        kept = self._drivers.get((_key(of_class), _key(expressions)), _Drivers)
-        if kept.version != columns.structure.version:
+        cached = self._drivers.get((_key(of_class), _key(expressions)), _Drivers)
+        if cached.version != columns.structure.version:
             rows = np.flatnonzero(columns.active[: columns.size])
             rows = self.selected(rows, of_class, payer=Payer.CLASS)
             rows = self.selected(rows, expressions)
             # the driver is part of the kind, so one sample of each will do
             kinds = np.flatnonzero(np.bincount(columns.kind[rows], minlength=1))
-            kept.names = frozenset(columns.kind_samples[kind].id.driver for kind in kinds)
-            kept.version = columns.structure.version
-        return kept.names
+            cached.names = frozenset(columns.kind_samples[kind].id.driver for kind in kinds)
+            cached.version = columns.structure.version
+        return cached.names
 
     # -- `allocation.selectors.Judge` --------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Verdicts:
         budget = self._budget
         mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
-        column = self._kept.get(expression, account, lambda: _Column(self._columns, expression))
+        column = self._cache.get(expression, account, lambda: _Column(self._columns, expression))
         column.refresh()
         return column
 

@@ -71,11 +71,11 @@ def headroom_of(inventory: Inventory, namespace: str) -> QuotaHeadroom | None:
     notes = []
     for limit in limits:
         name = limit.name
-        mine = used.get(name.resource, 0)
-        left[name] = min(limit.grains - mine, left.get(name, limit.grains - mine))
+        in_use = used.get(name.resource, 0)
+        left[name] = min(limit.grains - in_use, left.get(name, limit.grains - in_use))
         note = (
             f"ResourceQuota {namespace}/{limit.quota}: {name.key}: "
-            f"{name.in_units(mine)} of {limit.grains // name.per_unit} {name.unit} are used"
+            f"{name.in_units(in_use)} of {limit.grains // name.per_unit} {name.unit} are used"
         )
         notes.append((name.resource, note))
     return QuotaHeadroom(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))

@@ -199,12 +199,14 @@ class PolicyChooser:
         drivers = {device.id.driver for device in devices if is_part(device)}
         pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
         around = [device for pool in pools for device in pool.devices if device.row >= 0]
-        picture = self._columns.cards(_rows(around))
-        self._add(picture, around, tentative)
+        node_cards = self._columns.cards(_rows(around))
+        self._add(node_cards, around, tentative)
         request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
         tight = any(vendor.smallest_part_first(request_preferences.of(vendor)) for vendor in vendors)
-        return partitions_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
+        return partitions_view(
+            devices, cards, ask, Surroundings(request, pools, around, node_cards), smallest_first=tight
+        )
 
     def _refusals(
         self, request: ResolvedRequest, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
@@ -216,10 +218,10 @@ class PolicyChooser:
             if vendor is None:
                 continue
             preferences = self._policies.preferences_of(request.claim_key, request.name).of(vendor)
-            mine = np.flatnonzero([device.id.driver == driver for device in devices])
-            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), preferences)
+            of_driver = np.flatnonzero([device.id.driver == driver for device in devices])
+            codes[of_driver] = vendor.refuse(cards.take(of_driver), ask.take(of_driver), preferences)
             if preferences.lists:
-                for position in mine.tolist():
+                for position in of_driver.tolist():
                     reason = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
                     codes[position] = reason or codes[position]
         return codes
@@ -290,17 +292,17 @@ class PolicyChooser:
         if (eligible < 0).any():
             return None
         cards_of_node = [self._columns.device(row) for row in rows.tolist()]
-        picture = self._columns.cards(rows)
+        node_cards = self._columns.cards(rows)
         if tentative.added:
-            self._add(picture, cards_of_node, tentative)
+            self._add(node_cards, cards_of_node, tentative)
         ask = ask_of(request.consumed, [cards_of_node[position] for position in eligible.tolist()])
-        mine = np.array([card.id in tentative.added for card in cards_of_node], dtype=np.bool_)
+        own = np.array([card.id in tentative.added for card in cards_of_node], dtype=np.bool_)
         may = np.zeros(layout.size, dtype=np.bool_)
         may[eligible] = True
         node_view = node_view_of(
             layout,
-            card_states_of(may, picture.slots_used == 0, mine),
-            vendor.states(picture, ask.spread(eligible, layout.size)),
+            card_states_of(may, node_cards.slots_used == 0, own),
+            vendor.states(node_cards, ask.spread(eligible, layout.size)),
             count,
             policies=self._policies,
             vendor=vendor,

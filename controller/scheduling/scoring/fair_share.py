@@ -116,7 +116,7 @@ class Cost:
 def cost(before: CardTotals, after: CardTotals, weights: Packing) -> Cost:
     """Return the terms of packing by fair share, see docs/packing.md. `after`: with the pod."""
     known = after.cpu.offered < MOST
-    feeds = [room.cards_per_unit(before.cards, weights.theta) for room in (before.cpu, before.memory)]
+    feeds = [resource.cards_per_unit(before.cards, weights.theta) for resource in (before.cpu, before.memory)]
     return Cost(
         stranded=stranded(after, *feeds) - stranded(before, *feeds),
         broken=(after.partial - before.partial) / WHOLE_CARD,

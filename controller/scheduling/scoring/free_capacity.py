@@ -143,8 +143,8 @@ class AfterPlacement(DerivedColumns):
         return size
 
     def _update(self, nodes: Positions, /) -> None:
-        picture = NodeTable(self._inventory, self._grid, nodes)
-        free = picture.free
+        table = NodeTable(self._inventory, self._grid, nodes)
+        free = table.free
         scarce = np.zeros(len(nodes), dtype=np.int64)
         taken = np.zeros(len(nodes), dtype=np.int64)
         for (alternatives, columns), scarcities in zip(self._wanted, self._scarcity, strict=True):
@@ -152,33 +152,31 @@ class AfterPlacement(DerivedColumns):
             for number, (view, column) in enumerate(zip(alternatives, columns, strict=True)):
                 if view.admin_access:
                     continue
-                share, may = picture.request(column, free)
+                share, may = table.request(column, free)
                 may &= (number_of == number)[:, None]
-                scarcity = scarcities[number].of(picture.type)
+                scarcity = scarcities[number].of(table.type)
                 chosen = (
                     may
                     if view.all_devices
-                    else self._choose(picture, free, share, may, count=view.count, scarcity=scarcity)
+                    else self._choose(table, free, share, may, count=view.count, scarcity=scarcity)
                 )
-                free = left_after(free, picture.home, share, chosen)
+                free = left_after(free, table.home, share, chosen)
                 scarce += np.where(chosen, scarcity, 0).sum(axis=1)
                 taken += chosen.sum(axis=1)
-        self._finish(picture, free)
+        self._finish(table, free)
         self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
 
-    def _choose(
-        self, picture: "NodeTable", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints
-    ) -> Bools:
+    def _choose(self, table: "NodeTable", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
         """Return the cards that one request takes, on every node. Arrays of shape (nodes,
         cards).
         """
         return first_of(
-            fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count), may, count
+            fit_keys(table.of_home(free), share, table.island, may, scarcity=scarcity, count=count), may, count
         )
 
-    def _finish(self, picture: "NodeTable", free: Ints) -> None:
+    def _finish(self, table: "NodeTable", free: Ints) -> None:
         """Store the totals of `free`, in which all requests are met."""
-        self._free[picture.nodes], self._partial[picture.nodes] = totals(free)
+        self._free[table.nodes], self._partial[table.nodes] = totals(free)
 
 
 class NodeTable:

@@ -13,7 +13,7 @@ from hami_dra.api.arrays import Bools, Codes
 from hami_dra.vendors.protocol import CardState, Layout, NodeView, Vendor
 
 
-def card_states_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
+def card_states_of(eligible: Bools, idle: Bools, own: Bools) -> Codes:
     """Return the `CardState` flags by position. Arrays of one shape.
 
     >>> yes, no = np.array([True, False]), np.array([False, False])
@@ -21,7 +21,7 @@ def card_states_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
     True
     """
     cells: Codes = (
-        eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | mine * np.uint8(CardState.MINE)
+        eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | own * np.uint8(CardState.MINE)
     )
     return cells
 

@@ -48,7 +48,7 @@ class Surroundings:
     pools: Sequence[Pool]
     devices: Sequence[Device]
     """All cards and parts of the pools, in use or not."""
-    picture: Cards
+    cards: Cards
     """Their columns, with the additions of the search."""
 
 
@@ -95,11 +95,11 @@ def _as_their_cards(
     """Return the columns with a part's numbers replaced by those of its card: totals, and the usage
     of all its tenants.
     """
-    picture = around.picture
+    node_cards = around.cards
     used: dict[CardKey, list[int]] = {}
     for place, device in enumerate(around.devices):
         sums = used.setdefault(_key(device), [0, 0, 0])
-        for role, amounts in enumerate((picture.slots_used, picture.cores_used, picture.memory_used)):
+        for role, amounts in enumerate((node_cards.slots_used, node_cards.cores_used, node_cards.memory_used)):
             sums[role] += int(amounts[place])
     seen = cards.take(np.arange(len(devices)))
     for position in parts:
@@ -107,7 +107,7 @@ def _as_their_cards(
         if key not in wholes:
             continue
         for name in ("slots_total", "cores_total", "memory_total"):
-            getattr(seen, name)[position] = getattr(picture, name)[wholes[key]]
+            getattr(seen, name)[position] = getattr(node_cards, name)[wholes[key]]
         seen.slots_used[position], seen.cores_used[position], seen.memory_used[position] = used[key]
     return seen
 
@@ -136,7 +136,7 @@ def _ruled_out(around: Surroundings) -> dict[Device, int]:
     taken = {
         device
         for place, device in enumerate(around.devices)
-        if around.picture.slots_used[place] or around.picture.memory_used[place]
+        if around.cards.slots_used[place] or around.cards.memory_used[place]
     }
     for pool in around.pools:
         totals = {

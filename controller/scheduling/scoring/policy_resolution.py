@@ -197,10 +197,10 @@ def _preferences(found: _Found, where: str = "the controller's defaults") -> Req
             raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")
     request_preferences = []
     for vendor in VENDORS:
-        mine = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
-        if mine:
+        stated_here = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
+        if stated_here:
             try:
-                request_preferences.append((vendor.profile.driver, vendor.preferences(mine)))
+                request_preferences.append((vendor.profile.driver, vendor.preferences(stated_here)))
             except InvalidPreference as error:
                 origin = found[error.annotation][1] if error.annotation in found else UNSAID
                 named = where if origin == UNSAID else origin

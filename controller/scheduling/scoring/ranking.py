@@ -46,7 +46,7 @@ class NodeRanker(Protocol):
     def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted, /) -> Ranking: ...
 
 
-def reads_kept_score(policies: Policies) -> bool:
+def reads_stored_score(policies: Policies) -> bool:
     """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking
     is `Plain`.
     """
@@ -55,7 +55,7 @@ def reads_kept_score(policies: Policies) -> bool:
 
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
     """Return the ranking by the pod's policies. `wanted`: the requests that are still to be met."""
-    if reads_kept_score(policies):
+    if reads_stored_score(policies):
         return Plain(inventory)
     if policies.node == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
@@ -91,12 +91,16 @@ class _Hami(Plain):
 class _FairShare:
     def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
         nodes = inventory.nodes
-        kept = free_capacity_of(inventory)
-        self._after = kept.after(inventory, policies.packing, wanted)
+        free_capacity = free_capacity_of(inventory)
+        self._after = free_capacity.after(inventory, policies.packing, wanted)
         requests = pod_requests(pod)
         cpu, memory = (UsableCapacity(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
         before = CardTotals(
-            kept.grid.cards[: nodes.size], kept.free[: nodes.size], kept.partial[: nodes.size], cpu, memory
+            free_capacity.grid.cards[: nodes.size],
+            free_capacity.free[: nodes.size],
+            free_capacity.partial[: nodes.size],
+            cpu,
+            memory,
         )
         after = CardTotals(
             before.cards,

@@ -215,8 +215,8 @@ def test_problems_name_the_pool_and_what_is_wrong():
         "pool nvidia.hami.io/n1": "incomplete: spec.pool.resourceSliceCount is 2, slices of generation 1: 1",
         "pool net.example.com/wide": "duplicate device name dev-0",
     }
-    assert inventory.troubled_nodes() == {"n1"}
+    assert inventory.nodes_with_unusable_pools() == {"n1"}
     inventory.slice_changed(None, slice_of("n1", [card(0)]))
     inventory.slice_changed(slice_of("x", [], **wide), None)
     assert inventory.problems == {}
-    assert inventory.troubled_nodes() == set()
+    assert inventory.nodes_with_unusable_pools() == set()
