@@ -198,15 +198,14 @@ class PolicyChooser:
             return None
         drivers = {device.id.driver for device in devices if is_part(device)}
         pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
-        around = [device for pool in pools for device in pool.devices if device.row >= 0]
-        node_cards = self._columns.cards(_rows(around))
-        self._add(node_cards, around, tentative)
+        published = [device for pool in pools for device in pool.devices if device.row >= 0]
+        node_cards = self._columns.cards(_rows(published))
+        self._add(node_cards, published, tentative)
         request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
         tight = any(vendor.smallest_part_first(request_preferences.of(vendor)) for vendor in vendors)
-        return partitions_view(
-            devices, cards, ask, Surroundings(request, pools, around, node_cards), smallest_first=tight
-        )
+        around = Surroundings(request, pools, published, node_cards)
+        return partitions_view(devices, cards, ask, around, smallest_first=tight)
 
     def _refusals(
         self, request: ResolvedRequest, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
