@@ -61,7 +61,10 @@ def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: 
     vendor = vendor_of(pool.driver)
     laid_out = inventory.layouts.of(inventory.nodes.index_of(pool.node), pool.driver)
     if vendor is not None and laid_out is not None and len(laid_out[1]) == len(whole):
-        free = [not cards.slots_used[place] and not _is_blocked(card) for place, card in enumerate(whole)]
+        free = [
+            not cards.slots_used[place] and not any(taint.effect in _BLOCKING for taint in card.spec.taints)
+            for place, card in enumerate(whole)
+        ]
         grown = _grown(vendor, laid_out[0], cards, [place for place in order if free[place]], policy)
         places = iter(grown)
         order = [next(places) if free[place] else place for place in order]
@@ -96,7 +99,7 @@ def _with_parts(inventory: Inventory, whole: Sequence[Device], parts: Sequence[D
 
 
 def _by_policy(cards: Cards, policy: DevicePolicy) -> list[int]:
-    """All positions; those that the policy refuses (`mutex`: used ones) last."""
+    """Return all positions; those that the policy refuses (`mutex`: used ones) last."""
     nothing = np.zeros(len(cards.index), dtype=np.int64)
     scores = device_scores(cards, CardRequest(slots=nothing, cores=nothing, memory=nothing), policy.weights)
     order = [int(position) for position in device_order(cards, scores, policy)]
@@ -104,8 +107,8 @@ def _by_policy(cards: Cards, policy: DevicePolicy) -> list[int]:
 
 
 def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], policy: DevicePolicy) -> Sequence[int]:
-    """The free cards, set by set. Positions are the same in `layout` and `cards`: both are in order
-    of the index.
+    """Return the free cards, set by set. Positions are the same in `layout` and `cards`: both are
+    in order of the index.
     """
     preferences = vendor.preferences({})
     if not free or not vendor.arranges(preferences, policy.keys):
@@ -134,8 +137,8 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
 def _best_around(
     chosen: Sequence[int], tiers: Iterable[CandidateTier], count: int, order: Sequence[int]
 ) -> Sequence[int]:
-    """The first set of the best tier that contains `chosen`; of several in a tier the one that
-    `order` likes most.
+    """Return the first set of the best tier that contains `chosen`; of several in a tier the one
+    that `order` likes most.
 
     Empty where no legal set of this size does: the next larger size is tried then.
     """
@@ -149,10 +152,6 @@ def _best_around(
         if sets:
             return min(sets, key=lambda found: sorted(map(order.index, found)))
     return ()
-
-
-def _is_blocked(device: Device) -> bool:
-    return any(taint.effect in _BLOCKING for taint in device.spec.taints)
 
 
 def _rows(devices: Sequence[Device]) -> Positions:

@@ -138,7 +138,8 @@ class _PoolCounters:
     def join(self, device: Device) -> None:
         for counter_set, groups in declared_groups(device):
             history = self._groups.setdefault(counter_set, [])
-            history.append(_in_common(history[-1], groups) if history else groups)
+            common = history[-1] if history else groups
+            history.append(common if common is None or groups is None else common & groups)
 
     def leave(self, device: Device) -> None:
         for counter_set, _ in declared_groups(device):
@@ -150,10 +151,6 @@ def _amount(counter: Counter, where: str) -> Amount:
         return amount_of(Quantity.parse(str(counter.value)))
     except InvalidQuantity as error:
         raise AllocatorError(f"{where}: {error}") from error
-
-
-def _in_common(known: Groups, more: Groups) -> Groups:
-    return known if known is None or more is None else known & more
 
 
 def _allocated(device: Device, usage: Usage) -> bool:

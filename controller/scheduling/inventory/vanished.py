@@ -166,7 +166,9 @@ class VanishedClaims:
             self._users.pop(uid, None)
             self._release(uid)
             self._weigh(self._reports_of.get(uid, ()))
-        if new is not None and not is_done(new) and _uses_claims(new):
+        if new is None or is_done(new):
+            return
+        if new.spec.resource_claims or new.status.extended_resource_claim_status is not None:
             self._uses(new.metadata.uid, claim_keys(new))
             self._weigh(self._reports_of.get(new.metadata.uid, ()))
 
@@ -283,10 +285,6 @@ class VanishedClaims:
             holders=_by_name(Holder(pod.metadata.uid, pod.key) for pod in self._pods_of(report)),
             node=report.node,
         )
-
-
-def _uses_claims(pod: Pod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def _view_of_seen(seen: _Seen) -> VanishedClaim:
