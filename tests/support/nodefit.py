@@ -40,6 +40,8 @@ PLUGINS: Final = (
     "InterPodAffinity",
 )
 """kube-scheduler's default filter plugins, less DynamicResources."""
+PREFERENCES: Final = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "ImageLocality")
+"""kube-scheduler's score plugins that honour what a pod's author prefers."""
 COMPARED: Final = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "PodTopologySpread")
 """Plugins whose verdicts are compared. A node that others alone refuse may come out either way."""
 _PLUGIN_OF: Final = {

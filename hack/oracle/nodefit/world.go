@@ -6,12 +6,14 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -32,6 +34,7 @@ type world struct {
 	informers informers.SharedInformerFactory
 	nodes     []*v1.Node
 	pods      []*v1.Pod
+	classes   []*resourceapi.DeviceClass
 	// The snapshot that plugins see; replaced as pods are assumed.
 	*cache.Snapshot
 }
@@ -55,6 +58,8 @@ func newWorld(asked question, waiting *v1.Pod, assumed []*v1.Pod) (*world, error
 			names.Insert(object.Name)
 		case *v1.Pod:
 			bound = append(bound, object)
+		case *resourceapi.DeviceClass:
+			made.classes = append(made.classes, object)
 		}
 		objects = append(objects, object)
 	}
@@ -85,11 +90,18 @@ func (w *world) scheduler(ctx context.Context, profile *config.KubeSchedulerProf
 	if err != nil {
 		return nil, err
 	}
+	manager := dynamicresources.NewDRAManager(ctx, claims, slices, w.informers)
+	// kube-scheduler's own event handlers do this; NodeResourcesFit asks for it
+	if resolver, ok := manager.DeviceClassResolver().(*extendedresourcecache.ExtendedResourceCache); ok {
+		for _, class := range w.classes {
+			resolver.OnAdd(class, true)
+		}
+	}
 	return frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
 		frameworkruntime.WithClientSet(w.client),
 		frameworkruntime.WithInformerFactory(w.informers),
 		frameworkruntime.WithSnapshotSharedLister(w),
-		frameworkruntime.WithSharedDRAManager(dynamicresources.NewDRAManager(ctx, claims, slices, w.informers)),
+		frameworkruntime.WithSharedDRAManager(manager),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(w.informers.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithMetricsRecorder(metrics.NewMetricsAsyncRecorder(1000, 1<<40, ctx.Done())),
 		frameworkruntime.WithPodNominator(nil),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.nodefit_worlds.cluster import earlier_objects, namespaces, node
+from tests.support.nodefit_worlds.cluster import device_classes, earlier_objects, namespaces, node
 from tests.support.nodefit_worlds.draws import Draws
 from tests.support.nodefit_worlds.pods import assumed_pod, existing_pod, waiting_pod
 from tests.support.nodefit_worlds.storage import Storage
@@ -30,7 +30,7 @@ def random_world(seed: int) -> Json:
         for number in range(draws.one([0, 0, 1, 2, 4]))
     ]
     waiting = waiting_pod(draws, storage)
-    objects = [*namespaces(draws), *storage.objects.values(), *running]
+    objects = [*namespaces(draws), *device_classes(draws), *storage.objects.values(), *running]
     draws.shuffle(objects)
     return {
         "name": f"seed-{seed}",

@@ -115,6 +115,14 @@ def namespaces(draws: Draws) -> list[Json]:
     ]
 
 
+def device_classes(draws: Draws) -> list[Json]:
+    """Return a class that stands behind an extended resource: nodes without it may have it from devices."""
+    if not (draws.has("resources") and draws.maybe(0.2)):
+        return []
+    spec = {"extendedResourceName": "example.com/fpga"}
+    return [{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "fpga"}, "spec": spec}]
+
+
 def earlier_objects(draws: Draws, now: list[Json]) -> list[Json]:
     """Return some objects with the content of others of their kind, and some that are gone by now."""
     if draws.maybe(0.4):

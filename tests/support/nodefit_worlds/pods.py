@@ -180,12 +180,13 @@ def _feature_wishes(draws: Draws, spec: Json) -> None:
     container = spec["containers"][0]
     if draws.maybe(0.4):
         spec |= {"hostNetwork": True, "hostUsers": draws.maybe(0.3)}
+        for each in (*spec["containers"], *spec.get("initContainers", ())):
+            for port in each.get("ports", ()):
+                port["hostPort"] = port["containerPort"]
     if draws.maybe(0.4):
         action = draws.one(["RestartAllContainers", "RestartAllContainers", "Restart"])
         container["restartPolicyRules"] = [{"action": action, "exitCodes": {"operator": "In", "values": [1]}}]
         container["restartPolicy"] = "Never"
-    if draws.maybe(0.3):
-        container["volumeMounts"] = [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}]
 
 
 # --- affinity -------------------------------------------------------------------------------------------------------------
