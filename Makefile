@@ -68,7 +68,7 @@ bench: setup ## selectors, allocations, decide() at 100 to 5,000 nodes; pods bou
 packing: setup ## a trace of jobs replayed under every node policy (TRACE=folder, ARGS="--seeds 42 --policies fair-share")
 	@$(BIN)/python hack/bench/run.py packing $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
-fuzz: setup ## allocator and selectors against Kubernetes' own: 20,000 random cases of each, others each time (CASES=)
+fuzz: setup ## allocator, selectors and node filter against Kubernetes' own: 20,000 random cases of each, others each time (CASES=)
 	@$(BIN)/python hack/fuzz.py $(if $(CASES),--cases $(CASES))
 
 soak: setup ## the repetitions that do not fit into make test

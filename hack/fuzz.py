@@ -1,6 +1,7 @@
-"""Our allocator and our selectors against Kubernetes' own, on random cases that differ each time: what `make fuzz` runs.
+"""Our allocator, selectors and node filter against Kubernetes' own, on random cases that differ each time: what `make fuzz`
+runs.
 
-    python hack/fuzz.py                                      (20,000 cases of each kind; about 20 minutes on two cores)
+    python hack/fuzz.py                                      (20,000 cases of each kind; about 30 minutes on two cores)
     python hack/fuzz.py allocator --cases 1000 --seed 7      (again what seed 7 drew)
     python hack/fuzz.py --replay .fuzz/allocator-0f3a9c1b.json
 
@@ -32,13 +33,15 @@ if __name__ == "__main__":
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import NonInteractiveExampleWarning
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy, integers
 
 from hack.controlplane.build import BuildError
 from hack.oracle.oracle import Conversation, ensure
-from tests.support import selector_cases, upstream
+from tests.support import nodefit, selector_cases, upstream
 from tests.support.failures import FOLDER, keep
+from tests.support.nodefit_worlds import random_world
 from tests.support.random_clusters import random_clusters
+from tests.support.smaller_worlds import shrunk
 
 CASES: Final = 20_000
 ROUND: Final = 500
@@ -52,6 +55,8 @@ class Kind:
     check: Callable[[Any, Ask], Counter[str]]
     """Verdicts of one case; raises where the two differ."""
     known: dict[str, str]
+    shrink: Callable[[Any, Callable[[Any], bool]], Any] | None = None
+    """Makes a failed case smaller, where its strategy cannot: (case, whether another still fails) to a case."""
 
 
 KINDS: Final = {
@@ -62,6 +67,12 @@ KINDS: Final = {
         dict(upstream.KNOWN),
     ),
     "selector": Kind("cel", selector_cases.selector_cases(), selector_cases.compare, dict(selector_cases.KNOWN)),
+    **{
+        f"nodefit-{version}": Kind(
+            f"nodefit-{version}", integers(0, 2**62).map(random_world), nodefit.checker(version), {}, shrunk
+        )
+        for version in nodefit.VERSIONS
+    },
 }
 
 
@@ -112,9 +123,30 @@ def run_round(name: str, number: int, cases: int) -> Round:
         except Exception as error:
             if not smallest:
                 raise
-            path = keep(name, smallest[0], f"{type(error).__name__}: {error}")
-            return Round(number, asked, verdicts, f"{path.relative_to(FOLDER.parent)}\n{type(error).__name__}: {error}")
+            case, why = _shrunk(kind, smallest[0], error, talking.ask)
+            path = keep(name, case, why)
+            return Round(number, asked, verdicts, f"{path.relative_to(FOLDER.parent)}\n{why}")
     return Round(number, asked, verdicts)
+
+
+def _shrunk(kind: Kind, case: Any, error: Exception, ask: Ask) -> tuple[Any, str]:
+    """Return the smallest case that fails in the same way, and why it does."""
+    why = f"{type(error).__name__}: {error}"
+    if kind.shrink is None:
+        return case, why
+
+    def fails(candidate: Any) -> bool:
+        nonlocal why
+        try:
+            kind.check(candidate, ask)
+        except type(error) as again:
+            why = f"{type(again).__name__}: {again}"
+            return True
+        except Exception:  # noqa: BLE001 (another failure than the one that is looked for)
+            return False
+        return False
+
+    return kind.shrink(case, fails), why
 
 
 def fuzz(name: str, cases: int, first_seed: int, workers: int) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.node_fit import CODES
-from hami_dra.api import names
+from controller.scheduling.node_filter.codes import CODES
+from controller.scheduling.node_filter.codes import PLUGINS as PLUGIN_OF
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import BY_GVK, POD
 from hami_dra.kube.decoding import read_object
@@ -42,16 +42,8 @@ PLUGINS: Final = (
 """kube-scheduler's default filter plugins, less DynamicResources."""
 PREFERENCES: Final = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "ImageLocality")
 """kube-scheduler's score plugins that honour what a pod's author prefers."""
-COMPARED: Final = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "PodTopologySpread")
+COMPARED: Final = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "PodTopologySpread")
 """Plugins whose verdicts are compared. A node that others alone refuse may come out either way."""
-_PLUGIN_OF: Final = {
-    names.NODE_UNSCHEDULABLE: "NodeUnschedulable",
-    names.NODE_NOT_READY: "TaintToleration",
-    names.NODE_TAINTED: "TaintToleration",
-    names.NODE_AFFINITY: "NodeAffinity",
-    names.NODE_RESOURCES: "NodeResourcesFit",
-    names.NODE_TOPOLOGY_SPREAD: "PodTopologySpread",
-}
 
 
 class Disagreement(AssertionError):
@@ -115,7 +107,7 @@ def verdicts(world: Json, left_out: Collection[str] = (), version: str = VERSION
         row = inventory.nodes.index_of(name)
         code = CODES[fit.codes[row]]
         assert bool(fit.mask[row]) == (not code), name
-        found[name] = _PLUGIN_OF[code] if code else ""
+        found[name] = PLUGIN_OF[code] if code else ""
     return found
 
 
@@ -199,7 +191,7 @@ def _differences(ours: Mapping[str, str], answer: Json, compared: Collection[str
     for node, mine in ours.items():
         theirs = [answer["refused"][node], *answer["also"].get(node, ())] if node in answer["refused"] else []
         known = [plugin for plugin in theirs if plugin in compared]
-        agree = mine in theirs if mine else not known
+        agree = mine in theirs or mine not in compared if mine else not known
         if not agree:
             reason = answer.get("reasons", {}).get(node, "")
             told = f"{', '.join(theirs)} ({reason})" if theirs else "fits"
