@@ -98,6 +98,13 @@ _PURE: Final = re.compile(r"\bPure\b[.:;,]")
 PURE_BUT_FOR: Final = {"hami_dra/driver/kubelet/sockets.py": {"socket"}}
 """Constants and types only."""
 
+FACES: Final = ("controller.scheduling",)
+"""Who is outside imports from these only what their packages offer in `__all__`; inside, each module
+imports the modules it needs.
+"""
+PAST_A_FACE: Final = {"controller/webhook/quota.py": {"controller.scheduling.inventory.quotas"}}
+"""A webhook holds no inventory, so it loads none."""
+
 
 def modules() -> Iterator[tuple[str, str, ast.Module]]:
     """Yield path below the root, text and syntax tree of each module that people write."""
@@ -118,6 +125,7 @@ def problems() -> Iterator[str]:
             yield f"{name}: a name of the stop list"
         yield from _too_long(name, text, tree, allowed)
         yield from (f"{name}: calls itself pure and imports {impure}" for impure in _impure(name, tree))
+        yield from (f"{name}: imports {module}, past the face of its package" for module in _past_a_face(name, tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 packages[node.name].add(package)
@@ -188,6 +196,21 @@ def _impure(name: str, tree: ast.Module) -> Iterator[str]:
                 name, ()
             ):
                 yield impure
+
+
+def _past_a_face(name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield modules inside `FACES` that a module outside imports."""
+    for face in FACES:
+        if name.startswith(f"{face.replace('.', '/')}/"):
+            continue
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{face}.")):
+                continue
+            for module in (str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)):
+                package, _, inner = module.removeprefix(f"{face}.").partition(".")
+                is_module = (ROOT / f"{module.replace('.', '/')}.py").exists()
+                if package and inner and is_module and module not in PAST_A_FACE.get(name, ()):
+                    yield module
 
 
 def words_left() -> dict[str, int]:

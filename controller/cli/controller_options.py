@@ -12,7 +12,7 @@ from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from controller.scheduling.decide import Options
-    from controller.scheduling.scoring.policies import Policies
+    from controller.scheduling.scoring import Policies
     from hami_dra.kube.lease import Timings
 
 _DRIVER_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -34,23 +34,29 @@ def managed_drivers(more: Iterable[str]) -> frozenset[str]:
 def default_policies(node: str, device: str, defaults: Sequence[str], weights: str) -> "Policies":
     """Return what counts below annotations. Raises CommandError."""
     from controller.cli.policy_options import default_annotations, default_packing
-    from controller.scheduling.scoring import policies
+    from controller.scheduling.scoring import (
+        DevicePolicy,
+        InvalidPolicy,
+        Policies,
+        parse_device_policy,
+        parse_node_policy,
+    )
 
     try:
-        keys = policies.parse_device_policy(device, "--device-policy")
-        return policies.Policies(
-            node=policies.parse_node_policy(node, "--node-policy"),
-            device=policies.DevicePolicy(keys),
+        keys = parse_device_policy(device, "--device-policy")
+        return Policies(
+            node=parse_node_policy(node, "--node-policy"),
+            device=DevicePolicy(keys),
             annotations=default_annotations(defaults),
             packing=default_packing(weights),
         )
-    except policies.InvalidPolicy as error:
+    except InvalidPolicy as error:
         raise CommandError(str(error)) from error
 
 
 def decide_options(feature_gates: str, *, first_fit: bool) -> "Options":
     """Raises CommandError."""
-    from controller.scheduling.allocation.features import FeatureGates, UnknownGate
+    from controller.scheduling.allocation import FeatureGates, UnknownGate
     from controller.scheduling.decide import Options
 
     try:

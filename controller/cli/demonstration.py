@@ -17,7 +17,7 @@ from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import overview
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime.settings import DriverSettings, FenceSettings, LeadershipSettings, Settings
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook

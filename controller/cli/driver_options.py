@@ -30,7 +30,7 @@ def node_settings(*, on_exit: str, **values: Any) -> "NodeSettings":
 
 def device_ranking(text: str) -> "DeviceRanking | None":
     from controller.scheduling.native_order import native_ranking
-    from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
+    from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy
 
     if text == names.FIRST_FIT:
         return None

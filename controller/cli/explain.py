@@ -157,7 +157,7 @@ def _computed(
     from controller.insight.explain.model import Explanation
     from controller.insight.simulation import BadManifest
     from controller.insight.simulation.question import NoSuchPod, question
-    from controller.scheduling.inventory.selector_budget import Heartbeat
+    from controller.scheduling.inventory import Heartbeat
 
     with Progress() as progress:
         documents = read_state(files, connection, progress=progress)

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 from controller.cli.errors import CommandError
 from controller.insight.simulation import SimulationSettings
-from controller.scheduling.allocation.features import FeatureGates, UnknownGate
-from controller.scheduling.scoring.packing import Packing
-from controller.scheduling.scoring.policies import (
+from controller.scheduling.allocation import FeatureGates, UnknownGate
+from controller.scheduling.scoring import (
     DevicePolicy,
     InvalidPolicy,
+    Packing,
     Policies,
+    check_preferences,
     parse_device_policy,
     parse_node_policy,
     parse_packing_weights,
 )
-from controller.scheduling.scoring.policy_resolution import check_preferences
 from hami_dra.api import names
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from controller.cli.errors import CommandError
 from controller.insight.simulation.objects import BadManifest, Item, gather
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.pools import PoolGates
+from controller.scheduling.allocation import FeatureGates
+from controller.scheduling.inventory import Inventory, PoolGates
 from hami_dra.api import kinds
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import Kind

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from controller.cli.status_tables import Line
     from controller.insight.overview.model import Overview
     from controller.reconcile.runtime.informers import Informers
-    from controller.scheduling.inventory.inventory import Inventory
-    from controller.scheduling.quota.model import QuotaLine
+    from controller.scheduling.inventory import Inventory
+    from controller.scheduling.quota import QuotaLine
     from hami_dra.api.core import Pod
     from hami_dra.api.resource import ResourceClaim
     from hami_dra.vendors.profiles import DriverProfiles
@@ -123,7 +123,7 @@ class _Selection:
         import msgspec
 
         from controller.insight.overview.read import namespaces, overview
-        from controller.scheduling.quota.model import lines
+        from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)
         found = overview(inventory, claims, pods, nodes=self._nodes or None, vendors=vendors)
@@ -149,7 +149,7 @@ class _Selection:
             found = msgspec.structs.replace(
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
-        quotas = lines(inventory, None if self.namespace is None else [self.namespace])
+        quotas = quota_lines(inventory, None if self.namespace is None else [self.namespace])
         return _Picture(self, found, quotas)
 
     def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
@@ -227,7 +227,7 @@ async def _watching(wanted: _Selection, connection: Connection, output: Output, 
     from controller.cli.state import NEEDED
     from controller.reconcile.runtime.clock import LoopClock
     from controller.reconcile.runtime.informers import Informers, taint_rule_kind
-    from controller.scheduling.inventory.inventory import Inventory
+    from controller.scheduling.inventory import Inventory
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError
 

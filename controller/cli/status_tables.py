@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 if TYPE_CHECKING:
     from controller.insight.overview.model import Card, Overview, Tenant, Vanished
-    from controller.scheduling.quota.model import QuotaLine
+    from controller.scheduling.quota import QuotaLine
 
 _NONE: Final = "-"
 _BAD: Final = "red"

@@ -20,8 +20,8 @@ from controller.insight.overview.card_table import CardTable
 from controller.insight.overview.model import Card, Overview
 from controller.insight.overview.packing import packing
 from controller.insight.overview.read import namespaces, overview
-from controller.scheduling.inventory.model import DeviceId
-from controller.scheduling.quota.model import lines
+from controller.scheduling.inventory import DeviceId
+from controller.scheduling.quota import quota_lines
 from hami_dra.api.resource import ResourceClaim
 
 Query = Mapping[str, str]
@@ -151,7 +151,7 @@ class CardPages:
         }
 
     async def quota(self, _query: Query) -> Context:
-        return {"lines": lines(self._source.inventory), "namespaces": await self._namespaces()}
+        return {"lines": quota_lines(self._source.inventory), "namespaces": await self._namespaces()}
 
     async def _namespaces(self) -> Any:
         """Return the namespaces' holdings.

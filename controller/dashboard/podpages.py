@@ -14,7 +14,7 @@ from controller.insight.explain.model import Explanation
 from controller.insight.overview.model import PlacedPod
 from controller.insight.overview.placed import placed_pod
 from controller.reconcile.runtime.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
-from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.inventory import DeviceId
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
 from hami_dra.api.resource import ResourceClaim

@@ -16,8 +16,7 @@ from typing import Final, Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory import Inventory, is_part
 from hami_dra.api import names
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from controller.insight.explain.model import Explanation
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime.informers import Informers
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import Policies
+from controller.scheduling.inventory import Inventory
+from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

@@ -14,7 +14,7 @@ from controller.dashboard.source import Source
 from controller.insight.simulation import BadManifest, SimulationSettings
 from controller.insight.simulation.essence import documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
-from controller.scheduling.scoring import policies
+from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy, parse_node_policy
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -71,11 +71,11 @@ class WhatIfRuns:
         chosen = source.policies
         try:
             if node:
-                chosen = replace(chosen, node=policies.parse_node_policy(node, "node-policy"))
+                chosen = replace(chosen, node=parse_node_policy(node, "node-policy"))
             if device and not first_fit:
-                keys = policies.parse_device_policy(device, "device-policy")
-                chosen = replace(chosen, device=policies.DevicePolicy(keys))
-        except policies.InvalidPolicy as error:
+                keys = parse_device_policy(device, "device-policy")
+                chosen = replace(chosen, device=DevicePolicy(keys))
+        except InvalidPolicy as error:
             raise Refused(str(error)) from error
         without = tuple(dict.fromkeys(query.get("without", "").replace(",", " ").split()))
         if len(without) > MOST_NODES:

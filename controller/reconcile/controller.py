@@ -32,7 +32,7 @@ from controller.reconcile.runtime.writer import LeadershipLost, Writer
 from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from controller.scheduling.decide import decide_slice as default_decide
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.lease import Election, LeaderElector, NoElection

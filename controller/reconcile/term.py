@@ -39,10 +39,9 @@ from controller.reconcile.runtime.held_back import HeldBack
 from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.settings import Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
-from controller.scheduling.allocation.ownership import ClaimOwnership, ownership_of
+from controller.scheduling.allocation import ClaimOwnership, ownership_of
 from controller.scheduling.decide import Options
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.inventory import DeviceId, Inventory
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError

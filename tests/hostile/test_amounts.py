@@ -28,7 +28,7 @@ from controller.scheduling.decide import Decision, Options, PodClaim, Scheduling
 from controller.scheduling.incremental.saturation import CARD_MOST, MOST, saturated, sums
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
-from controller.scheduling.quota.model import lines
+from controller.scheduling.quota.model import quota_lines
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.kube.store import Store
@@ -181,7 +181,7 @@ def test_no_amount_breaks_a_decision_or_what_is_said_of_it(node_view, parts, dat
     assert isinstance(decide(inventory, scheduling_request, Options()), Decision | Unschedulable)
     msgspec.json.encode(explain(inventory, scheduling_request, Options()))
     msgspec.json.encode(overview(inventory, claims, ()))
-    for line in lines(inventory):
+    for line in quota_lines(inventory):
         assert min(line.used, line.hard) >= 0
     for name in ("slots", "cores", "memory"):
         for kind in ("total", "used"):

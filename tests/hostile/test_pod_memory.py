@@ -10,7 +10,7 @@ from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.decoding import read_object
@@ -85,7 +85,7 @@ def test_an_annotation_that_is_too_long_is_refused_by_name_and_not_ignored(name)
     pod, _ = read_object(kinds.POD, body("1", {name: "x" * (MOST_LENGTH + 1)}))
     assert pod.metadata.annotations == {name: TOO_LONG}
     with pytest.raises(InvalidPolicy, match=name):
-        resolve(pod, [ResourceClaim()], {}, {}, Policies())
+        resolve_policies(pod, [ResourceClaim()], {}, {}, Policies())
 
 
 def test_what_somebody_reads_is_kept():

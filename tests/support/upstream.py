@@ -27,7 +27,7 @@ from controller.scheduling.allocation.search import solve
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -229,7 +229,7 @@ class Comparison:
         pod = _parse({"metadata": _named("pod") | {"annotations": self._cluster["annotations"]}}, Pod)
         default = Policies(device=DevicePolicy(keys))
         try:
-            policies = resolve(pod, claims, {}, {}, default)
+            policies = resolve_policies(pod, claims, {}, {}, default)
         except InvalidPolicy:
             policies = default
         scheduling_request = SchedulingRequest(

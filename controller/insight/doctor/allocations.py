@@ -13,8 +13,8 @@ from controller.insight.overview.tenancies import Tenancies
 from controller.reconcile.repair.external_allocations import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
-from controller.scheduling.inventory.model import DeviceId
-from controller.scheduling.quota.model import lines
+from controller.scheduling.inventory import DeviceId
+from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
 from hami_dra.api.podstate import is_bound, is_leaving
 from hami_dra.api.resource import ResourceClaim
@@ -224,7 +224,7 @@ def quotas(state: State) -> Iterator[Finding]:
                     problem=f"spec.hard names {resource}, which limits nothing: no vendor has that resource",
                     fix=f"write one of {known}",
                 )
-    for line in lines(state.inventory):
+    for line in quota_lines(state.inventory):
         if line.used > line.hard:
             yield Finding(
                 check="quotas",

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

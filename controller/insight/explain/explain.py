@@ -10,10 +10,8 @@ from typing import Final
 from controller.insight.explain.model import Explanation
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import decide
-from controller.scheduling.decide.answers import Decision, Unschedulable
-from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable, decide
+from controller.scheduling.inventory import Inventory
 
 MOST_NODES: Final = 1_000
 

@@ -12,12 +12,11 @@ import numpy as np
 from controller.insight.explain import wording
 from controller.insight.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
-from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
-from controller.scheduling.decide.answers import Decision, Unschedulable
-from controller.scheduling.incremental.node_scores import node_terms
-from controller.scheduling.inventory.layouts import is_part
-from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
-from controller.scheduling.scoring.formulas import device_terms
+from controller.scheduling.allocation import NOT_OF_CLASS
+from controller.scheduling.decide import Decision, Unschedulable
+from controller.scheduling.incremental import node_terms
+from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId, is_part
+from controller.scheduling.scoring import device_terms
 from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
 

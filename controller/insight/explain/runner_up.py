@@ -11,10 +11,9 @@ from typing import Final
 import numpy as np
 
 from controller.insight.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from controller.scheduling.decide.scheduling_request import SchedulingRequest
-from controller.scheduling.decide.trace import Trace
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.formulas import best_node
+from controller.scheduling.decide import SchedulingRequest, Trace
+from controller.scheduling.inventory import Inventory
+from controller.scheduling.scoring import best_node
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints, Positions
 

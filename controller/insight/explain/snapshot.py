@@ -13,16 +13,10 @@ import numpy as np
 
 from controller.insight.explain.model import RunnerUp
 from controller.insight.explain.runner_up import Contenders
-from controller.scheduling.allocation.device_equivalence import UNJUDGED
-from controller.scheduling.allocation.resolved import ResolvedRequest
-from controller.scheduling.decide.answers import Decision, Unschedulable, without_trace
-from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.decide.trace import Trace
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.roles import Amounts, consumed_of
-from controller.scheduling.scoring.chooser import CardOfRequest
-from controller.scheduling.scoring.policies import Policies
+from controller.scheduling.allocation import UNJUDGED, ResolvedRequest
+from controller.scheduling.decide import Decision, Options, SchedulingRequest, Trace, Unschedulable, without_trace
+from controller.scheduling.inventory import Amounts, Device, Inventory, consumed_of
+from controller.scheduling.scoring import CardOfRequest, Policies
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.protocol import CardRequest, Cards
 

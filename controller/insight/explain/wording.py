@@ -9,10 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from controller.insight.explain.model import PolicyUsed, RequestAsked
-from controller.scheduling.allocation.resolved import ResolvedRequest
-from controller.scheduling.inventory.model import Device
-from controller.scheduling.scoring.packing import Packing
-from controller.scheduling.scoring.policies import Policies
+from controller.scheduling.allocation import ResolvedRequest
+from controller.scheduling.inventory import Device
+from controller.scheduling.scoring import Packing, Policies
 from hami_dra.api import names
 
 _MIB: Final = 1 << 20

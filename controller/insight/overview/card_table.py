@@ -16,17 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.incremental.growth import grown
-from controller.scheduling.inventory.columns import NOWHERE
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
-from controller.scheduling.inventory.model import Device
-from controller.scheduling.node_filter.node_column import NodeColumn
-from controller.scheduling.node_filter.nodes import (
+from controller.scheduling.incremental import LogReader, grown
+from controller.scheduling.inventory import NOWHERE, Device, Inventory, is_part
+from controller.scheduling.node_filter import (
     NOT_READY_TAINT,
     UNREACHABLE_TAINT,
     UNSCHEDULABLE_TAINT,
+    NodeColumn,
     effective_taints,
 )
 from hami_dra.api import names

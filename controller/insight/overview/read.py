@@ -26,9 +26,7 @@ from controller.insight.overview.card_table import (
 from controller.insight.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, Vanished, pods_of
 from controller.insight.overview.packing import packing
 from controller.insight.overview.tenancies import Tenancies
-from controller.scheduling.inventory.columns import NOWHERE
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import UNNUMBERED, DeviceId
+from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 

@@ -9,10 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controller.insight.overview.model import Tenant
-from controller.scheduling.inventory.ledger import Holding, holdings_of
-from controller.scheduling.inventory.model import Device, DeviceId
-from controller.scheduling.inventory.roles import used_of
-from controller.scheduling.inventory.vanished import VanishedClaim
+from controller.scheduling.inventory import Device, DeviceId, Holding, VanishedClaim, holdings_of, used_of
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished

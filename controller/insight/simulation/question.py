@@ -14,8 +14,7 @@ from controller.insight.simulation.run import SimulationSettings, asked_of
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.decide import Options, SchedulingRequest
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import Heartbeat
+from controller.scheduling.inventory import Heartbeat, Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound

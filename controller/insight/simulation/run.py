@@ -15,14 +15,19 @@ from controller.insight.simulation.objects import Raw, gather, read
 from controller.insight.simulation.report import SimulationReport, claim_entry
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.ownership import ownership_of
-from controller.scheduling.allocation.stamping import new_share_id, stamped
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
-from controller.scheduling.decide.companions import Companions, SharedClaims
-from controller.scheduling.inventory.selector_budget import Heartbeat
-from controller.scheduling.scoring.policies import InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.allocation import FeatureGates, new_share_id, ownership_of, stamped
+from controller.scheduling.decide import (
+    Companions,
+    Decision,
+    Options,
+    PodClaim,
+    SchedulingRequest,
+    SharedClaims,
+    Unschedulable,
+    decide,
+)
+from controller.scheduling.inventory import Heartbeat
+from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
 from controller.webhook.convert import ConversionRefused, convert_pod
 from controller.webhook.convert import Options as ConvertOptions
 from hami_dra.api import kinds
@@ -224,7 +229,7 @@ class _Placing:
                 self._view.allow_admin_access(claim)
                 if template is not None:
                     templates[claim.key] = template
-        policies = resolve(
+        policies = resolve_policies(
             pod, [entry.claim for entry in claims], templates, self._view.classes, self._settings.policies
         )
         return SchedulingRequest(

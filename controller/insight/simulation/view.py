@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from controller.insight.simulation.objects import Item, Raw, read
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.pools import PoolGates
+from controller.scheduling.allocation import FeatureGates
+from controller.scheduling.inventory import Inventory, PoolGates
 from controller.webhook.convert import IGNORE
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod

@@ -11,8 +11,7 @@ from itertools import count
 from typing import Final
 
 from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
-from controller.scheduling.node_filter.node_affinity import admits, pinned_names
-from controller.scheduling.node_filter.taint_toleration import taint_code
+from controller.scheduling.node_filter import admits, pinned_names, taint_code
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.podstate import is_live

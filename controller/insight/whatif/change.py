@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from controller.insight.simulation import SimulationSettings
 from controller.insight.simulation.objects import READ, Item, gather
-from controller.scheduling.node_filter.node_affinity import pinned_names
+from controller.scheduling.node_filter import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -15,7 +15,7 @@ from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Sta
 from controller.reconcile.runtime import patches
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.pods import has_our_gate, is_live, other_gates
-from controller.scheduling.allocation.stamping import new_share_id, stamped
+from controller.scheduling.allocation import new_share_id, stamped
 from controller.scheduling.decide import ClaimAllocation, Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD

@@ -15,16 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.chooser import FirstFit
-from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.allocation.result import Solution
-from controller.scheduling.allocation.search import solve
-from controller.scheduling.inventory.columns import NOWHERE
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.allocation import (
+    AllocatorError,
+    BudgetExceeded,
+    FeatureGates,
+    FirstFit,
+    Scope,
+    Solution,
+    prepare,
+    solve,
+)
+from controller.scheduling.inventory import NOWHERE, DeviceId, Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim

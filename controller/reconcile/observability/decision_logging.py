@@ -12,7 +12,7 @@ from controller.insight.explain.model import CardExplanation, Explanation, NodeE
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from hami_dra.api.core import Pod
 from hami_dra.logs import DECISIONS, DETAILS, NODES
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
-from controller.scheduling.quota.model import QuotaLine, lines
+from controller.scheduling.quota import QuotaLine, quota_lines
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.backoff import Backoff
@@ -84,7 +84,7 @@ class QuotaNotes:
     def _write_all(self) -> None:
         """Write the quotas whose text has changed."""
         by_quota: defaultdict[str, list[QuotaLine]] = defaultdict(list)
-        for line in lines(self._context.inventory):
+        for line in quota_lines(self._context.inventory):
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
         quotas = self._context.informers.quotas.store
         self._forbidden.intersection_update(quotas.keys())

@@ -8,7 +8,7 @@ from typing import Final
 
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
-from controller.scheduling.inventory.vanished import VanishedClaim
+from controller.scheduling.inventory import VanishedClaim
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Object
 

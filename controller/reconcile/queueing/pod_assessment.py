@@ -20,12 +20,10 @@ from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
-from controller.scheduling.allocation.ownership import ClaimOwnership, Owner
-from controller.scheduling.decide import PodClaim, SchedulingRequest
-from controller.scheduling.decide.companions import Companions, pod_shape
-from controller.scheduling.incremental.digests import digest_of
-from controller.scheduling.scoring.policies import InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.allocation import ClaimOwnership, Owner
+from controller.scheduling.decide import Companions, PodClaim, SchedulingRequest, pod_shape
+from controller.scheduling.incremental import digest_of
+from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
@@ -196,7 +194,7 @@ class PodAssessor:
                 templates[ref.key] = template
         classes = {device_class.metadata.name: device_class for device_class in self._informers.classes.store}
         try:
-            policies = resolve(
+            policies = resolve_policies(
                 pod, [entry.claim for entry in claims], templates, classes, self._settings.scheduling.policies
             )
         except InvalidPolicy as error:

@@ -24,7 +24,7 @@ from enum import Flag, auto
 from typing import Final
 
 from controller.scheduling.decide import Unschedulable
-from controller.scheduling.node_filter.nodes import effective_taints
+from controller.scheduling.node_filter import effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
 

@@ -24,8 +24,8 @@ from typing import Final
 
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import SelectorLimits
-from controller.scheduling.incremental.digests import digest_of_text
-from controller.scheduling.inventory.selector_budget import OverBudget, Overrun, Payer, SliceSpent
+from controller.scheduling.incremental import digest_of_text
+from controller.scheduling.inventory import OverBudget, Overrun, Payer, SliceSpent
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT
 from hami_dra.kube.backoff import doubled

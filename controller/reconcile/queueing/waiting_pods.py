@@ -12,7 +12,7 @@ from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.settings import QueueingSettings
-from controller.scheduling.decide.companions import SharedClaims
+from controller.scheduling.decide import SharedClaims
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 from controller.reconcile.queueing.queue import FOREVER
 from controller.reconcile.runtime.pods import is_pending, is_unschedulable, node_made_free, scheduled_condition
 from controller.reconcile.runtime.settings import Settings
-from controller.scheduling.node_filter.taint_toleration import taint_code
+from controller.scheduling.node_filter import taint_code
 from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition

@@ -8,7 +8,7 @@ from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Settings
 from controller.reconcile.runtime.writer import LeadershipLost, Writer
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 

@@ -17,11 +17,9 @@ from typing import Final
 from controller.insight.explain.model import Explanation
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
-from controller.scheduling.allocation.errors import SelectorOverBudget
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
-from controller.scheduling.decide.answers import EqualRefusals
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import SliceSpent
+from controller.scheduling.allocation import SelectorOverBudget
+from controller.scheduling.decide import Decision, EqualRefusals, Options, SchedulingRequest, Unschedulable
+from controller.scheduling.inventory import Inventory, SliceSpent
 from hami_dra.api.core import Pod
 
 log = logging.getLogger(__name__)

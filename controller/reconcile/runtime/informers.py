@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.pods import claim_keys, is_pending
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.kinds import Kind

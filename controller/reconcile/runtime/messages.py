@@ -8,8 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from controller.scheduling.decide import Decision, Unschedulable
-from controller.scheduling.decide.company import LeftOut
+from controller.scheduling.decide import Decision, LeftOut, Unschedulable
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.scheduling.decide import Options
-from controller.scheduling.scoring.policies import Policies
+from controller.scheduling.scoring import Policies
 from hami_dra.api import names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError

@@ -35,10 +35,16 @@ from controller.reconcile.runtime.held_back import HeldBack
 from controller.reconcile.runtime.pods import claim_keys, is_leaving, node_made_free
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
 from controller.scheduling.decide import Answer as Decided
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unfinished, Unschedulable
-from controller.scheduling.decide.answers import EqualRefusals, without_trace
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import SliceSpent
+from controller.scheduling.decide import (
+    Decision,
+    EqualRefusals,
+    Options,
+    SchedulingRequest,
+    Unfinished,
+    Unschedulable,
+    without_trace,
+)
+from controller.scheduling.inventory import Inventory, SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 

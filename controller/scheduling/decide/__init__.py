@@ -6,20 +6,39 @@ time slices, where a selector budget limits each of them. The answer is not stam
 the allocation timestamp are added by the caller.
 """
 
-from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
+from controller.scheduling.decide.answers import (
+    Answer,
+    ClaimAllocation,
+    Decision,
+    EqualRefusals,
+    Score,
+    Unfinished,
+    Unschedulable,
+    without_trace,
+)
+from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
+from controller.scheduling.decide.company import LeftOut
 from controller.scheduling.decide.decision import decide, decide_slice
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
+from controller.scheduling.decide.trace import Trace
 
 __all__ = [
     "Answer",
     "ClaimAllocation",
+    "Companions",
     "Decision",
+    "EqualRefusals",
+    "LeftOut",
     "Options",
     "PodClaim",
     "SchedulingRequest",
     "Score",
+    "SharedClaims",
+    "Trace",
     "Unfinished",
     "Unschedulable",
     "decide",
     "decide_slice",
+    "pod_shape",
+    "without_trace",
 ]

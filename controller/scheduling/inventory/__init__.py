@@ -1,3 +1,36 @@
 """The cluster as columns: devices, nodes, who holds what, which selectors match. Updated by
 difference.
 """
+
+from controller.scheduling.inventory.columns import NOWHERE
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holdings_of
+from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
+from controller.scheduling.inventory.pools import PoolGates
+from controller.scheduling.inventory.roles import Amounts, consumed_of, used_of
+from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
+from controller.scheduling.inventory.vanished import VanishedClaim
+
+__all__ = [
+    "NOWHERE",
+    "UNNUMBERED",
+    "Amount",
+    "Amounts",
+    "Device",
+    "DeviceId",
+    "DeviceUsage",
+    "Heartbeat",
+    "Holding",
+    "Inventory",
+    "OverBudget",
+    "Overrun",
+    "Payer",
+    "PoolGates",
+    "SliceSpent",
+    "VanishedClaim",
+    "consumed_of",
+    "holdings_of",
+    "is_part",
+    "used_of",
+]

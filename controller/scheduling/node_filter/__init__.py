@@ -1,3 +1,24 @@
 """The nodes that kube-scheduler's filter plugins let a pod run on, devices apart: nodes and the pods
 on them as columns, one module per plugin. Updated by difference. Pure.
 """
+
+from controller.scheduling.node_filter.node_affinity import admits, pinned_names
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import (
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+    effective_taints,
+)
+from controller.scheduling.node_filter.taint_toleration import taint_code
+
+__all__ = [
+    "NOT_READY_TAINT",
+    "UNREACHABLE_TAINT",
+    "UNSCHEDULABLE_TAINT",
+    "NodeColumn",
+    "admits",
+    "effective_taints",
+    "pinned_names",
+    "taint_code",
+]

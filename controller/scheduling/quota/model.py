@@ -29,7 +29,7 @@ class QuotaLine(msgspec.Struct, frozen=True, rename="camel"):
     """The limit, rounded down to the unit. 0: nothing may be allocated."""
 
 
-def lines(inventory: Inventory, namespaces: Iterable[str] | None = None) -> list[QuotaLine]:
+def quota_lines(inventory: Inventory, namespaces: Iterable[str] | None = None) -> list[QuotaLine]:
     """Return lines by namespace, then quota, then in the order in which the quota lists its keys.
 
     `namespaces`: only these; None: all that have a quota for cards.

@@ -32,7 +32,7 @@ from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS, vendor_of
 
 
-def resolve(
+def resolve_policies(
     pod: Pod,
     claims: Sequence[ResourceClaim],
     templates: Mapping[str, ResourceClaimTemplate],

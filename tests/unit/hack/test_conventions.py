@@ -38,3 +38,25 @@ def test_a_station_of_the_way_that_is_gone_is_named(monkeypatch):
 )
 def test_prose_of_documents_is_short_and_plain(line, found):
     assert len(list(conventions._bad_prose("docs/x.md", 1, line))) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "found"),
+    [
+        ("controller/cli/x.py", "from controller.scheduling.inventory import Inventory", []),
+        ("controller/cli/x.py", "from controller.scheduling.native_order import native_ranking", []),
+        (
+            "controller/cli/x.py",
+            "from controller.scheduling.scoring import policies",
+            ["controller.scheduling.scoring.policies"],
+        ),
+        (
+            "controller/cli/x.py",
+            "from controller.scheduling.scoring.policies import Policies",
+            ["controller.scheduling.scoring.policies"],
+        ),
+        ("controller/scheduling/decide/x.py", "from controller.scheduling.scoring.policies import Policies", []),
+    ],
+)
+def test_who_is_outside_imports_the_faces_of_packages(name, line, found):
+    assert list(conventions._past_a_face(name, ast.parse(line))) == found

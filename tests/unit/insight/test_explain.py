@@ -13,7 +13,7 @@ from controller.scheduling.decide import Decision, Options, PodClaim, Scheduling
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import DevicePolicy, Policies, Weights
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
@@ -234,7 +234,7 @@ def test_wishes_of_vendors_say_where_they_stand():
     )
     mine = shared("a")
     defaults = Policies(annotations={"nvidia.com/use-gputype": "T4"})
-    policies = resolve(asking, [mine], {}, {}, defaults)
+    policies = resolve_policies(asking, [mine], {}, {}, defaults)
     found = explain(
         cluster(n1=cards()), SchedulingRequest(pod=asking, claims=(PodClaim("c", mine),), policies=policies), OPTIONS
     )

@@ -17,8 +17,8 @@ import numpy as np
 from controller.insight.overview.card_table import CardTable, troubles, vendor_name
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.runtime.settings import NameSet
-from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.inventory.model import UNNUMBERED, Device
+from controller.scheduling.incremental import LogReader
+from controller.scheduling.inventory import UNNUMBERED, Device
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.vendors.registry import vendor_of

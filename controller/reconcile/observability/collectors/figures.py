@@ -15,8 +15,8 @@ from controller.insight.overview.card_table import CardTable
 from controller.insight.overview.model import Packing
 from controller.insight.overview.packing import packing
 from controller.reconcile.runtime.settings import NameSet
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.quota.model import QuotaLine, lines
+from controller.scheduling.inventory import Inventory
+from controller.scheduling.quota import QuotaLine, quota_lines
 from hami_dra.vendors.quotas import PREFIX
 
 _DRIVER: Final = ("driver", "vendor")
@@ -118,7 +118,7 @@ class QuotaFigures(Collector):
         self._old = NameSet.HAMI_2_7 in also
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        found = lines(self._inventory)
+        found = quota_lines(self._inventory)
         labels = ["namespace", "quota_name", "resourcequota", "unit"]
         used = GaugeMetricFamily(
             "hami_resource_quota_used", "Amount used of a key of a ResourceQuota for cards.", labels=labels

@@ -17,9 +17,8 @@ from controller.insight.overview.card_table import NO_CARD, CardTable
 from controller.reconcile.observability.collectors.cards import core_unit, node_of
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.runtime.settings import NameSet
-from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.inventory.ledger import Holding, holdings_of
-from controller.scheduling.inventory.roles import used_of
+from controller.scheduling.incremental import LogReader
+from controller.scheduling.inventory import Holding, holdings_of, used_of
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim

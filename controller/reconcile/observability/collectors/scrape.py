@@ -19,7 +19,7 @@ from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import NameSet
-from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory import Inventory
 
 
 class Scrape:

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.quota.model import QuotaLine, lines
+from controller.scheduling.quota.model import QuotaLine, quota_lines
 from hami_dra.kube.manifests import shipped
 from tests.cards import allocated, card, claim, node, slice_of
 from tests.support import manifests
@@ -129,14 +129,14 @@ def test_lines_say_what_is_used_in_the_unit_of_the_key(inventory):
     inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 4}, "a"))
     inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 1}, "c", "other"))
     inventory.claim_changed(None, allocated(claim(), held(part("gpu-0", "1000Mi"), part("gpu-1", "1500Ki"))))
-    assert lines(inventory) == [
+    assert quota_lines(inventory) == [
         QuotaLine("default", "a", "limits.nvidia.com/gpu", "cards", 2, 4),
         QuotaLine("default", "b", "limits.metax-tech.com/vmemory", "GiB", 0, 16),
         QuotaLine("default", "b", "limits.nvidia.com/gpumem", "MiB", 1001, 2048),
         QuotaLine("other", "c", "limits.nvidia.com/gpu", "cards", 0, 1),
     ]
-    assert lines(inventory, ["other"]) == lines(inventory)[-1:]
-    assert lines(inventory, ["nowhere"]) == []
+    assert quota_lines(inventory, ["other"]) == quota_lines(inventory)[-1:]
+    assert quota_lines(inventory, ["nowhere"]) == []
 
 
 def test_a_card_that_is_not_published_for_a_while_counts_as_before(inventory):

@@ -12,7 +12,7 @@ from controller.scheduling.scoring.policies import (
     parse_device_policy,
     parse_weights,
 )
-from controller.scheduling.scoring.policy_resolution import resolve
+from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
@@ -43,7 +43,7 @@ def claim_of(class_name, **annotations):
 
 def test_the_default_holds_when_nobody_says_anything():
     claim = claim_of("c")
-    policies = resolve(Pod(metadata=meta("p")), [claim], {}, {}, Policies())
+    policies = resolve_policies(Pod(metadata=meta("p")), [claim], {}, {}, Policies())
     assert (policies.node, policies.for_claim(claim.key).keys) == ("binpack", ("spread",))
 
 
@@ -55,7 +55,7 @@ def test_the_first_one_found_wins(level):
         for each in levels[levels.index(level) :]
     }
     claim = claim_of("c", **found.get("claim", {}))
-    policies = resolve(
+    policies = resolve_policies(
         Pod(metadata=meta("p", **found.get("pod", {}))),
         [claim],
         {claim.key: ResourceClaimTemplate(metadata=meta("t", **found["template"]))} if "template" in found else {},
@@ -70,14 +70,14 @@ def test_the_first_one_found_wins(level):
 def test_each_claim_has_its_own_device_policy():
     first = claim_of("c", device="binpack")
     second = ResourceClaim(metadata=ObjectMeta(name="other", namespace="default"))
-    policies = resolve(Pod(metadata=meta("p")), [first, second], {}, {}, Policies())
+    policies = resolve_policies(Pod(metadata=meta("p")), [first, second], {}, {}, Policies())
     assert policies.for_claim(first.key).name == "binpack"
     assert policies.for_claim(second.key).name == "spread"
 
 
 def test_an_unknown_policy_names_object_value_and_choices():
     with pytest.raises(InvalidPolicy) as error:
-        resolve(Pod(metadata=meta("p", device="pack")), [], {}, {}, Policies())
+        resolve_policies(Pod(metadata=meta("p", device="pack")), [], {}, {}, Policies())
     for part in ("Pod default/p", "pack", names.DEVICE_POLICY, "spread", "binpack", "topology-aware"):
         assert part in str(error.value)
 
@@ -110,7 +110,7 @@ def test_bad_weights_say_how_good_ones_look(bad):
 @given(st.text(max_size=30))
 def test_no_annotation_text_makes_anything_but_a_policy_or_a_refusal(text):
     try:
-        policies = resolve(Pod(metadata=meta("p", device=text)), [], {}, {}, Policies())
+        policies = resolve_policies(Pod(metadata=meta("p", device=text)), [], {}, {}, Policies())
     except InvalidPolicy:
         return
     assert isinstance(policies.device, DevicePolicy)
