@@ -6,7 +6,7 @@ DeviceClasses. Out: an `AllocationInput`, valid for every node, or AllocatorErro
 nodes or devices.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -27,7 +27,7 @@ from controller.scheduling.allocation.resolved import (
     RequestGroup,
     ResolvedRequest,
 )
-from controller.scheduling.allocation.selectors import PLAIN, Judge, Origin, owner_of_claim, selectors_of
+from controller.scheduling.allocation.selectors import PLAIN, Judge, Origin, Selector, owner_of_claim, selectors_of
 from controller.scheduling.inventory.selector_budget import Payer
 from hami_dra.api import names
 from hami_dra.api import resource as api
@@ -120,12 +120,12 @@ class _Resolver:
             if spec.capacity is not None and not self._features.consumable_capacity:
                 raise AllocatorError(f"{where}: capacity needs the feature gate DRAConsumableCapacity")
         alternatives = tuple(
-            self._view(claim, (claim_index, position, rank), request.name, name, spec)
+            self._resolved(claim, (claim_index, position, rank), request.name, name, spec)
             for rank, (name, spec) in enumerate(specs)
         )
         return RequestGroup(request.name, alternatives, prioritized=bool(request.first_available))
 
-    def _view(
+    def _resolved(
         self,
         claim: api.ResourceClaim,
         indexes: tuple[int, int, int],
@@ -137,40 +137,22 @@ class _Resolver:
         where = f"{owner}: request {name}"
         selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
         self._check_admin_access(claim, where, spec)
-        device_class = self._class(where, spec)
-        require_readable_class(device_class)
-        class_selectors = selectors_of(
-            device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
-        )
+        device_class, class_selectors = self._class(where, spec)
         all_devices = spec.allocation_mode == ALL
         requested_names = frozenset({parent_name, name})
-        constraints = {
-            index: constraint
-            for index, constraint in enumerate(claim.spec.devices.constraints)
-            if not constraint.requests or not requested_names.isdisjoint(constraint.requests)
-        }
+        constraints = _constraints_of(claim, requested_names)
+        match_attributes, distinct_attributes = _attributes_of(constraints.values())
         capacity_requests = _capacity_requests(where, spec)
-        if spec.derived_attributes and not self._features.derived_attributes:
-            raise AllocatorError(f"{where}: derivedAttributes needs the feature gate DRADerivedAttributes")
-        derived = {
-            entry.name: DerivedAttribute(
-                entry.expression, Origin(owner, f"request {name}: derivedAttributes[{entry.name}]")
-            )
-            for entry in spec.derived_attributes
-        }
+        derived = self._derived_attributes(owner, name, spec)
         configs = device_configs(device_class, claim, requested_names)
         percents = {driver: config.memory_percent for driver, config in configs.items() if config.memory_percent}
         minimums = {} if spec.admin_access else minimums_of(configs)
         check_minimums(where, device_class.key, capacity_requests, minimums)
         shape: Hashable = (
-            tuple(selector.expression for selector in class_selectors),
-            tuple(selector.expression for selector in selectors),
-            bool(spec.admin_access),
-            spec.tolerations,
+            *_spec_shape(spec, class_selectors, selectors),
             tuple(sorted(capacity_requests.items())),
             tuple(sorted(percents.items())),
             tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())),
-            spec.derived_attributes,
             self._features,
         )
         shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), ConsumptionCache()))
@@ -194,12 +176,8 @@ class _Resolver:
             memory_percents=percents,
             minimums=minimums,
             constraints=tuple(constraints),
-            match_attributes=tuple(c.match_attribute for c in constraints.values() if c.match_attribute is not None),
-            distinct_attributes=tuple(
-                c.distinct_attribute
-                for c in constraints.values()
-                if c.match_attribute is None and c.distinct_attribute is not None
-            ),
+            match_attributes=match_attributes,
+            distinct_attributes=distinct_attributes,
             shape=shape,
             shape_index=shape_index,
             derived=derived,
@@ -216,7 +194,21 @@ class _Resolver:
                 f'{where}: adminAccess needs the label {names.ADMIN_ACCESS_LABEL}: "true" on namespace {namespace}'
             )
 
-    def _class(self, where: str, spec: api.ExactDeviceRequest) -> api.DeviceClass:
+    def _derived_attributes(self, owner: str, name: str, spec: api.ExactDeviceRequest) -> dict[str, DerivedAttribute]:
+        """Return the attributes that a request of this name derives, by name. Raises AllocatorError."""
+        if spec.derived_attributes and not self._features.derived_attributes:
+            raise AllocatorError(
+                f"{owner}: request {name}: derivedAttributes needs the feature gate DRADerivedAttributes"
+            )
+        return {
+            entry.name: DerivedAttribute(
+                entry.expression, Origin(owner, f"request {name}: derivedAttributes[{entry.name}]")
+            )
+            for entry in spec.derived_attributes
+        }
+
+    def _class(self, where: str, spec: api.ExactDeviceRequest) -> tuple[api.DeviceClass, tuple[Selector, ...]]:
+        """Return the class and its selectors. Raises AllocatorError."""
         if not spec.device_class_name:
             raise AllocatorError(f"{where}: deviceClassName is empty; no other request is known")
         device_class = self._classes.get(spec.device_class_name)
@@ -224,7 +216,43 @@ class _Resolver:
             raise AllocatorError(
                 f"{where}: DeviceClass {spec.device_class_name} does not exist; create it, or change deviceClassName"
             )
-        return device_class
+        require_readable_class(device_class)
+        return device_class, selectors_of(
+            device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
+        )
+
+
+def _constraints_of(claim: api.ResourceClaim, requested_names: AbstractSet[str]) -> dict[int, api.DeviceConstraint]:
+    """Return the constraints that cover a request, by position: those that name it, or none."""
+    return {
+        index: constraint
+        for index, constraint in enumerate(claim.spec.devices.constraints)
+        if not constraint.requests or not requested_names.isdisjoint(constraint.requests)
+    }
+
+
+def _attributes_of(constraints: Iterable[api.DeviceConstraint]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of matchAttribute, and those of distinctAttribute of the other constraints."""
+    match, distinct = [], []
+    for each in constraints:
+        if each.match_attribute is not None:
+            match.append(each.match_attribute)
+        elif each.distinct_attribute is not None:
+            distinct.append(each.distinct_attribute)
+    return tuple(match), tuple(distinct)
+
+
+def _spec_shape(
+    spec: api.ExactDeviceRequest, class_selectors: Iterable[Selector], selectors: Iterable[Selector]
+) -> tuple[Hashable, ...]:
+    """Return what requests of one shape have in common, amounts apart."""
+    return (
+        tuple(selector.expression for selector in class_selectors),
+        tuple(selector.expression for selector in selectors),
+        bool(spec.admin_access),
+        spec.tolerations,
+        spec.derived_attributes,
+    )
 
 
 def require_space(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -> None:

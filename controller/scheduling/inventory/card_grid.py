@@ -6,7 +6,6 @@ Updated incrementally: only nodes whose devices changed since the last read are 
 part of a card (MIG) has its own column, but its usage is counted on the card that it is cut from.
 """
 
-from collections import defaultdict
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.inventory.roles import free_shares
+from controller.scheduling.inventory.rows_of_nodes import RowsOfNodes
 from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.vendors.protocol import Cards
@@ -54,8 +54,7 @@ class CardGrid:
         self._usage = LogReader(devices.changes)
         self.layouts = 0
         """Increases whenever the devices of a node change."""
-        self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
-        self._node_of_row: dict[int, int] = {}
+        self._rows_of_nodes = RowsOfNodes(devices)
         self.types = Interned()
         self.type_memory: list[int] = []
         """By number of the type."""
@@ -96,11 +95,11 @@ class CardGrid:
         if self._usage.is_current and self._structure.is_current:
             return self
         rebuilt, used = self._structure.take(), self._usage.take()
-        touched = self._moved(np.arange(devices.size) if rebuilt is None else rebuilt)
+        touched = self._rows_of_nodes.moved(np.arange(devices.size) if rebuilt is None else rebuilt)
         for node in sorted(touched):
             self._lay_out(node)
         if used is None or rebuilt is None:
-            touched |= self._rows_of_node.keys()
+            touched |= self._rows_of_nodes.nodes()
         else:
             owners = devices.node[used]
             touched.update(owners[owners >= 0].tolist())
@@ -114,24 +113,8 @@ class CardGrid:
         order = {row: column for column, row in enumerate(self.rows[node].tolist()) if row >= 0}
         return np.array([order.get(row, self.width + place) for place, row in enumerate(rows.tolist())], dtype=np.intp)
 
-    def _moved(self, rows: Positions) -> set[int]:
-        """Record the devices in these rows. Returns the nodes where something changed."""
-        devices = self._devices
-        touched: set[int] = set()
-        for row in rows.tolist():
-            before = self._node_of_row.pop(row, None)
-            if before is not None:
-                self._rows_of_node[before].discard(row)
-                touched.add(before)
-            node = int(devices.node[row])
-            if devices.active[row] and node >= 0:
-                self._node_of_row[row] = node
-                self._rows_of_node[node].add(row)
-                touched.add(node)
-        return touched
-
     def _lay_out(self, node: int) -> None:
-        members = [self._devices.device(row) for row in self._rows_of_node[node]]
+        members = [self._devices.device(row) for row in self._rows_of_nodes.of(node)]
         members.sort(key=lambda each: (self._devices.numa[each.row], each.index, each.id))
         if len(members) > self.width:
             self._allocate(self.rows.shape[0], max(len(members), 2 * self.width))

@@ -17,6 +17,7 @@ from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import UNNUMBERED, Device
+from controller.scheduling.inventory.rows_of_nodes import RowsOfNodes
 from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.vendors.protocol import Layout
@@ -46,8 +47,7 @@ class Layouts:
         self._nodes = nodes
         self._structure = LogReader(devices.structure)
         self._labelled = LogReader(nodes.changes)
-        self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
-        self._node_of_row: dict[int, int] = {}
+        self._rows_of_nodes = RowsOfNodes(devices, _is_laid_out)
         self._labels: dict[int, str] = {}
         self._layouts: dict[Place, tuple[Layout, Positions]] = {}
         self._numbers: dict[str, Ints] = {}
@@ -94,36 +94,18 @@ class Layouts:
         changed, relabelled = self._structure.take(), self._labelled.take()
         if len(self.position) < devices.size:
             self.position = grown(self.position, len(devices.active), NO_POSITION)
-        touched = self._moved(np.arange(devices.size) if changed is None else changed)
-        for node in self._rows_of_node.keys() if relabelled is None else relabelled.tolist():
+        rows = np.arange(devices.size) if changed is None else changed
+        self.position[rows] = NO_POSITION
+        touched = self._rows_of_nodes.moved(rows)
+        for node in self._rows_of_nodes.nodes() if relabelled is None else relabelled.tolist():
             if self._labels.get(node, "") != self._instance_type(node):
                 touched.add(node)
         for node in touched:
             self._lay_out(node)
 
-    def _moved(self, rows: Positions) -> set[int]:
-        """Record the cards in these rows. Returns the nodes where something changed."""
-        devices = self._devices
-        touched: set[int] = set()
-        for row in rows.tolist():
-            before = self._node_of_row.pop(row, None)
-            if before is not None:
-                self._rows_of_node[before].discard(row)
-                touched.add(before)
-            self.position[row] = NO_POSITION
-            node = int(devices.node[row])
-            if not devices.active[row] or node < 0:
-                continue
-            device = devices.device(row)
-            if vendor_of(device.id.driver) is not None and not is_part(device):
-                self._node_of_row[row] = node
-                self._rows_of_node[node].add(row)
-                touched.add(node)
-        return touched
-
     def _lay_out(self, node: int) -> None:
         by_driver: defaultdict[str, list[int]] = defaultdict(list)
-        for row in self._rows_of_node[node]:
+        for row in self._rows_of_nodes.of(node):
             by_driver[self._devices.device(row).id.driver].append(row)
         for vendor in VENDORS:
             driver = vendor.profile.driver
@@ -207,6 +189,11 @@ def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
         distance=tuple(table(text, number) for text, number in zip(distances, numbers, strict=True)),
         instance_type=instance_type,
     )
+
+
+def _is_laid_out(device: Device) -> bool:
+    """Return whether the device is a card of a vendor with rules."""
+    return vendor_of(device.id.driver) is not None and not is_part(device)
 
 
 def is_part(device: Device) -> bool:
