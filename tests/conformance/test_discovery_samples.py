@@ -14,6 +14,7 @@ from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.metax import discovery as metax
 from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.neuron.device_files import read_files
 from tests.support.mutations import mutated
 from tests.support.tools import FIXTURES, FakeTools
 
@@ -277,5 +278,5 @@ def test_the_paths_of_the_kernel_drivers_files(tmp_path):
         file = tmp_path / path.removeprefix("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{value}\n", encoding="utf-8")
-    for device in neuron.read_files(tmp_path / "sys").values():
+    for device in read_files(tmp_path / "sys").values():
         assert (device.device_name, device.serial, device.architecture) == ("Trainium1", "9ff5434815c8bd80", "NDv2")

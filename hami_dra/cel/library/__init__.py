@@ -2,12 +2,25 @@
 
 from typing import Final
 
-from hami_dra.cel.library import authorizer, core, formats, formatting, lists, network, quantities, text, times, urls
+from hami_dra.cel.library import (
+    authorizer,
+    conversions,
+    core,
+    formats,
+    formatting,
+    lists,
+    network,
+    quantities,
+    text,
+    times,
+    urls,
+)
 from hami_dra.cel.library.registry import Overload, functions
 
 __all__ = [
     "Overload",
     "authorizer",
+    "conversions",
     "core",
     "formats",
     "formatting",

@@ -1,19 +1,16 @@
-"""Operators, conversions and size: cel-go's standard library (common/stdlib) without time."""
+"""Operators and size: cel-go's standard library (common/stdlib) without time."""
 
 import math
 import operator as native
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Final
 
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError, no_such_overload
-from hami_dra.cel.library.registry import declare, function, heavy, loops, operators, wants_meter
+from hami_dra.cel.library.registry import declare, heavy, loops, operators, wants_meter
 from hami_dra.cel.values import (
     Duration,
     Timestamp,
-    TypeName,
     Uint,
     compare,
     contains_key,
@@ -22,21 +19,8 @@ from hami_dra.cel.values import (
     integer,
     surely_equal,
     timestamp,
-    type_name,
     unsigned,
 )
-
-_FLOAT: Final = re.compile(
-    r"[+-]?(?:[0-9](?:_?[0-9])*\.?(?:[0-9](?:_?[0-9])*)?|\.[0-9](?:_?[0-9])*)(?:[eE][+-]?[0-9]+)?"
-)
-_HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.)(?:_?[0-9a-fA-F])*\.?(?:_?[0-9a-fA-F])*[pP][+-]?[0-9]+")
-_SPECIAL_FLOAT: Final = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
-_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,1000}")
-_UNSIGNED: Final = re.compile(r"[0-9]{1,1000}")
-_BOOLS: Final = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 
 declare("_&&_", "bool, bool -> bool")
 declare("_||_", "bool, bool -> bool")
@@ -266,152 +250,3 @@ def _divide_floats(left: float, right: float) -> float:
     if left == 0 or math.isnan(left):
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1, right)
-
-
-# ---- conversions ----
-
-
-def _cannot(value: Any, target: str) -> CelError:
-    return CelError(f"type conversion error from '{type_name(value)}' to '{target}'")
-
-
-@function("dyn", "A -> dyn", conversion=True)
-@function("bool", "bool -> bool", conversion=True)
-@function("bytes", "bytes -> bytes", conversion=True)
-@function("double", "double -> double", conversion=True)
-@function("int", "int -> int", conversion=True)
-@function("string", "string -> string", conversion=True)
-@function("uint", "uint -> uint", conversion=True)
-def identity(value: Any) -> Any:
-    return value
-
-
-@function("type", "A -> type(A)", conversion=True)
-def type_of(value: Any) -> TypeName:
-    return TypeName(type_name(value))
-
-
-@function("bool", "string -> bool", conversion=True)
-def to_bool(text: str) -> bool:
-    value = _BOOLS.get(text)
-    if value is None:
-        raise _cannot(text, "bool")
-    return value
-
-
-@function("bytes", "string -> bytes", cost=meter.scan_first, conversion=True)
-def to_bytes(text: str) -> bytes:
-    return text.encode()
-
-
-@function("double", "int -> double", conversion=True)
-@function("double", "uint -> double", conversion=True)
-def to_double(value: int) -> float:
-    return float(value)
-
-
-@function("double", "string -> double", conversion=True)
-def text_to_double(text: str) -> float:
-    if _FLOAT.fullmatch(text):
-        value = float(text)
-        if math.isfinite(value):
-            return value
-    elif _HEX_FLOAT.fullmatch(text):
-        try:
-            return float.fromhex(text.replace("_", ""))
-        except (OverflowError, ValueError):
-            raise _cannot(text, "double") from None
-    elif _SPECIAL_FLOAT.fullmatch(text):
-        return float(text)
-    raise _cannot(text, "double")
-
-
-@function("int", "double -> int", conversion=True)
-def double_to_int(value: float) -> int:
-    if not -(2.0**63) < value < 2.0**63:
-        raise CelError("integer overflow")
-    return int(value)
-
-
-@function("int", "uint -> int", conversion=True)
-def uint_to_int(value: Uint) -> int:
-    return integer(int(value))
-
-
-@function("int", "string -> int", conversion=True)
-def text_to_int(text: str) -> int:
-    if _SIGNED.fullmatch(text) and -(2**63) <= int(text) < 2**63:
-        return int(text)
-    raise _cannot(text, "int")
-
-
-@function("uint", "double -> uint", conversion=True)
-def double_to_uint(value: float) -> Uint:
-    if not 0 <= value < 2.0**64:
-        raise CelError("unsigned integer overflow")
-    return Uint(value)
-
-
-@function("uint", "int -> uint", conversion=True)
-def int_to_uint(value: int) -> Uint:
-    return unsigned(value)
-
-
-@function("uint", "string -> uint", conversion=True)
-def text_to_uint(text: str) -> Uint:
-    if _UNSIGNED.fullmatch(text) and int(text) < 2**64:
-        return Uint(text)
-    raise _cannot(text, "uint")
-
-
-@function("string", "bool -> string", conversion=True)
-def bool_to_text(value: bool) -> str:
-    return "true" if value else "false"
-
-
-@function("string", "bytes -> string", cost=meter.scan_first, conversion=True)
-def bytes_to_text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
-
-
-@function("string", "int -> string", conversion=True)
-@function("string", "uint -> string", conversion=True)
-def int_to_text(value: int) -> str:
-    return str(int(value))
-
-
-@function("string", "double -> string", conversion=True)
-def double_to_text(value: float) -> str:
-    """Return Go's %g: the shortest digits that mean `value`.
-
-    It has an exponent of at least two digits below 1e-4 and from 1e6 on.
-    """
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    sign, digits, power = decimal_digits(value)
-    if -4 <= power < 6:
-        return sign + positional(digits, power)
-    tail = "." + digits[1:] if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{tail}e{'-' if power < 0 else '+'}{abs(power):02d}"
-
-
-def decimal_digits(value: float) -> tuple[str, str, int]:
-    """Return (sign, shortest digits, power of ten of the first digit)."""
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    text = "".join(map(str, digits)).rstrip("0") or "0"
-    power = len(digits) - 1 + int(exponent) if text != "0" else 0
-    return "-" if sign else "", text, power
-
-
-def positional(digits: str, power: int) -> str:
-    """Return the number without an exponent; its first digit stands for 10^power."""
-    if power < 0:
-        return "0." + "0" * (-power - 1) + digits
-    if len(digits) <= power + 1:
-        return digits + "0" * (power + 1 - len(digits))
-    return digits[: power + 1] + "." + digits[power + 1 :]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hami_dra.cel.errors import CelError
-from hami_dra.cel.library import core
+from hami_dra.cel.library import conversions
 from hami_dra.cel.library.times import duration_to_text, timestamp_to_text
 from hami_dra.cel.meter import ALLOCATION_LIMIT, Meter, traversal
 from hami_dra.cel.values import Duration, Timestamp, TypeName, Uint, key_value, type_name
@@ -163,9 +163,9 @@ def _plain(value: Any) -> str:  # noqa: C901 (one case for each type)
         case str():
             return value
         case bytes():
-            return core.bytes_to_text(value)
+            return conversions.bytes_to_text(value)
         case float():
-            return core.double_to_text(value)
+            return conversions.double_to_text(value)
         case Duration():
             return duration_to_text(value)
         case int():
@@ -194,7 +194,7 @@ def _literal(value: Any) -> str:
         case str():
             return go_quote(value)
         case bytes():
-            return "b" + go_quote(core.bytes_to_text(value))
+            return "b" + go_quote(conversions.bytes_to_text(value))
         case Timestamp():
             return f"timestamp({go_quote(timestamp_to_text(value))})"
         case Duration():

@@ -11,7 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from hami_dra.cel.errors import CelError
-from hami_dra.cel.library.core import decimal_digits, identity, positional
+from hami_dra.cel.library.conversions import decimal_digits, identity, positional
 from hami_dra.cel.library.registry import function, method
 from hami_dra.cel.values import (
     INT_MAX,

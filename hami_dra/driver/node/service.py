@@ -38,7 +38,7 @@ from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.requirements import require_version
 from hami_dra.monitor.readings import Sampler
-from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from hami_dra.vendors.registry import plugin_of
 
 log = logging.getLogger(__name__)
 
@@ -115,28 +115,10 @@ class NodeDriver:
         self._publisher = Publisher(
             cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep, count=count
         )
-        vendors = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
         self.runtimes: Mapping[str, DriverRuntime] = {
-            backend.vendor: DriverRuntime(
-                vendors[backend.vendor],
-                Hardware(
-                    backend,
-                    FlapDamper(settings.recovery_time, settings.confirm_time),
-                    discover_every=settings.discover_every,
-                    health_every=settings.health_every,
-                    on_change=self._news.set,
-                    call=call,
-                    demanded=backend.vendor in demanded,
-                ),
-                settings,
-                self.metrics,
-                wall,
-                demanded=backend.vendor in demanded,
-            )
-            for backend in backends
+            backend.vendor: self._runtime(backend, wall, demanded=backend.vendor in demanded) for backend in backends
         }
         for runtime in self.runtimes.values():
-            runtime.changed = self._news.set
             runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
         self.metrics.watch(settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()])
         self._claims = (
@@ -152,6 +134,23 @@ class NodeDriver:
             else None
         )
         self._notices = Notices(self._events)
+
+    def _runtime(self, backend: Backend, wall: Callable[[], datetime], *, demanded: bool) -> DriverRuntime:
+        """Create the runtime of one vendor's driver."""
+        settings = self._settings
+        hardware = Hardware(
+            backend,
+            FlapDamper(settings.recovery_time, settings.confirm_time),
+            discover_every=settings.discover_every,
+            health_every=settings.health_every,
+            on_change=self._news.set,
+            call=self._call,
+            demanded=demanded,
+        )
+        publishing = plugin_of(backend.vendor).publishing
+        runtime = DriverRuntime(publishing, hardware, settings, self.metrics, wall, demanded=demanded)
+        runtime.changed = self._news.set
+        return runtime
 
     def rediscover(self) -> None:
         """Discover the hardware again, soon."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
@@ -13,10 +12,10 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.memory import patches, rules
 from hami_dra.kube.memory.history import Record
+from hami_dra.kube.memory.requests import Admission, Request, default_kinds, patched
 from hami_dra.kube.memory.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
     APPLY,
-    JSON,
     MERGE,
     AlreadyExists,
     Body,
@@ -36,47 +35,6 @@ T = TypeVar("T", bound=Object)
 Raw = dict[str, Any]
 
 DEFAULT_VERSION: Final = ServerVersion(1, 37, "v1.37.1")
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Argument of an admission callable: the object to be created. `dry_run`: no side effects
-    allowed.
-    """
-
-    kind: Kind[Any]
-    namespace: str
-    object: Raw
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One call. `verb` is get, list, watch, create, patch, delete or bind."""
-
-    verb: str
-    kind: Kind[Any]
-    namespace: str
-    name: str
-    subresource: str = ""
-    body: Any = None
-
-    @property
-    def is_write(self) -> bool:
-        return self.verb in ("create", "patch", "delete", "bind")
-
-    @property
-    def label(self) -> str:
-        return f"{self.verb} {self.kind.plural}" + (f"/{self.subresource}" if self.subresource else "")
-
-
-def default_kinds(version: ServerVersion) -> tuple[Kind[Object], ...]:
-    """Return the kinds that an API server of this version serves without extra feature gates.
-
-    DeviceTaintRule is served by default since 1.37.
-    """
-    off = {kinds.DEVICE_TAINT_RULE_V1BETA2} | (set() if version.at_least(1, 37) else {kinds.DEVICE_TAINT_RULE})
-    return tuple(kind for kind in kinds.ALL if kind not in off)
 
 
 class MemoryCluster:
@@ -225,7 +183,7 @@ class MemoryCluster:
             return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
-        merged = _patched(kind, before.raw, patch, patch_type)
+        merged = patched(kind, before.raw, patch, patch_type)
         meta = merged["metadata"]
         if str(meta.get("resourceVersion") or before.version) != str(before.version):
             raise Conflict(
@@ -415,20 +373,3 @@ def _event(kind: Kind[T], event: Any, record: Record) -> WatchEvent[T] | Broken:
         return WatchEvent("BOOKMARK", cast("T", bookmark))
     found, known, problem = record.shown(kind)
     return Broken(event, known, problem) if found is None else WatchEvent(event, found, problem)
-
-
-def _patched(kind: Kind[Any], raw: Raw, patch: Body | Sequence[Body], patch_type: PatchType) -> Raw:
-    if patch_type == JSON:
-        if isinstance(patch, Mapping):
-            raise Invalid(f"patch {kind.name}: a JSON patch is a list of operations")
-        try:
-            result = patches.json_patch(raw, patch)
-        except patches.PatchError as error:
-            raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: {error}") from None
-    elif isinstance(patch, Mapping):
-        result = patches.apply_patch(raw, patch) if patch_type == APPLY else patches.merge_patch(raw, patch)
-    else:
-        raise Invalid(f"patch {kind.name}: a {patch_type} patch is an object")
-    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-        raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: metadata is required")
-    return result

@@ -4,23 +4,17 @@
 Called by the node driver. `neuron-ls --json-output` has devices, memory, neighbours and PCI; the
 files have names, serial numbers and error counts, and replace the tool if it is missing. Parsers
 are pure.
-
-The kernel driver's source of 2.24.7 (neuron_sysfs_metrics.c) shows the places of the files. Driver
-2.31 moved several of them ("not backwards compatible": Neuron Sysfs User Guide of SDK 2.33.0), and
-no public source shows where to. So a file that is not at its old place is searched by its name in
-the whole folder of the device, and a device without it is named among the problems.
 """
 
 import contextlib
-import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from hami_dra.api.hardware import Fault, IdentitySource, Provenance
+from hami_dra.api.hardware import IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
 from hami_dra.discovery.matching import Trace, trace_of
@@ -30,14 +24,13 @@ from hami_dra.discovery.reading import (
     MAX_INDEX,
     bus_id,
     bus_id_in,
-    identity,
     memory,
-    name_if_said,
     said,
     whole,
 )
-from hami_dra.discovery.sysfs import SYS, placed, text_of
+from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.neuron.device_files import FILES, DeviceFiles, MachineFacts, machine_facts, read_files
 from hami_dra.vendors.neuron.instances import device_of, instance_of
 from hami_dra.vendors.neuron.records import NeuronRecord
 
@@ -45,14 +38,6 @@ VENDOR: Final = "neuron"
 TOOL: Final = Tool("neuron-ls", (Path("/opt/aws/neuron/bin"),))
 _JSON: Final = "neuron-ls --json-output"
 _TABLE: Final = "neuron-ls"
-_FILES: Final = "devices/virtual/neuron_device"
-_CLASS: Final = "class/neuron_device"
-"""The kernel lists the devices of a class there, independent of their own folders."""
-_FOLDER: Final = re.compile(r"neuron(\d{1,4})")
-_OTHERS: Final = re.compile(r"neuron_core\d+|power|subsystem|device")
-_DEEPEST: Final = 5
-"""Maximum depth of searched folders."""
-_ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 _WITHOUT_NAME: Final = 1
 _WITHOUT_LISTING: Final = 2
 """Ranks of a record (`Provenance.rank`)."""
@@ -60,33 +45,6 @@ _MAX_CORES: Final = 256
 _UNKNOWN_PRODUCT: Final = "Neuron"
 
 _GIB: Final = 1 << 30
-_INSTANCE_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFiles:
-    """The kernel driver's data about one device; empty or None = nothing."""
-
-    index: int
-    device_name: str = ""
-    serial: str = ""
-    architecture: str = ""
-    instance_type: str = ""
-    """Instance type of the device's kind: `Trn1`."""
-    cores: int | None = None
-    connected: tuple[int, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    problems: tuple[str, ...] = ()
-    """Events that will go unnoticed, since the file that reports them is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """The kernel's data about the whole machine; empty = nothing."""
-
-    driver_version: str
-    instance_type: str
-    """`trn1.32xlarge`: EC2's name of the machine's product."""
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
@@ -113,11 +71,11 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     else:
         if not files:
             raise refused[0]
-        listing, found = _FILES, from_files(files)
+        listing, found = FILES, from_files(files)
     if not files:
-        failed.add(_FILES)
-    about = _about(sys)
-    shown_by = tuple(dict.fromkeys([listing, _FILES] if files else [listing]))
+        failed.add(FILES)
+    about = machine_facts(sys)
+    shown_by = tuple(dict.fromkeys([listing, FILES] if files else [listing]))
     cards = [
         _completed(card, files, about, Provenance(rank=rank, listed_by=shown_by))
         for card in found.cards
@@ -185,21 +143,6 @@ def parse_table(text: str) -> Listing:
     return settled(_TABLE, cards, problems, seen=seen)
 
 
-def read_files(sys: Path = SYS) -> dict[int, DeviceFiles]:
-    """Return index → data of the kernel driver; empty without the driver."""
-    found: dict[int, DeviceFiles] = {}
-    for place in (_FILES, _CLASS):
-        try:
-            folders = sorted((sys / place).iterdir())
-        except OSError:
-            continue
-        for folder in folders:
-            match = _FOLDER.fullmatch(folder.name)
-            if match and int(match[1]) not in found:
-                found[int(match[1])] = _device_files(int(match[1]), folder)
-    return found
-
-
 def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
     """Return devices without the tool, with the cores of the model. Raises Unreadable."""
     cards, problems = [], []
@@ -207,7 +150,7 @@ def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
         known = device_of(device.device_name)
         if not device.cores or not known or device.device_name.removesuffix("1") != known.family:
             problems.append(
-                f"/sys/{_FILES}/neuron{index}: expected core_count and a device_name that is known, such as Trainium1, "
+                f"/sys/{FILES}/neuron{index}: expected core_count and a device_name that is known, such as Trainium1, "
                 f"got {shown(str(device.cores or ''))} and {shown(device.device_name)}"
             )
             continue
@@ -224,7 +167,7 @@ def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
                 logical_cores=max(1, device.cores * known.cores // known.physical_cores),
             )
         )
-    return settled(f"/sys/{_FILES}", cards, problems)
+    return settled(f"/sys/{FILES}", cards, problems)
 
 
 def _from_json(device: object) -> NeuronRecord:
@@ -304,18 +247,12 @@ def _trace(device: object) -> Trace:
     return Trace(bus_id=bus_id_in(str(device.get("bdf", ""))), minor=index, index=index)
 
 
-def _about(sys: Path) -> About:
-    machine = text_of(sys / "devices" / "virtual" / "dmi" / "id" / "product_name") or ""
-    return About(
-        driver_version=name_if_said(text_of(sys / "module" / "neuron" / "version")),
-        instance_type=machine if _INSTANCE_TYPE.fullmatch(machine) else "",
-    )
-
-
-def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: About, listing: Provenance) -> NeuronRecord:
+def _completed(
+    card: NeuronRecord, files: Mapping[int, DeviceFiles], facts: MachineFacts, listing: Provenance
+) -> NeuronRecord:
     """Add the data that only the kernel has. `listing`: the one that shows the card."""
     device = files.get(card.index, DeviceFiles(card.index))
-    instance = instance_of(about.instance_type)
+    instance = instance_of(facts.instance_type)
     uuid, identified_by = _identity(device.serial, card.index, card.pci_bus_id)
     return replace(
         card,
@@ -327,81 +264,11 @@ def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: Abou
         serial=device.serial,
         links=card.links or dict.fromkeys(device.connected, 1),
         faults=device.faults,
-        driver_version=about.driver_version,
+        driver_version=facts.driver_version,
         architecture=device.architecture,
-        instance_type=about.instance_type or device.instance_type,
+        instance_type=facts.instance_type or device.instance_type,
         cores=max(card.cores, device.cores or 0),
     )
-
-
-def _device_files(index: int, folder: Path) -> DeviceFiles:
-    moved = functools.cache(lambda: _by_name(folder))
-
-    def path(*parts: str) -> Path:
-        """Return the old path, else that of any file or folder of that name."""
-        known = folder.joinpath(*parts)
-        return known if known.exists() else moved().get(parts[-1], known)
-
-    def value(*parts: str) -> str:
-        return said(text_of(path(*parts)))
-
-    peers = [peer.strip() for peer in re.split(r"[,\s]+", value("connected_devices")) if peer.strip().isdecimal()]
-    cores = value("core_count")
-    architecture = ("info", "architecture")
-    counters = [path("stats", "hardware", counter) for counter in _ECC_COUNTERS]
-    problems = []
-    if not path("info", "serial_number").exists():
-        problems.append(f"{folder}: no file serial_number in it: the device is recognised by its place alone")
-    if not any(counter.exists() for counter in counters):
-        problems.append(
-            f"{folder}: no file {' or '.join(_ECC_COUNTERS)} in it: errors of its memory will not be noticed"
-        )
-    return DeviceFiles(
-        index=index,
-        device_name=name_if_said(value(*architecture, "device_name")),
-        serial=_serial(value("info", "serial_number")),
-        architecture=name_if_said(value(*architecture, "arch_type")),
-        instance_type=name_if_said(value(*architecture, "instance_type")),
-        cores=int(cores) if re.fullmatch(r"[1-9][0-9]{0,2}", cores) else None,
-        connected=tuple(int(peer) for peer in peers if len(peer) <= 4 and int(peer) != index),
-        faults=tuple(_faults(counters)),
-        problems=tuple(problems),
-    )
-
-
-def _by_name(folder: Path) -> dict[str, Path]:
-    """Return a device's files by name, the nearest of each; not those of its cores or of power."""
-    found: dict[str, Path] = {}
-    level = [folder]
-    for _ in range(_DEEPEST):
-        entries = [entry for each in level for entry in _entries(each)]
-        for entry in entries:
-            found.setdefault(entry.name, entry)
-        level = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
-    return found
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in folder.iterdir() if not _OTHERS.fullmatch(entry.name))
-    except OSError:
-        return []
-
-
-def _serial(text: str) -> str:
-    """Return the serial number; empty without one, which the device shows as zeros."""
-    try:
-        return identity(text, "a serial number") if text.strip("0x") else ""
-    except Unexpected:
-        return ""
-
-
-def _faults(counters: Iterable[Path]) -> Iterator[Fault]:
-    """Yield uncorrectable errors in memory since the driver was loaded."""
-    for path in counters:
-        count = text_of(path) or text_of(path / "total") or ""
-        if count.isdecimal() and count.strip("0"):
-            yield Fault(code="ecc-uncorrected", message=f"{path} is {count}")
 
 
 _LISTINGS: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], ...]] = (

@@ -8,6 +8,7 @@ from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.neuron.device_files import read_files
 from hami_dra.vendors.neuron.records import NeuronRecord
 from tests.support.tools import FIXTURES, FakeTools
 
@@ -215,7 +216,7 @@ def test_files_that_are_garbage(tools):
     device_files(tools, 0, cores="many", connected="one, 0, 99999999, 1", serial="a b")
     (tools.sys / "devices/virtual/neuron_device/neuron1").mkdir()
     (tools.sys / "devices/virtual/neuron_device/power").mkdir()
-    found = neuron.read_files(tools.sys)
+    found = read_files(tools.sys)
     assert set(found) == {0, 1}
     assert (found[0].cores, found[0].connected, found[0].serial) == (None, (1,), "")
 

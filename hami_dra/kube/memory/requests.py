@@ -1,0 +1,74 @@
+"""Calls to the memory cluster as its hooks see them, the kinds that it serves, and what a patch makes
+of an object.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hami_dra.api import kinds
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.kube.memory import patches
+from hami_dra.kube.protocol import APPLY, JSON, Body, Invalid, PatchType, ServerVersion
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Argument of an admission callable: the object to be created. `dry_run`: no side effects
+    allowed.
+    """
+
+    kind: Kind[Any]
+    namespace: str
+    object: Raw
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call. `verb` is get, list, watch, create, patch, delete or bind."""
+
+    verb: str
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: Any = None
+
+    @property
+    def is_write(self) -> bool:
+        return self.verb in ("create", "patch", "delete", "bind")
+
+    @property
+    def label(self) -> str:
+        return f"{self.verb} {self.kind.plural}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+def default_kinds(version: ServerVersion) -> tuple[Kind[Object], ...]:
+    """Return the kinds that an API server of this version serves without extra feature gates.
+
+    DeviceTaintRule is served by default since 1.37.
+    """
+    off = {kinds.DEVICE_TAINT_RULE_V1BETA2} | (set() if version.at_least(1, 37) else {kinds.DEVICE_TAINT_RULE})
+    return tuple(kind for kind in kinds.ALL if kind not in off)
+
+
+def patched(kind: Kind[Any], raw: Raw, patch: Body | Sequence[Body], patch_type: PatchType) -> Raw:
+    """Return the object after a patch of this type. Raises Invalid."""
+    if patch_type == JSON:
+        if isinstance(patch, Mapping):
+            raise Invalid(f"patch {kind.name}: a JSON patch is a list of operations")
+        try:
+            result = patches.json_patch(raw, patch)
+        except patches.PatchError as error:
+            raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: {error}") from None
+    elif isinstance(patch, Mapping):
+        result = patches.apply_patch(raw, patch) if patch_type == APPLY else patches.merge_patch(raw, patch)
+    else:
+        raise Invalid(f"patch {kind.name}: a {patch_type} patch is an object")
+    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
+        raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: metadata is required")
+    return result
