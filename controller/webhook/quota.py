@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from controller.scheduling.inventory.quotas import limits_of
+from controller.scheduling.inventory import limits_of
 from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota

@@ -8,6 +8,7 @@ from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holdings_of
 from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
 from controller.scheduling.inventory.pools import PoolGates
+from controller.scheduling.inventory.quotas import limits_of
 from controller.scheduling.inventory.roles import Amounts, consumed_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.vanished import VanishedClaim
@@ -32,5 +33,6 @@ __all__ = [
     "consumed_of",
     "holdings_of",
     "is_part",
+    "limits_of",
     "used_of",
 ]
