@@ -61,6 +61,7 @@ def _message(answer: Decision | Unschedulable) -> str:
 def _notes(picture: DecisionSnapshot) -> Iterator[str]:
     answer = picture.answer
     if isinstance(answer, Unschedulable):
+        yield from answer.examples.values()
         yield from answer.pools
         yield from answer.quotas
     if picture.first_fit:
@@ -100,7 +101,8 @@ def _node(picture: DecisionSnapshot, place: NodeSnapshot) -> NodeExplanation:
         topology=place.topology,
         tie=place.tie,
         reasons=dict(place.reasons),
-        text="; ".join(dict.fromkeys(wording.NODE_TEXTS[code] for code in place.reasons if code in wording.NODE_TEXTS)),
+        text=place.why
+        or "; ".join(dict.fromkeys(wording.NODE_TEXTS[code] for code in place.reasons if code in wording.NODE_TEXTS)),
         cards=tuple(_cards(picture, place, chosen=chosen)),
     )
 

@@ -42,6 +42,8 @@ class NodeSnapshot:
     topology: float = 0.0
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+    """Why a filter plugin refuses the node, with object and figure."""
     first: int = 0
     """Its cards are `DecisionSnapshot.devices[first:end]`, in no particular order."""
     end: int = 0
@@ -222,6 +224,8 @@ def _add_nodes(
             place.rank, place.topology, place.tie = placing.rank, placing.topology, placing.tie
         else:
             place.reasons = why
+            if isinstance(picture.answer, Unschedulable):
+                place.why = trace.verdicts.why(row)
         picture.places.append(place)
 
 

@@ -194,7 +194,11 @@ class _Placing:
         options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
         answer = decide(self._view.inventory, request, options)
         if isinstance(answer, Unschedulable):
-            message = answer.message if answer.error else "; ".join((answer.message, *answer.quotas, *answer.pools))
+            message = (
+                answer.message
+                if answer.error
+                else "; ".join((answer.message, *_examples(answer), *answer.quotas, *answer.pools))
+            )
             self._report.refused(key, answer.reasons, message, answer.error)
             return
         self._shared.remove(this.pod.metadata.uid)
@@ -300,3 +304,8 @@ class _Placing:
                         f"{device_class}: kube-scheduler would serve it, and hami-dra keeps the devices from it; ask by a "
                         "ResourceClaim, or let the webhook convert the pod"
                     )
+
+
+def _examples(answer: Unschedulable) -> list[str]:
+    """Return why some nodes are refused, unless the message says so already."""
+    return [sentence for sentence in answer.examples.values() if sentence not in answer.message]

@@ -216,7 +216,7 @@ class PodAssessor:
             refused_for_companions=refused_for_companions,
             plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
         )
-        return Schedulable(request, signature(request))
+        return Schedulable(request, signature(request, by_labels=self._inventory.refuses_by_labels(pod)))
 
     def _companions(
         self, pod: Pod, open_claims: list[ResourceClaim], now: float
@@ -231,7 +231,7 @@ class PodAssessor:
         return companions, self._refusals.counts(sharers - {pod.metadata.uid}, now)
 
 
-def signature(request: SchedulingRequest) -> bytes:
+def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
     """Return a digest of everything that `decide` reads, except the pod's identity.
 
     Pods with equal digests either all fit or all do not. Companions are left out: they affect which
@@ -240,7 +240,7 @@ def signature(request: SchedulingRequest) -> bytes:
     pod = request.pod
     asked = (
         pod.metadata.namespace,
-        pod_shape(pod),
+        pod_shape(pod, by_labels=by_labels),
         [_claim(entry.claim, pod) for entry in request.claims],
         _policies(request.policies, [entry.claim.key for entry in request.claims]),
         sorted(request.refused_nodes),

@@ -12,6 +12,10 @@ changes that help against that one can help.
 | node affinity, or a claim allocated elsewhere | the node's labels |
 | resources | a pod that leaves a node, allocatable of the node |
 | topology spread | pods of the namespace that are placed, leave, or change their labels; removed nodes, their labels and taints |
+| host ports | a pod that leaves a node |
+| pod affinity | pods that are placed or change their labels, the node's labels |
+| anti-affinity between pods | pods that leave or change their labels, removed nodes, the node's labels |
+| features that a node does not declare | the node's declared features |
 | a node that kube-scheduler refused | the end of its refusal |
 | an error (class, selector, pool) | any of these |
 
@@ -48,6 +52,13 @@ class Change(Flag):
     """Pods of a namespace were placed, left a node, or changed their labels: topology spread is
     counted again.
     """
+    PODS_JOINED = auto()
+    """Pods of any namespace began to count on a node, or changed their labels: affinity is counted
+    again.
+    """
+    PODS_LEFT = auto()
+    """Pods of any namespace left a node, or changed their labels: so for anti-affinity."""
+    NODE_FEATURES = auto()
     QUOTA = auto()
     REFUSAL_ENDED = auto()
     """kube-scheduler's refusal of a node no longer counts, for some pod."""
@@ -71,8 +82,9 @@ _HELPS: Final = {
     names.NODE_DEVICE_PLUGIN: Change.NODE_ALLOCATABLE,
     names.NODE_REFUSED: Change.REFUSAL_ENDED,
     names.NODE_PORTS: Change.RESOURCES_FREED,
-    names.NODE_POD_AFFINITY: Change.PODS_MOVED | Change.RESOURCES_FREED | Change.NODE_GONE | Change.NODE_LABELS,
-    names.NODE_DECLARED_FEATURES: Change.NODE_LABELS,
+    names.NODE_POD_AFFINITY: Change.PODS_JOINED | Change.NODE_LABELS,
+    names.NODE_POD_ANTI_AFFINITY: Change.PODS_LEFT | Change.NODE_GONE | Change.NODE_LABELS,
+    names.NODE_DECLARED_FEATURES: Change.NODE_FEATURES,
     names.NODE_TOPOLOGY_SPREAD: Change.PODS_MOVED | Change.NODE_GONE | Change.NODE_LABELS | Change.NODE_TAINTS,
     names.RESOURCE_QUOTA_NOT_FIT: _DEVICES | Change.QUOTA,
 }
@@ -101,6 +113,8 @@ def node_change(old: Node | None, new: Node | None) -> Change:
         found |= Change.NODE_LABELS
     if effective_taints(old) != effective_taints(new):
         found |= Change.NODE_TAINTS
+    if old.status.declared_features != new.status.declared_features:
+        found |= Change.NODE_FEATURES
     return found
 
 

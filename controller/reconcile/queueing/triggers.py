@@ -18,7 +18,6 @@ from controller.reconcile.runtime.pods import (
     is_bound,
     is_live,
     is_pending,
-    is_probe,
     other_gates,
     priority,
 )
@@ -87,7 +86,12 @@ class Triggers:
             change = Change.RESOURCES_FREED  # resized
         if change:
             self.made_room(change)
-        if was is None or now is None or was.metadata.labels != now.metadata.labels or is_live(was) != is_live(now):
+        relabelled = was is not None and now is not None and was.metadata.labels != now.metadata.labels
+        if was is None or relabelled:
+            self.made_room(Change.PODS_JOINED)
+        if now is None or relabelled:
+            self.made_room(Change.PODS_LEFT)
+        if was is None or now is None or relabelled or is_live(was) != is_live(now):
             self.made_room(Change.PODS_MOVED, (new or old or was).metadata.namespace)  # type: ignore[union-attr]
 
     def _note_claims(self, old: Pod | None, new: Pod | None) -> None:
@@ -116,7 +120,7 @@ class Triggers:
             not has or (old is not None and new is not None and old.status.allocation != new.status.allocation)
         ):
             # Undo releases what the pod counted on its node.
-            self.made_room(RELEASED)
+            self.made_room(RELEASED | Change.PODS_LEFT)
             self.made_room(Change.PODS_MOVED, claim.metadata.namespace)
         if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
             return
@@ -199,7 +203,7 @@ class Triggers:
 
     def released(self, pod: Pod) -> None:
         """Note that the pod's assumed devices and resources no longer count."""
-        self.made_room(RELEASED)
+        self.made_room(RELEASED | Change.PODS_LEFT)
         self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
     def _node_may_help(self, node: str) -> None:
@@ -214,7 +218,7 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
         or old.status.nominated_node_name != new.status.nominated_node_name
         or old.spec != new.spec
         or _policies(old) != _policies(new)
-        or _labels_read(old) != _labels_read(new)
+        or old.metadata.labels != new.metadata.labels
     )
 
 
@@ -223,11 +227,6 @@ def _on_node(pod: Pod) -> object:
     deleted.
     """
     return pod.spec.node_name, is_live(pod), is_bound(pod)
-
-
-def _labels_read(pod: Pod) -> object:
-    """Return the labels that matter: those for topology spread, and whether it is a probe."""
-    return pod.metadata.labels if pod.spec.topology_spread_constraints else is_probe(pod)
 
 
 def _policies(found: Object) -> dict[str, str]:

@@ -107,7 +107,10 @@ def refused(refusal: Unschedulable) -> list[Message]:
         nodes = sorted(by_code[code])
         count = max(refusal.node_counts.get(code, 0), len(nodes))
         named = ",".join([*nodes, "..."] if count > len(nodes) else nodes)
-        messages.append(Message(WARNING, FILTERING_FAILED, shortened(f"{count} nodes {code}({named})"), code))
+        note = f"{count} nodes {code}({named})"
+        if code in refusal.examples:
+            note = f"{note}: {refusal.examples[code]}"
+        messages.append(Message(WARNING, FILTERING_FAILED, shortened(note), code))
     messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
     return messages
 

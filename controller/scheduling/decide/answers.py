@@ -73,6 +73,8 @@ class Unschedulable:
     """The error is that a claim asks for something that its DeviceClass does not allow."""
     overrun: Overrun | None = None
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
+    examples: Mapping[str, str] = field(default_factory=dict)
+    """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """See `Decision.trace`."""
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.scheduling.incremental.digests import digest_of
+from controller.scheduling.node_filter.declared_features import needed_features
+from controller.scheduling.node_filter.node_ports import host_ports
 from hami_dra.api.core import Pod
 
 _NOTHING: Final[dict[Any, Any]] = {}
@@ -41,14 +43,17 @@ def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
     return tuple(found.values())[:MOST_SHAPES]
 
 
-def pod_shape(pod: Pod) -> bytes:
+def pod_shape(pod: Pod, *, by_labels: bool = False) -> bytes:
     """Return a digest of everything that decides which nodes fit the pod (except its claims), and
-    of its resource requests.
+    of its resource requests. `by_labels`: pods that are there keep such pods away by their labels.
     """
     spec = pod.spec
+    affinity = spec.affinity
+    related = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     read = (
         pod.metadata.namespace,
-        pod.metadata.labels if spec.topology_spread_constraints else None,
+        pod.metadata.labels if by_labels or related or spec.topology_spread_constraints else None,
+        (host_ports(pod), needed_features(pod)),
         (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.overhead),
         [container.resources for container in (*spec.init_containers, *spec.containers)],
         [container.restart_policy for container in spec.init_containers],

@@ -307,7 +307,10 @@ class _Decision:
         selector_errors = (*self._managed.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._search.pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
+        refusal = trace.verdicts.refusal
         message = self._search.budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
+        if refusal is not None:
+            message = f"no available node: {refusal.sentence}"
         shortage = trace.shortage()
         quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Unschedulable(
@@ -319,6 +322,7 @@ class _Decision:
             quotas=quotas,
             only_quota=self._only_quota,
             node_counts=report.node_counts,
+            examples=trace.verdicts.examples(),
             trace=trace,
         )
 

@@ -20,8 +20,13 @@ class NodeFilter:
     def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         nodes = inventory.nodes
         fit = inventory.node_fit(request.pod)
+        self._inventory = inventory
+        self._pod = request.pod
+        self._fit = fit
         self.codes = fit.codes
         self.mask = fit.mask
+        self.refusal = None if request.required_node else fit.refusal
+        """Why the pod fits no node, whatever room there is."""
         self.reasons: list[tuple[str, Bools]] = []
         """Reasons beyond `codes`: reason code and the nodes that it refuses, each node once."""
         if request.required_node:
@@ -37,6 +42,29 @@ class NodeFilter:
                 self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
         for resource in request.plugin_resources:
             self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
+
+    def why(self, row: int) -> str:
+        """Return why a filter plugin refuses the node, with object and figure; empty if none does.
+        To be read before the inventory changes.
+        """
+        if self.codes[row] != self._fit.codes[row]:
+            return ""  # the pod is bound, and elsewhere
+        return self._inventory.why_unfit(self._pod, self._fit, row)
+
+    def examples(self) -> dict[str, str]:
+        """Return for each reason code of `codes` why the first of its nodes, by name, is refused."""
+        found = {}
+        nodes = self._inventory.nodes
+        for number in np.flatnonzero(np.bincount(self.codes[self.codes != ABSENT], minlength=1)).tolist():
+            if number:
+                rows = np.flatnonzero(self.codes == number)
+                row = int(rows[np.argmin(nodes.rank[rows])])
+                sentence = self.why(row)
+                if self.refusal is not None and sentence == self.refusal.sentence:
+                    found[NODE_CODES[number]] = sentence
+                elif sentence:
+                    found[NODE_CODES[number]] = f"on {nodes.names[row]}: {sentence}"
+        return found
 
     def _require(self, required: int) -> None:
         """Restrict to the node that the pod is bound to. Fit (cordon, readiness, resources) is no

@@ -144,6 +144,10 @@ class Inventory:
         """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
         return self._filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
 
+    def refuses_by_labels(self, pod: Pod) -> bool:
+        """Return whether a pod that is there has an anti-affinity to pods with these labels."""
+        return self._assembly.refuses_by_labels(pod)
+
     def left(self, pod: Pod, resource: str) -> Ints:
         """Return what the nodes have left; without a total `MOST` less usage. Shape (size,)."""
         return self._assembly.resources.left(resource, self._pods.placed(pod.metadata.uid))

@@ -5,17 +5,18 @@ from collections.abc import Callable, Mapping
 from controller.scheduling.node_filter.declared_features import NodeDeclaredFeatures
 from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
 from controller.scheduling.node_filter.filter_state import FilterState
-from controller.scheduling.node_filter.inter_pod_affinity import InterPodAffinity
 from controller.scheduling.node_filter.node_filters import NodeFilters
 from controller.scheduling.node_filter.node_ports import NodePorts
 from controller.scheduling.node_filter.node_resources import NodeResources
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_affinity import PodAffinityPlugin
+from controller.scheduling.node_filter.pod_anti_affinity import PodAntiAffinityPlugin
 from controller.scheduling.node_filter.pod_groups import PodGroups
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
-from hami_dra.api.core import Namespace
+from hami_dra.api.core import Namespace, Pod
 
 
 class FilterAssembly:
@@ -28,7 +29,8 @@ class FilterAssembly:
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
         rules, existing = NodeRules(nodes), ExistingAntiAffinity(nodes, namespaces)
         state = FilterState(nodes, rules, groups, domains, existing, namespaces)
-        self._affinity = InterPodAffinity(state)
+        self._existing = existing
+        self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
         self.pods = PodBook(nodes, (groups, existing, ports))
         self.filters = NodeFilters(
@@ -39,6 +41,7 @@ class FilterAssembly:
             plugins=(
                 PodTopologySpread(state),
                 self._affinity,
+                self._anti_affinity,
                 NodeDeclaredFeatures(nodes),
             ),
         )
@@ -46,3 +49,8 @@ class FilterAssembly:
     def namespaces_changed(self) -> None:
         """Note that a namespace came, went, or changed its labels."""
         self._affinity.namespaces_changed()
+        self._anti_affinity.namespaces_changed()
+
+    def refuses_by_labels(self, pod: Pod) -> bool:
+        """Return whether a pod that is there has an anti-affinity to pods with these labels."""
+        return self._existing.against(pod) is not None

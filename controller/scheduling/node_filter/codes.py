@@ -17,6 +17,7 @@ PLUGINS: Final = {
     names.NODE_VOLUME_ZONE: "VolumeZone",
     names.NODE_TOPOLOGY_SPREAD: "PodTopologySpread",
     names.NODE_POD_AFFINITY: "InterPodAffinity",
+    names.NODE_POD_ANTI_AFFINITY: "InterPodAffinity",
     names.NODE_DECLARED_FEATURES: "NodeDeclaredFeatures",
 }
 """Reason code → kube-scheduler's plugin, in the order in which kube-scheduler runs them

@@ -235,7 +235,11 @@ def _alike(one: Node, other: Node) -> bool:
     """Return whether the nodes are equal for the pods that fit: heartbeats and other resources do
     not matter.
     """
-    return one.metadata.labels == other.metadata.labels and effective_taints(one) == effective_taints(other)
+    return (
+        one.metadata.labels == other.metadata.labels
+        and effective_taints(one) == effective_taints(other)
+        and one.status.declared_features == other.status.declared_features
+    )
 
 
 def place(pod: Pod, node: str) -> Placed:

@@ -1,0 +1,139 @@
+"""Required pod affinity (the first part of kube-scheduler's InterPodAffinity,
+interpodaffinity/filtering.go).
+
+A node is admitted if in its domains a pod runs that matches all terms. The first pod of a series that
+wants to be together may start: it matches its own terms, and no pod anywhere does.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
+from controller.scheduling.node_filter.affinity_terms import AffinityTerm, affinity_problem, required_terms
+from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.nodes import Placed
+from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
+from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Namespace, Pod
+
+_SHAPES_KEPT: Final = 128
+
+
+class PodAffinityPlugin:
+    """Asked before `PodAntiAffinityPlugin`, it also refuses pods with a term that cannot be parsed."""
+
+    def __init__(self, state: FilterState) -> None:
+        self._state = state
+        self._filters: LruCache[PodAffinityFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+
+    def filter_for(self, pod: Pod, own: Placed | None) -> "PodAffinityFilter | PodRefusal | None":
+        affinity = pod.spec.affinity
+        if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+            return None
+        if problem := affinity_problem(pod):
+            return PodRefusal(names.NODE_POD_AFFINITY, f"InterPodAffinity: {problem}")
+        terms = required_terms(pod, affinity.pod_affinity)
+        if not terms:
+            return None
+        itself = _matches_itself(pod, terms, self._state.namespaces)
+        key = tuple([each.key for each in terms]), itself
+        found = self._filters.get(key, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself))
+        return found if own is None else found.without(own)
+
+    def namespaces_changed(self) -> None:
+        """Resolve the namespace selectors of all terms again."""
+        self._filters.clear()
+
+
+class PodAffinityFilter(RecomputedFilter):
+    """The affinity of pods of one shape."""
+
+    def __init__(
+        self,
+        state: FilterState,
+        terms: tuple[AffinityTerm, ...],
+        *,
+        matches_itself: bool,
+        own: Placed | None = None,
+    ) -> None:
+        super().__init__(names.NODE_POD_AFFINITY)
+        self._state = state
+        self._terms = terms
+        self._matches_itself = matches_itself
+        self._own = own
+        self._pods = acquire_pods(state, terms)
+        """The pods that match all terms."""
+
+    def close(self) -> None:
+        """Release the counts; the filter must not be used any more."""
+        release_pods(self._state, self._terms)
+
+    def without(self, own: Placed) -> "PodAffinityFilter":
+        """Return the filter as if this pod counted nowhere. For use at once."""
+        found = PodAffinityFilter(self._state, self._terms, matches_itself=self._matches_itself, own=own)
+        found.close()  # this filter holds the same counts
+        return found
+
+    def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
+        """The affinity must hold without the pods that are bound later. Where no pod is bound yet,
+        the first of a series may start, and the others must be in its domains.
+        """
+        later = [each for each in unbound if each is not self._own and self._pods.counts(each.pod)]
+        if not later:
+            return True
+        bound = without(self._pods, self._own).copy()
+        rows = [found for each in later if (found := self._state.nodes.index_of(each.node)) >= 0]
+        for each in rows:
+            bound[each] -= 1
+        if self._admits(bound)[row]:
+            return True
+        domains = [self._state.domains.of(term.topology_key) for term in self._terms]
+        together = all(domain[each] == domain[row] for domain in domains for each in rows)
+        return self._matches_itself and together and not self._counts_anywhere(bound)
+
+    def sentence(self, pod: Pod, row: int) -> str:
+        state, node = self._state, self._state.nodes.node(row)
+        for term in self._terms:
+            if term.topology_key not in node.metadata.labels:
+                return f"InterPodAffinity: the node has no label {term.topology_key}, which affinity {term.words} needs"
+        for term in self._terms:
+            if not one_of(state, self._pods.pods(), node, term.topology_key, self._own):
+                where = place_in_words(node, term.topology_key)
+                return f"InterPodAffinity: affinity {term.words} {where}: no such pod"
+        return f"InterPodAffinity: the affinity of pod {pod.key} is not met"
+
+    def _versions(self) -> object:
+        return self._state.nodes.changes.version, self._pods.version
+
+    def _compute(self) -> Bools:
+        return ~self._admits(without(self._pods, self._own))
+
+    def _admits(self, column: Ints) -> Bools:
+        """Return the nodes that the affinity admits, by the number of pods per node that match it."""
+        state = self._state
+        near: Bools = np.ones(state.nodes.size, dtype=np.bool_)
+        first = self._matches_itself and not self._counts_anywhere(column)
+        for term in self._terms:
+            near &= (
+                state.domains.of(term.topology_key) != NO_DOMAIN if first else reached(state, column, term.topology_key)
+            )
+        return near
+
+    def _counts_anywhere(self, column: Ints) -> bool:
+        """Return whether a pod that matches is in some domain of a term; pods elsewhere do not
+        count.
+        """
+        counted = column > 0
+        return any(
+            bool((counted & (self._state.domains.of(term.topology_key) != NO_DOMAIN)).any()) for term in self._terms
+        )
+
+
+def _matches_itself(pod: Pod, terms: tuple[AffinityTerm, ...], namespaces: Mapping[str, Namespace]) -> bool:
+    meta = pod.metadata
+    return all(term.pods(namespaces).matches(meta.namespace, meta.labels) for term in terms)
