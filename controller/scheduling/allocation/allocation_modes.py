@@ -170,7 +170,7 @@ class ExactCount:
             self._sets = self._read_sets(sets)
 
     def is_twin_of(self, view: ResolvedRequest) -> bool:
-        """Whether the requests differ in nothing, so that their devices may be swapped: only
+        """Return whether the requests differ in nothing, so that their devices may be swapped: only
         ascending choices are tried.
         """
         own = self._view
@@ -272,6 +272,8 @@ class ExactCount:
         search, view = self._search, self._view
         while search.steps < search.pause_at:
             candidates = next(sets, None)
+            # No set is left. A device that cannot be judged is in none of them; upstream would have
+            # reached it, and ended the search there.
             if candidates is None:
                 for candidate in self._entries:
                     if candidate.error is not None and search.held.available(self._view, candidate):

@@ -287,6 +287,15 @@ class RequestColumns:
         return codes
 
     def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        """Give rows without a reason the first one that the usage of their cards makes, in HAMi's
+        order: exclusive tenant, slots, memory, cores, shared counters, vendor's rules.
+
+        A request for 4 GiB and 50 cores; both cards have 16 GiB and 100 cores:
+
+            card  memory used  cores used  reason
+            a     14 GiB       60          CardInsufficientMemory: 14 + 4 > 16; memory is first
+            b     8 GiB        60          CardInsufficientCore: 60 + 50 > 100
+        """
         devices = self._inventory.devices
         kinds = self._kinds
         _where(codes, np.where(devices.exclusive[rows], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], 0))

@@ -222,6 +222,7 @@ class Search:
 
     def _pause(self) -> Iterator[None]:
         """Yield at the end of a portion; once, test whether there is hope. Raises _Infeasible."""
+        # Work that is no step has lowered `pause_at`: the portion ends that much earlier.
         passed_over = self._next_pause - self.pause_at
         self._portion_ends -= passed_over
         if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
@@ -330,7 +331,9 @@ class Search:
     # -- feasibility -------------------------------------------------------------------------------
 
     def _affords_any(self) -> bool:
-        """Whether the quota leaves a solution, or a device that cannot be judged and its error."""
+        """Return whether the quota leaves a solution, or a device that cannot be judged and its
+        error.
+        """
         return self.quota_use is None or not self.quota_use.infeasible or any_unjudged(self.problem, self.candidates)
 
     def _is_infeasible(self) -> Generator[None, None, bool]:

@@ -71,7 +71,10 @@ class NodeFilter:
         longer checked there.
 
         This also covers a pod that kube-scheduler bound at the moment when its allocation was
-        undone.
+        undone. Four rows, the third of them free (ABSENT), with the pod bound to row 1:
+
+            mask   [False, True, False, False]
+            codes  [NodeAffinity, 0, ABSENT, NodeAffinity]
         """
         present = self.codes != ABSENT
         chosen = np.arange(self.codes.size) == required

@@ -144,6 +144,12 @@ class QuotaVerdicts:
     def _least(self, view: ResolvedRequest, column: RequestColumns, costs: list[Cost]) -> Ints:
         """Return a lower bound of the cost of a request on each node. Shape (limited resources,
         nodes.size).
+
+        The cheapest eligible device of the node, `count` times. Of two requested devices, where
+        node 0 has some for 4 and 6 GiB, node 1 one for 6 GiB and node 2 none:
+
+            np.minimum.at(cheapest, [0, 0, 1], [4, 6, 6])  ->  [4, 6, CARD_MOST]
+            least                                              [8, 12, 2 * CARD_MOST]
         """
         devices, size = self._inventory.devices, self._inventory.nodes.size
         least = np.zeros((len(self._headroom.names), size), dtype=np.int64)

@@ -153,7 +153,13 @@ class CardGrid:
     def _free(self, nodes: Positions, cards: Cards) -> Ints:
         """Return the free parts. The usage of parts is added to that of their cards.
 
-        `cards`: by node and column, shape (len(nodes), width).
+        `cards`: by node and column, shape (len(nodes), width). A card of 40 GiB with two parts, of
+        which 10 and 5 GiB are used (`np.add.at` adds twice where an index comes twice):
+
+            home                  [0, 0, 0]
+            memory used, before   [0, 10, 5]
+            memory used, then     [15, 10, 5]
+            free                  [625000, 0, 0]
         """
         there, home = self.rows[nodes] >= 0, self.home[nodes]
         parts = there & (home != np.arange(self.width))

@@ -68,8 +68,18 @@ def free_shares(cards: Cards) -> Ints:
     of the columns, any.
 
     Only idle cards have WHOLE_CARD; a card without a free slot has 0. A card that publishes neither
-    memory nor cores is as full as its slots. A card with a quarter of its memory and 60 of 100
-    cores used has 400,000 left; a full set of slots leaves nothing.
+    memory nor cores is as full as its slots. Four cards of 16 GiB, 100 cores and 10 slots: an idle
+    one; one with a quarter of its memory and 60 cores used; one without a free slot; and one of
+    which a tenant takes neither memory nor cores, so that a single millionth counts:
+
+    >>> from types import SimpleNamespace as Fake
+    >>> four = np.ones(4, dtype=np.int64)
+    >>> free_shares(Fake(
+    ...     slots_total=10 * four, slots_used=np.array([0, 1, 10, 1]),
+    ...     cores_total=100 * four, cores_used=np.array([0, 60, 10, 0]),
+    ...     memory_total=16 * four, memory_used=np.array([0, 4, 2, 0]),
+    ... )).tolist()
+    [1000000, 400000, 0, 999999]
     """
     held = np.maximum(
         _millionths(cards.memory_used, cards.memory_total), _millionths(cards.cores_used, cards.cores_total)
@@ -83,6 +93,16 @@ def free_shares(cards: Cards) -> Ints:
 def asked_shares(cards: Cards, ask: CardRequest) -> Ints:
     """Return the part of each card that a request takes, in millionths, by the rule of
     `free_shares`. At least 1.
+
+    4 of 16 GiB and 60 of 100 cores are 600,000 millionths; with all slots it is the whole card:
+
+    >>> from types import SimpleNamespace as Fake
+    >>> two = np.ones(2, dtype=np.int64)
+    >>> asked_shares(
+    ...     Fake(slots_total=10 * two, cores_total=100 * two, memory_total=16 * two),
+    ...     Fake(slots=np.array([1, 10]), cores=60 * two, memory=4 * two),
+    ... ).tolist()
+    [600000, 1000000]
     """
     held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
     bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
@@ -92,6 +112,11 @@ def asked_shares(cards: Cards, ask: CardRequest) -> Ints:
 
 
 def _millionths(part: Ints, total: Ints) -> Ints:
+    """Return part / total in millionths, at most WHOLE_CARD; 0 where the total is 0.
+
+    >>> _millionths(np.array([1, 5, 1]), np.array([3, 4, 0])).tolist()
+    [333333, 1000000, 0]
+    """
     ratio = np.divide(part, total, out=np.zeros(np.shape(part), dtype=np.float64), where=total > 0)
     millionths: Ints = np.rint(np.minimum(ratio, 1.0) * WHOLE_CARD).astype(np.int64)
     return millionths

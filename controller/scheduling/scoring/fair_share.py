@@ -114,7 +114,21 @@ class Cost:
 
 
 def cost(before: CardTotals, after: CardTotals, weights: Packing) -> Cost:
-    """Return the terms of packing by fair share, see docs/packing.md. `after`: with the pod."""
+    """Return the terms of packing by fair share, see docs/packing.md. `after`: with the pod.
+
+    A node of 8 cards and 128 CPU has 4 idle cards and 32 CPU left, so with theta = 0.5 (8 CPU a
+    card) nothing is stranded. The pod takes one card and 24 CPU: then 8 CPU are left for 3 cards,
+    and 2 of them are stranded. No card is broken open, and `left` has weight 0:
+
+    >>> one = np.array([1])
+    >>> memory, offered = UsableCapacity(one, one), 128_000 * one
+    >>> cpu, cpu_after = UsableCapacity(offered, 32_000 * one), UsableCapacity(offered, 8_000 * one)
+    >>> before = CardTotals(8 * one, 4_000_000 * one, 0 * one, cpu, memory)
+    >>> after = CardTotals(8 * one, 3_000_000 * one, 0 * one, cpu_after, memory)
+    >>> terms = cost(before, after, Packing(theta=0.5, left=0.0))
+    >>> terms.stranded.tolist(), terms.broken.tolist(), terms.left.tolist()
+    ([2.0], [0.0], [0.0])
+    """
     known = after.cpu.offered < MOST
     feeds = [resource.cards_per_unit(before.cards, weights.theta) for resource in (before.cpu, before.memory)]
     return Cost(

@@ -49,7 +49,11 @@ def device_terms(cards: Cards, ask: CardRequest, weights: Weights) -> tuple[Floa
 
 
 def _loads(cards: Cards, ask: CardRequest) -> tuple[Floats, Floats, Floats]:
-    """Return how full each card would be, by slots, cores and memory."""
+    """Return how full each card would be, by slots, cores and memory.
+
+    2 of 10 slots, 20 of 100 cores and no memory published: 0.2, 0.2 and, for memory, the slots'
+    0.2.
+    """
     slots = _share(cards.slots_used + ask.slots, cards.slots_total)
     cores = np.where(cards.cores_total > 0, _share(cards.cores_used + ask.cores, cards.cores_total), slots)
     memory = np.where(cards.memory_total > 0, _share(cards.memory_used + ask.memory, cards.memory_total), slots)

@@ -143,6 +143,15 @@ class AfterPlacement(DerivedColumns):
         return size
 
     def _update(self, nodes: Positions, /) -> None:
+        """Place the requests one after the other on each of the nodes, and store what is left.
+
+        Each request takes its cards of what the ones before left. With two cards, 1,000,000 and
+        600,000 free, and requests for half a card and for a whole one:
+
+            free                  [1000000, 600000]
+            half a card           [1000000, 100000]   the used card has room
+            a whole card          [      0, 100000]
+        """
         table = NodeTable(self._inventory, self._grid, nodes)
         free = table.free
         scarce = np.zeros(len(nodes), dtype=np.int64)
@@ -215,7 +224,11 @@ class NodeTable:
 def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[RequestColumns], nodes: Positions) -> Ints:
     """Return per node the first alternative that it may meet; the last if it can meet none.
 
-    Written from the last alternative to the first, so that the first overwrites the others.
+    Written from the last alternative to the first, so that the first overwrites the others. Two
+    nodes, of which the first meets both alternatives and the second only the last:
+
+        from the last     [1, 1]
+        alternative 0     [0, 1]
     """
     found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
     for number in reversed(range(len(columns) - 1)):
