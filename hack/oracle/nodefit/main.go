@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
@@ -81,7 +82,7 @@ func answerTo(profile *config.KubeSchedulerProfile, asked question) (given answe
 }
 
 func main() {
-	klog.LogToStderr(false)
+	klog.SetLogger(logr.Discard())
 	metrics.Register()
 	profile, err := defaultProfile()
 	if err != nil {
