@@ -32,7 +32,7 @@ from hack.controlplane.processes import free_port
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile
 from hami_dra.driver.fence import FenceMode
-from hami_dra.driver.fleet.run import Fleet
+from hami_dra.driver.fleet import Fleet
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.manifests import OPTIONAL, shipped
 

@@ -24,7 +24,7 @@ from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
 from hami_dra.api.kinds import Kind
-from hami_dra.driver.fleet.run import Fleet
+from hami_dra.driver.fleet import Fleet
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.manifests import apply, shipped
 from hami_dra.kube.memory import MemoryCluster

@@ -15,7 +15,7 @@ from controller.cli.vendor_options import SlicesCommand, given_options
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
     from hami_dra.driver.fence import FenceMode
-    from hami_dra.driver.fleet.fleet_file import Version
+    from hami_dra.driver.fleet import Version
     from hami_dra.kube.documents import Document
 
 HELP = """Print, check or publish ResourceSlices.
@@ -139,7 +139,7 @@ def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, w
 
     Without a cluster, `auto` means no fence taint. `where` is removed from errors.
     """
-    from hami_dra.driver.fleet.nodes import planned_nodes
+    from hami_dra.driver.fleet import planned_nodes
     from hami_dra.driver.slices import fenced, slice_bodies
     from hami_dra.kube.protocol import ConfigError
 
@@ -262,7 +262,7 @@ async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | 
 
 
 def _read(path: Path) -> "FleetFile":
-    from hami_dra.driver.fleet.fleet_file import read_fleet
+    from hami_dra.driver.fleet import read_fleet
     from hami_dra.kube.protocol import ConfigError
 
     try:
@@ -272,7 +272,7 @@ def _read(path: Path) -> "FleetFile":
 
 
 def _parse(raw: dict[str, Any]) -> "FleetFile":
-    from hami_dra.driver.fleet.fleet_file import parse_fleet
+    from hami_dra.driver.fleet import parse_fleet
     from hami_dra.kube.protocol import ConfigError
 
     try:
@@ -287,7 +287,7 @@ def _publish(
     import asyncio
     import logging
 
-    from hami_dra.driver.fleet.fleet_file import version_of
+    from hami_dra.driver.fleet import version_of
     from hami_dra.driver.publisher import NotPublished
     from hami_dra.kube.protocol import ClusterError, ConfigError
     from hami_dra.kube.requirements import UnsupportedKubernetes
@@ -317,8 +317,7 @@ async def _keep(
 ) -> None:
     import asyncio
 
-    from hami_dra.driver.fleet.fleet_file import follow
-    from hami_dra.driver.fleet.run import Fleet
+    from hami_dra.driver.fleet import Fleet, follow
     from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version
 

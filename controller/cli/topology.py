@@ -91,10 +91,9 @@ def _of_machine(machine: str, node: str | None, publish_as: str) -> "list[Resour
     import msgspec
 
     from hami_dra.api.resource import ResourceSlice
-    from hami_dra.driver.fleet.nodes import pools_of
-    from hami_dra.driver.simulated import UnknownMachine
+    from hami_dra.driver.fleet import pools_of
+    from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine
     from hami_dra.driver.simulated import machine as simulated
-    from hami_dra.driver.simulated.third_party import NotPublishedBy
     from hami_dra.driver.slices import slice_bodies
     from hami_dra.vendors.publishing import Unpublishable
 

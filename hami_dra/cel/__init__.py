@@ -10,6 +10,7 @@ functions.
 Not implemented: messages (`Type{...}`), which no selector needs.
 """
 
+from hami_dra.cel.attribute import compile_attribute
 from hami_dra.cel.device import DeviceInput
 from hami_dra.cel.environment import Features
 from hami_dra.cel.errors import CompileError, CostLimitExceeded, EvaluationError
@@ -27,6 +28,7 @@ __all__ = [
     "Features",
     "Limits",
     "Selector",
+    "compile_attribute",
     "compile_selector",
     "quote",
 ]

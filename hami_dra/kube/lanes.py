@@ -1,4 +1,4 @@
-"""Work on objects, side by side, in which no object and no namespace can be in another's way.
+"""Work on objects, side by side, in which no object and no namespace can delay another.
 
 Used by every loop that sends requests for one object after the other (in the controller gates, claim templates, orphans, overlaps,
 quota notes and events, in the node driver the status of claims): a request can take as long as the API server, or an admission

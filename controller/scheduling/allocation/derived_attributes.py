@@ -11,8 +11,7 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.selectors import Origin
 from controller.scheduling.inventory.model import Device
 from hami_dra.api import resource as api
-from hami_dra.cel import CompileError, EvaluationError
-from hami_dra.cel.attribute import compile_attribute
+from hami_dra.cel import CompileError, EvaluationError, compile_attribute
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from hami_dra.api.config import FleetFile, FleetNodes, Sharing
 from hami_dra.api.hardware import Machine
 from hami_dra.api.options import InvalidOption, VendorSettings
 from hami_dra.api.quantity import Format, Quantity
-from hami_dra.driver.simulated import UnknownMachine, machine
-from hami_dra.driver.simulated.third_party import NotPublishedBy, foreign_devices
+from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine, foreign_devices, machine
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.publishing import Unpublishable

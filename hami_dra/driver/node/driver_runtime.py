@@ -41,8 +41,7 @@ from hami_dra.driver.node.pool_content import (
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import loads, tenants
-from hami_dra.driver.prepare.inventory import Inventory, inventory_of
-from hami_dra.driver.prepare.records import Record
+from hami_dra.driver.prepare import Inventory, Record, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
 from hami_dra.monitor.simulated import Load
 from hami_dra.vendors.faults import FaultKind, kind_of

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hami_dra.api import names
-from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
+from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record
 from hami_dra.monitor.simulated import Load
 
 _WHOLE = 100

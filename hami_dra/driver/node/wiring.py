@@ -24,12 +24,14 @@ from hami_dra.driver.node.metrics import DriverMetrics, Metered
 from hami_dra.driver.node.null_devices import NullDeviceVendor
 from hami_dra.driver.node.service import Plugin
 from hami_dra.driver.node.settings import NodeSettings
-from hami_dra.driver.prepare import cdi
-from hami_dra.driver.prepare.assembly import transactions_of
-from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
-from hami_dra.driver.prepare.errors import PrepareError
-from hami_dra.driver.prepare.preparation import NodePreparation
-from hami_dra.driver.prepare.vanished import VanishedClaims
+from hami_dra.driver.prepare import (
+    ClaimStatusWriter,
+    NodePreparation,
+    PrepareError,
+    VanishedClaims,
+    cdi_kind,
+    transactions_of,
+)
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.simulated import SimulatedSampler
@@ -106,7 +108,7 @@ class Wiring:
             self.host,
             kernel_root=self.kernel_root,
             cdi_folders=self._cdi_folders(),
-            not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
+            not_from=[cdi_kind(vendor.driver) for vendor in CONTAINER_VENDORS],
             driver_root=self.driver_root,
         )
 

@@ -56,6 +56,11 @@ def test_prose_of_documents_is_short_and_plain(line, found):
             ["controller.scheduling.scoring.policies"],
         ),
         ("controller/scheduling/decide/x.py", "from controller.scheduling.scoring.policies import Policies", []),
+        ("controller/cli/x.py", "from hami_dra.driver.fleet.run import Fleet", ["hami_dra.driver.fleet.run"]),
+        ("controller/cli/x.py", "from hami_dra.driver.fleet import run", ["hami_dra.driver.fleet.run"]),
+        ("controller/cli/x.py", "from hami_dra.driver.fleet import Fleet", []),
+        ("controller/cli/x.py", "from hami_dra.httpserver import listening", []),
+        ("hami_dra/driver/fleet/x.py", "from hami_dra.driver.fleet.run import Fleet", []),
     ],
 )
 def test_who_is_outside_imports_the_faces_of_packages(name, line, found):
