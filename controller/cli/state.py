@@ -4,7 +4,8 @@ Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared o
 documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects, as JSON:
 code that passes them on strips them (`controller.insight.simulation.essence`).
 
-Read live: everything that a decision reads (`KINDS`). Not workloads: their pods exist already.
+Read live: everything that a decision reads (`KINDS`); where volumes cannot be judged, pods come
+without theirs. Not workloads: their pods exist already.
 Secrets, ConfigMaps and Events are never read. Pods come in the order in which the controller
 decides on them: priority, age, name.
 """
@@ -12,6 +13,7 @@ decides on them: priority, age, name.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -56,6 +58,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_SLICE,
     kinds.RESOURCE_CLAIM_TEMPLATE,
     kinds.RESOURCE_CLAIM,
+    *kinds.STORAGE,
     kinds.POD,
 )
 """In the order in which they are read and returned."""
@@ -65,6 +68,7 @@ _MISSED: Final = {
     kinds.RESOURCE_QUOTA.name: "quotas do not count",
     kinds.DEVICE_TAINT_RULE.name: "taints by rule do not count",
     kinds.RESOURCE_CLAIM_TEMPLATE.name: "pods whose claims are not generated yet cannot be decided on",
+    **dict.fromkeys((kind.name for kind in kinds.STORAGE), "volumes of pods do not count"),
 }
 _OTHERS_SERVED: Final = {kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,)}
 SOURCE: Final = Path("cluster")
@@ -128,8 +132,17 @@ async def read_cluster(
     object with a partly unreadable field stays: code that reads the documents names it.
     """
     found: list[dict[str, Any]] = []
+    missed: set[str] = set()
+
+    def miss(kind: Kind[Any], text: str) -> None:
+        missed.add(kind.name)
+        tell(text)
+
     for kind in KINDS:
-        objects = await _objects(cluster, kind, progress, tell)
+        objects = await _objects(cluster, kind, progress, partial(miss, kind))
+        if kind is kinds.POD and not missed.isdisjoint(each.name for each in kinds.STORAGE):
+            for raw in objects:
+                raw.get("spec", {}).pop("volumes", None)
         found.extend(
             _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
         )

@@ -95,7 +95,8 @@ class Controller:
 
         Raises UnsupportedKubernetes, ConfigError, ClusterError at start.
         """
-        await require_version(self._cluster)
+        version = await require_version(self._cluster)
+        self.inventory.set_version(version.major, version.minor)
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.drivers.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings.drivers, rule_kind)

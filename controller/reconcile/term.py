@@ -28,6 +28,7 @@ from controller.reconcile.observability.vanished import VanishedWatch
 from controller.reconcile.queueing.pod_assessment import Conversion, PodAssessor
 from controller.reconcile.queueing.selector_budgets import SelectorBudgets
 from controller.reconcile.queueing.triggers import Triggers
+from controller.reconcile.queueing.volume_triggers import VolumeTriggers
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
@@ -194,6 +195,7 @@ class Term:
         if informers.taint_rules is not None:
             ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))
+        VolumeTriggers(self._context, triggers).subscribe(ends)
         self._fence.on_change(self._scheduling_cycle.fence_changed)
         deallocator.start()
 

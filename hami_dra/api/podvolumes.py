@@ -35,7 +35,7 @@ class IscsiSource(Struct, frozen=True):
 
 class RbdSource(Struct, frozen=True):
     monitors: tuple[str, ...] = ()
-    pool: str = "rbd"
+    pool: str = ""
     image: str = ""
     read_only: bool = False
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.protocol import Cluster, ServerVersion
 
 MINIMUM: Final = (1, 36)
 _MISSING: Final = "consumable capacity, device taints and partitionable devices are on by default only since then"
@@ -12,8 +12,11 @@ class UnsupportedKubernetes(Exception):
     """The message is one sentence for the operator: required version, reason, and version found."""
 
 
-async def require_version(cluster: Cluster, minimum: tuple[int, int] = MINIMUM) -> None:
-    """Raise UnsupportedKubernetes below `minimum`, ClusterError if the server does not answer."""
+async def require_version(cluster: Cluster, minimum: tuple[int, int] = MINIMUM) -> ServerVersion:
+    """Return the server's version.
+
+    Raises UnsupportedKubernetes below `minimum`, ClusterError if the server does not answer.
+    """
     found = await cluster.version()
     if not found.at_least(*minimum):
         major, minor = minimum
@@ -21,3 +24,4 @@ async def require_version(cluster: Cluster, minimum: tuple[int, int] = MINIMUM) 
             f"hami-dra needs Kubernetes {major}.{minor} or newer ({_MISSING}), "
             f"and this is {found.git_version or f'{found.major}.{found.minor}'}."
         )
+    return found

@@ -30,6 +30,7 @@ READ: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_CLAIM_TEMPLATE,
     kinds.RESOURCE_QUOTA,
     kinds.PRIORITY_CLASS,
+    *kinds.STORAGE,
     kinds.POD,
     *kinds.WORKLOADS,
 )
@@ -86,6 +87,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
     found: dict[tuple[str, str], Item] = {}
     skipped: dict[str, list[Document]] = {}
     generated: dict[tuple[str, str], int] = {}
+    owners: dict[tuple[str, object], str] = {}
     notes: list[str] = []
     unreadable: list[str] = []
     for document in documents:
@@ -93,7 +95,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
         if kind is None:
             skipped.setdefault(_unused(document.raw), []).append(document)
             continue
-        item = read(str(document), kind, _named(document, kind, generated))
+        item = _alone(read(str(document), kind, _named(document, kind, generated)), owners)
         if item.problem:
             unreadable.append(f"{document}: {describe(kind, item.raw)}: {item.problem}")
         same = found.get((kind.name, item.key))
@@ -111,11 +113,24 @@ def gather(documents: Iterable[Document]) -> Gathered:
     return Gathered(tuple(found.values()), (*unreadable, *notes), tuple(unreadable))
 
 
+def _alone(item: Item, owners: dict[tuple[str, object], str]) -> Item:
+    """Return the item with a UID of its own: copied manifests may have that of the original.
+
+    `owners`: (kind, UID) → key of the first object with it; updated here.
+    """
+    uid = item.object.metadata.uid
+    if owners.setdefault((item.kind.name, uid), item.key) == item.key:
+        return item
+    metadata = {name: value for name, value in item.raw["metadata"].items() if name != "uid"}
+    return read(item.source, item.kind, {**item.raw, "metadata": metadata})
+
+
 def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str, str] = ("", "")) -> Item:
     """Return the object as its Struct, with the namespace and UID that an API server would set.
 
-    `inside`: the object that it is a part of, and the path in it, for messages. The UID is derived
-    from kind and name: two objects are one exactly if these are equal. Raises BadManifest.
+    `inside`: the object that it is a part of, and the path in it, for messages. An object without a
+    UID gets one made of kind and name. One that has a UID keeps it, because others refer to it: the
+    claim of an ephemeral volume to its pod, a PersistentVolume to its claim. Raises BadManifest.
     """
     try:
         filled: Raw = without_nulls(raw)
@@ -126,7 +141,9 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
         metadata = {**metadata}
         if kind.namespaced:
             metadata["namespace"] = metadata.get("namespace") or DEFAULT_NAMESPACE
-        metadata["uid"] = f"{kind.name}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        metadata["uid"] = (
+            metadata.get("uid") or f"{kind.name}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        )
         filled["metadata"] = metadata
     try:
         obj: Object = msgspec.json.decode(msgspec.json.encode(filled), type=kind.type, strict=False)

@@ -223,6 +223,8 @@ class _Placing:
         if gates := other_gates(pod):
             raise _Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
         self._check_extended_resources(pod)
+        if (held := self._view.inventory.held(pod)) is not None:
+            raise _Unready(f"Pod {pod.key}: {held.sentence}")
         claims: list[PodClaim] = []
         templates: dict[str, ResourceClaimTemplate] = {}
         for entry in pod.spec.resource_claims:

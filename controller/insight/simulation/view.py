@@ -15,6 +15,7 @@ from controller.scheduling.inventory import Inventory, PoolGates
 from controller.webhook.convert import IGNORE
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import (
     AllocationResult,
     ConsumerReference,
@@ -59,24 +60,32 @@ class SimulatedCluster:
             case kinds.NODE:
                 self.nodes.append(obj)
                 self.inventory.node_changed(None, obj)
-            case kinds.NAMESPACE:
-                self.inventory.namespace_changed(None, obj)
             case kinds.RESOURCE_SLICE:
                 self._slices.append(obj)
                 self.inventory.slice_changed(None, obj)
             case kinds.DEVICE_CLASS:
                 self._keep_class(obj)
-            case kinds.DEVICE_TAINT_RULE:
-                self.inventory.taint_rule_changed(None, obj)
             case kinds.RESOURCE_CLAIM:
                 self.claims[obj.key] = obj
                 self.inventory.claim_changed(None, obj)
                 if obj.status.allocation is not None:
                     self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
-            case kinds.RESOURCE_QUOTA:
-                self.inventory.quota_changed(None, obj)
             case kinds.RESOURCE_CLAIM_TEMPLATE:
                 self.templates.setdefault(item.key, item)
+            case _:
+                self._feed_inventory(item.kind, obj)
+
+    def _feed_inventory(self, kind: Kind[Any], obj: Any) -> None:
+        """Add an object of a kind that only the inventory reads."""
+        match kind:
+            case kinds.NAMESPACE:
+                self.inventory.namespace_changed(None, obj)
+            case kinds.DEVICE_TAINT_RULE:
+                self.inventory.taint_rule_changed(None, obj)
+            case kinds.RESOURCE_QUOTA:
+                self.inventory.quota_changed(None, obj)
+            case kind if kind in kinds.STORAGE:
+                self.inventory.volumes.changed(kind.name, None, obj)
 
     def assume_nodes(self) -> None:
         """Assume nodes for slices if the input has no Node: slices alone are enough for a first

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from controller.reconcile.queueing.joinable_claims import joined_in_a_container
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
+from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, VOLUME_NOT_READY, Message, warning
 from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.scheduling.allocation import ClaimOwnership, Owner
 from controller.scheduling.decide import Companions, PodClaim, SchedulingRequest, pod_shape
@@ -136,6 +136,8 @@ class PodAssessor:
         for claim in open_claims:
             if claim.metadata.uid in self._in_flight:
                 return Pending(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
+        if not pod.spec.node_name and (held := self._inventory.held(pod)) is not None:
+            return Pending(held.sentence, passing=False, tell=warning(VOLUME_NOT_READY, held.sentence))
         return None
 
     def _not_ours(self, pod: Pod) -> Ignored | None:

@@ -11,6 +11,7 @@ changes that help against that one can help.
 | cordon, readiness, taints | the node's taints and readiness |
 | node affinity, or a claim allocated elsewhere | the node's labels |
 | resources | a pod that leaves a node, allocatable of the node |
+| volumes: in use, out of reach, in another zone, over a limit | volumes and their claims, classes, CSI objects, a pod that leaves a node, the node's labels |
 | topology spread | pods of the namespace that are placed, leave, or change their labels; removed nodes, their labels and taints |
 | host ports | a pod that leaves a node |
 | pod affinity | pods that are placed or change their labels, the node's labels |
@@ -28,7 +29,7 @@ from enum import Flag, auto
 from typing import Final
 
 from controller.scheduling.decide import Unschedulable
-from controller.scheduling.node_filter import effective_taints
+from controller.scheduling.node_filter import VOLUME_CODES, effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
 
@@ -64,6 +65,8 @@ class Change(Flag):
     """kube-scheduler's refusal of a node no longer counts, for some pod."""
     CLASS = auto()
     """Classes, and labels of namespaces."""
+    VOLUMES = auto()
+    """PersistentVolumes and their claims, StorageClasses, CSI objects."""
 
 
 ANY: Final = ~Change.NOTHING
@@ -72,6 +75,7 @@ _DEVICES: Final = Change.DEVICES_FREED | Change.DEVICES_PUBLISHED | Change.NODE_
 _ALWAYS: Final = Change.NODE_ADDED | Change.CLASS
 FOREIGN: Final = Change.DEVICES_PUBLISHED | _ALWAYS
 """For a pod whose devices are all of unmanaged drivers."""
+_VOLUMES: Final = Change.VOLUMES | Change.RESOURCES_FREED | Change.NODE_LABELS
 _HELPS: Final = {
     names.NODE_UNSCHEDULABLE: Change.NODE_TAINTS,
     names.NODE_NOT_READY: Change.NODE_TAINTS,
@@ -82,6 +86,7 @@ _HELPS: Final = {
     names.NODE_DEVICE_PLUGIN: Change.NODE_ALLOCATABLE,
     names.NODE_REFUSED: Change.REFUSAL_ENDED,
     names.NODE_PORTS: Change.RESOURCES_FREED,
+    **dict.fromkeys(VOLUME_CODES, _VOLUMES),
     names.NODE_POD_AFFINITY: Change.PODS_JOINED | Change.NODE_LABELS,
     names.NODE_POD_ANTI_AFFINITY: Change.PODS_LEFT | Change.NODE_GONE | Change.NODE_LABELS,
     names.NODE_DECLARED_FEATURES: Change.NODE_FEATURES,

@@ -6,6 +6,7 @@ ready. Changes that may make room (devices freed or published, nodes changed, po
 collected as `news`, and one pod of each refused group that they may help is tried (`queueing_hints`).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from controller.reconcile.queueing.queue import Rank
@@ -148,9 +149,7 @@ class Triggers:
         again.
         """
         self.made_room(Change.CLASS)
-        for key in self._queue.keys_in("waiting"):
-            if (pod := self._informers.pod(key)) is not None:
-                self.look_at(pod)
+        self.look_at_waiting(lambda _pod: True)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
@@ -183,11 +182,15 @@ class Triggers:
             self._queue.ready(pod.key, rank(pod), changed=changed)
             self._wake()
 
+    def look_at_waiting(self, concerns: Callable[[Pod], bool]) -> None:
+        """Evaluate the pods that wait for an event about themselves, if it concerns them."""
+        for key in self._queue.keys_in("waiting"):
+            if (pod := self._informers.pod(key)) is not None and concerns(pod):
+                self.look_at(pod)
+
     def look_at_namespace(self, namespace: str) -> None:
         """Evaluate pods of a namespace that is no longer postponed, or less so."""
-        for key in self._queue.keys_in("waiting"):
-            if key.startswith(f"{namespace}/") and (pod := self._informers.pod(key)) is not None:
-                self.look_at(pod)
+        self.look_at_waiting(lambda pod: pod.metadata.namespace == namespace)
 
     def _gone(self, pod: Pod) -> None:
         self._queue.drop(pod.key)

@@ -11,10 +11,11 @@ than our own writes.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.pods import claim_keys, is_pending
+from controller.reconcile.runtime.pods import claim_keys, is_pending, volume_claim_keys
 from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
@@ -28,7 +29,7 @@ from hami_dra.api.resource import (
     ResourceSlice,
 )
 from hami_dra.kube.guard import LoopGuard, count_nothing
-from hami_dra.kube.protocol import Broken, Cluster
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError
 from hami_dra.kube.reflector import Reflector, log_broken
 from hami_dra.kube.store import Store
 
@@ -41,6 +42,12 @@ log = logging.getLogger(__name__)
 TAINT_RULE_KINDS: Final = (kinds.DEVICE_TAINT_RULE, kinds.DEVICE_TAINT_RULE_V1BETA2)
 
 
+UNREAD_STORAGE: Final = (
+    "volumes of pods are considered without it; the rest becomes known when kube-scheduler refuses a node"
+)
+"""The consequence of a kind of `kinds.STORAGE` that cannot be read."""
+
+
 def watch_name(kind: Kind[Any]) -> str:
     """Return the name of a kind's watch in guard and metric."""
     return f"watch {kind.plural}"
@@ -50,7 +57,9 @@ class Informer(Generic[T]):
     """One kind: its reflector's handler, and the subscribers.
 
     A listener that fails on one object is logged and counted by `count`; the others, and the next
-    object, are not affected.
+    object, are not affected. `readable`: makes the kind optional: it is called with whether the
+    kind can be read, and a kind that may not be read, or is not served, counts as synced and as no
+    problem.
     """
 
     def __init__(
@@ -61,13 +70,22 @@ class Informer(Generic[T]):
         store: Store[T] | None = None,
         *,
         count: Callable[[str], None] = count_nothing,
+        readable: Callable[[Kind[Any], bool], None] | None = None,
     ) -> None:
         self.kind = kind
+        self._readable = readable
         self._listeners: list[Listener[T]] = []
         self._unreadable_listeners: list[Callable[[Kind[Any], Broken], None]] = []
         self._guard = LoopGuard(watch_name(kind), count)
         self.reflector: Reflector[T] = Reflector(
-            cluster, kind, self, store=store, sleep=clock.sleep, on_broken=self._broken, guard=self._guard
+            cluster,
+            kind,
+            self,
+            store=store,
+            sleep=clock.sleep,
+            on_broken=self._broken,
+            on_denied=self._denied,
+            guard=self._guard,
         )
 
     @property
@@ -104,6 +122,27 @@ class Informer(Generic[T]):
 
     def synced(self) -> None:
         log.debug("%s: %d in store", self.kind.plural, len(self.store))
+        if self._readable is not None:
+            self._readable(self.kind, True)
+
+    def _denied(self, error: ClusterError) -> None:
+        if self._readable is not None:
+            log.warning("%s; %s", error, UNREAD_STORAGE)
+            self._readable(self.kind, False)
+
+    # --- state of the copy ------------------------------------------------------------------------
+
+    @property
+    def is_synced(self) -> bool:
+        return self.reflector.is_synced or (self._readable is not None and self.reflector.is_denied)
+
+    async def wait_synced(self) -> None:
+        await (self.reflector.wait_synced() if self._readable is None else self.reflector.wait_answered())
+
+    @property
+    def problem(self) -> str:
+        """Return why the copy may be stale, or an empty text."""
+        return "" if self._readable is not None and self.reflector.is_denied else self.reflector.problem
 
 
 class Informers:
@@ -120,7 +159,9 @@ class Informers:
         *,
         count: Callable[[str], None] = count_nothing,
     ) -> None:
-        pod_store: Store[Pod] = Store(claim=claim_keys, template=_template_keys, node=_node_names)
+        pod_store: Store[Pod] = Store(
+            claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
+        )
         claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
         self.pods: Informer[Pod] = Informer(cluster, kinds.POD, clock, pod_store, count=count)
         self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
@@ -135,6 +176,13 @@ class Informers:
         self.taint_rules: Informer[DeviceTaintRule] | None = (
             Informer(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
         )
+        self.storage: dict[str, Informer[Any]] = {
+            kind.name: Informer(cluster, kind, clock, count=count, readable=inventory.volumes.set_readable)
+            for kind in kinds.STORAGE
+        }
+        """By kind."""
+        for name, informer in self.storage.items():
+            informer.subscribe(partial(inventory.volumes.changed, name))
         self.nodes.subscribe(inventory.node_changed)
         self.namespaces.subscribe(inventory.namespace_changed)
         self.classes.subscribe(inventory.class_changed)
@@ -147,6 +195,7 @@ class Informers:
 
     def feeds(self) -> Iterator[Informer[Any]]:
         yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.quotas)
+        yield from self.storage.values()
         yield from (self.claims, self.pods)
         if self.taint_rules is not None:
             yield self.taint_rules
@@ -159,15 +208,15 @@ class Informers:
 
     async def wait_synced(self) -> None:
         for feed in self.feeds():
-            await feed.reflector.wait_synced()
+            await feed.wait_synced()
 
     @property
     def is_synced(self) -> bool:
-        return all(feed.reflector.is_synced for feed in self.feeds())
+        return all(feed.is_synced for feed in self.feeds())
 
     def problems(self) -> list[str]:
         """Return why copies may be stale now."""
-        return [feed.reflector.problem for feed in self.feeds() if feed.reflector.problem]
+        return [feed.problem for feed in self.feeds() if feed.problem]
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -186,6 +235,10 @@ class Informers:
     def pods_of(self, claim_key: str) -> list[Pod]:
         """Return all pods that refer to the claim."""
         return self.pods.store.find("claim", claim_key)
+
+    def pods_with_volume_claim(self, key: str) -> list[Pod]:
+        """Return all pods with a volume that is the PersistentVolumeClaim."""
+        return self.pods.store.find("volume_claim", key)
 
     def pods_on(self, node: str) -> list[Pod]:
         return self.pods.store.find("node", node)

@@ -34,6 +34,7 @@ DECISION_STALLED: Final = "DecisionStalled"
 UNREADABLE: Final = "Unreadable"
 GATE_NOT_LIFTED: Final = "GateNotLifted"
 SHARED_CLAIM_APART: Final = "SharedClaimApart"
+VOLUME_NOT_READY: Final = "VolumeNotReady"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""

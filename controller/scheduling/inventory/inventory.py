@@ -31,6 +31,8 @@ from controller.scheduling.inventory.vanished import VanishedClaims
 from controller.scheduling.inventory.verdicts import Verdicts
 from controller.scheduling.node_filter.assembly import FilterAssembly
 from controller.scheduling.node_filter.node_filters import NodeFit, ShapeFit
+from controller.scheduling.node_filter.plugin import PodRefusal
+from controller.scheduling.node_filter.volumes.volume_limits import VOLUME_LIMIT_SCALING
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
@@ -74,6 +76,7 @@ class Inventory:
         self._rules = TaintRules()
         self._pods = self._assembly.pods
         self._filters = self._assembly.filters
+        self.volumes = self._assembly.volumes
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
@@ -140,6 +143,10 @@ class Inventory:
         """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
         return None if self._pods.placed(pod.metadata.uid) is not None else self._filters.of_shape(pod)
 
+    def held(self, pod: Pod) -> PodRefusal | None:
+        """Return why no node can have the pod until one of its volumes changes, or None."""
+        return self._assembly.volume_verdicts.held(pod) if pod.spec.volumes else None
+
     def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:
         """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
         return self._filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
@@ -169,6 +176,10 @@ class Inventory:
         return self._pods.assumed_node(pod_uid)
 
     # -- feeds -------------------------------------------------------------------------------------
+
+    def set_version(self, major: int, minor: int) -> None:
+        """Note the version of Kubernetes where its plugins differ; without it the newest counts."""
+        self.volumes.limits.scaling = (major, minor) >= VOLUME_LIMIT_SCALING
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)

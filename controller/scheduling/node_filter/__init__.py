@@ -11,11 +11,13 @@ from controller.scheduling.node_filter.nodes import (
     effective_taints,
 )
 from controller.scheduling.node_filter.taint_toleration import taint_code
+from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
 
 __all__ = [
     "NOT_READY_TAINT",
     "UNREACHABLE_TAINT",
     "UNSCHEDULABLE_TAINT",
+    "VOLUME_CODES",
     "NodeColumn",
     "admits",
     "effective_taints",

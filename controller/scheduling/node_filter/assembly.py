@@ -16,6 +16,9 @@ from controller.scheduling.node_filter.pod_groups import PodGroups
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
+from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
+from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
+from controller.scheduling.node_filter.volumes.volume_plugins import VolumePlugin, VolumeVerdicts
 from hami_dra.api.core import Namespace, Pod
 
 
@@ -32,13 +35,16 @@ class FilterAssembly:
         self._existing = existing
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
-        self.pods = PodBook(nodes, (groups, existing, ports))
+        self.volumes = VolumeBook(nodes)
+        self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
+        self.pods = PodBook(nodes, (groups, existing, ports, self.volumes))
         self.filters = NodeFilters(
             nodes,
             rules,
             self.resources,
             ports,
             plugins=(
+                *(VolumePlugin(code, self.volume_verdicts) for code in VOLUME_CODES),
                 PodTopologySpread(state),
                 self._affinity,
                 self._anti_affinity,

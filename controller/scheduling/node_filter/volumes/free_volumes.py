@@ -1,0 +1,106 @@
+"""Which PersistentVolumes are free, by class, and which are reserved for which claim: by the cluster
+(`spec.claimRef`), or by a decision that kube-scheduler has not carried out yet. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
+from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, request_of
+from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
+
+_AVAILABLE: Final = "Available"
+_NONE: Final[dict[str, None]] = {}
+
+
+class FreeVolumes:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
+        self._nodes = nodes
+        self._labels = labels
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._by_class: dict[str, StaticVolumes] = {}
+        self._reserved: dict[str, str] = {}
+        """Name of a volume → key of the claim for which a decision reserves it."""
+        self._of_claim: dict[str, dict[str, None]] = {}
+        """Key of a claim → names of the volumes that are reserved for it, in either way."""
+
+    def changed(self, name: str, volume: PersistentVolume | None) -> None:
+        """Update a volume. What the cluster says of it ends our own reservation for another claim."""
+        self._withdraw(name)
+        if volume is None:
+            self._volumes.pop(name, None)
+            self._reserved.pop(name, None)
+            return
+        self._volumes[name] = volume
+        if volume.spec.claim_ref is not None:
+            self._reserved.pop(name, None)
+        self._offer(name)
+
+    def reserve(self, name: str, claim_key: str) -> None:
+        """Reserve a volume for a claim that kube-scheduler is expected to bind to it."""
+        self._withdraw(name)
+        self._reserved[name] = claim_key
+        self._offer(name)
+
+    def release(self, name: str, claim_key: str) -> None:
+        """End our own reservation."""
+        if self._reserved.get(name) == claim_key:
+            self._withdraw(name)
+            del self._reserved[name]
+            self._offer(name)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def free(self, storage_class: str) -> StaticVolumes | None:
+        """Return the free volumes of a class; None: it has none."""
+        return self._by_class.get(storage_class)
+
+    def reserved_for(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the volume that is reserved for the claim and suits it, or None."""
+        for volume in self._candidates(claim):
+            if volume.storage_class == claim.storage_class and request_of(claim).suits(volume):
+                return volume
+        return None
+
+    def _candidates(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
+        key, uid = claim.key, claim.metadata.uid
+        for name in sorted(self._of_claim.get(key, _NONE)):
+            volume = self._volumes[name]
+            reference = volume.spec.claim_ref
+            if reference is None or reference.uid in {"", uid}:
+                yield volume
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _claim_of(self, name: str) -> str:
+        """Return the key of the claim that the volume is reserved for, or an empty text."""
+        reference = self._volumes[name].spec.claim_ref
+        return reference.key if reference is not None else self._reserved.get(name, "")
+
+    def _offer(self, name: str) -> None:
+        volume = self._volumes.get(name)
+        if volume is None:
+            return
+        if key := self._claim_of(name):
+            self._of_claim.setdefault(key, {})[name] = None
+        elif volume.status.phase == _AVAILABLE:
+            storage_class = volume.storage_class
+            free = self._by_class.get(storage_class)
+            if free is None:
+                free = self._by_class[storage_class] = StaticVolumes(self._nodes, self._labels)
+            free.add(volume)
+
+    def _withdraw(self, name: str) -> None:
+        volume = self._volumes.get(name)
+        if volume is None:
+            return
+        if key := self._claim_of(name):
+            del self._of_claim[key][name]
+            if not self._of_claim[key]:
+                del self._of_claim[key]
+        elif volume.status.phase == _AVAILABLE:
+            free = self._by_class[volume.storage_class]
+            free.remove(volume)
+            if not free:
+                del self._by_class[volume.storage_class]

@@ -1,0 +1,156 @@
+"""Labels of nodes as columns, and selectors evaluated over them. Pure.
+
+A selector is evaluated once for each value that some node has, not once for each node: 5,000 nodes
+in three zones cost three evaluations and one look-up by array.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import NodeColumns
+from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.selectors import requirement_matches
+
+Requirement = NodeSelectorRequirement | LabelSelectorRequirement
+_KEYS_KEPT: Final = 64
+_SELECTORS_KEPT: Final = 512
+_SPARE_VALUES: Final = 1_024
+"""Values of nodes that are gone are forgotten once there are this many more values than nodes."""
+
+
+class LabelColumn:
+    """One label of all nodes: a small number for each value, by row; 0 where there is no value."""
+
+    def __init__(self, nodes: NodeColumns, key: str) -> None:
+        self._nodes = nodes
+        self._key = key
+        self.numbers: dict[str, int] = {}
+        """Value → its number, from 1, in this order."""
+        self._column = NodeColumn(nodes, self._number, 0)
+
+    def current(self) -> Ints:
+        """Return the numbers, shape (size,). Not to be changed by the caller."""
+        found = self._column.current()
+        if len(self.numbers) > self._nodes.count + _SPARE_VALUES:
+            self.numbers.clear()
+            self._column = NodeColumn(self._nodes, self._number, 0)
+            found = self._column.current()
+        return found
+
+    def rows_with(self, values: Iterable[str]) -> Bools:
+        """Return the nodes that have one of these values. Shape (size,)."""
+        column = self.current()
+        chosen = np.zeros(len(self.numbers) + 1, dtype=np.bool_)
+        chosen[[number for value in values if (number := self.numbers.get(value))]] = True
+        return chosen[column]
+
+    def _number(self, node: Node) -> int:
+        value = node.metadata.labels.get(self._key)
+        return 0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
+
+
+class NodeLabels:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._columns: LruCache[LabelColumn] = LruCache(_KEYS_KEPT)
+        self._matching: LruCache[_Cached] = LruCache(_SELECTORS_KEPT)
+
+    def column(self, key: str) -> LabelColumn:
+        return self._columns.get(key, lambda: LabelColumn(self._nodes, key))
+
+    def matching(self, selector: NodeSelector | LabelSelector) -> Bools:
+        """Return the nodes that match, shape (size,). Not to be changed by the caller.
+
+        As for the affinity of a PersistentVolume, `matchFields` are checked for form and otherwise
+        ignored: kube-scheduler compares labels alone. Rows without a node may match.
+        """
+        cached = self._matching.get(selector_key(selector), _Cached)
+        version = self._nodes.changes.version, self._nodes.size
+        if cached.version != version:
+            cached.mask = self._of_labels(selector) if isinstance(selector, LabelSelector) else self._of_terms(selector)
+            cached.version = version
+        return cached.mask
+
+    def _of_terms(self, selector: NodeSelector) -> Bools:
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        for term in selector.node_selector_terms:
+            if is_usable(term):
+                mask |= self._of_all(term.match_expressions)
+        return mask
+
+    def _of_labels(self, selector: LabelSelector) -> Bools:
+        mask = self._of_all(selector.match_expressions)
+        for key, value in selector.match_labels.items():
+            mask &= self.column(key).rows_with((value,))
+        return mask
+
+    def _of_all(self, requirements: Iterable[Requirement]) -> Bools:
+        mask = np.ones(self._nodes.size, dtype=np.bool_)
+        for requirement in requirements:
+            mask &= self._of_one(requirement)
+        return mask
+
+    def _of_one(self, requirement: Requirement) -> Bools:
+        key = requirement.key
+        column = self.column(key)
+        numbers = column.current()
+        if requirement.operator == "In":
+            accepted = [each for each in requirement.values if requirement_matches(requirement, {key: each})]
+            return column.rows_with(accepted)
+        verdicts = [requirement_matches(requirement, {key: value}) for value in column.numbers]
+        return np.array([requirement_matches(requirement, {}), *verdicts], dtype=np.bool_)[numbers]
+
+
+class _Cached:
+    def __init__(self) -> None:
+        self.version: tuple[int, int] = (-1, -1)
+        self.mask: Bools = np.zeros(0, dtype=np.bool_)
+
+
+def selector_key(selector: NodeSelector | LabelSelector) -> object:
+    """Return a hashable value that is equal for equal selectors."""
+    if isinstance(selector, NodeSelector):
+        return selector
+    return tuple(sorted(selector.match_labels.items())), selector.match_expressions
+
+
+def is_usable(term: NodeSelectorTerm) -> bool:
+    """Return whether the term can match at all: it has a requirement, and its fields have the only
+    form that there is.
+    """
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(len(each.values) == 1 and each.operator in {"In", "NotIn"} for each in term.match_fields)
+
+
+def pinned(selector: NodeSelector | LabelSelector | None) -> tuple[str, tuple[str, ...]] | None:
+    """Return (key, values) where the selector only asks for one of some values of one label.
+
+    So do the volumes of local disks, thousands of which have selectors of their own. None: anything
+    else.
+
+    >>> hostname = NodeSelectorRequirement(key="kubernetes.io/hostname", operator="In", values=("n1",))
+    >>> pinned(NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(hostname,)),)))
+    ('kubernetes.io/hostname', ('n1',))
+    >>> pinned(LabelSelector(match_labels={"zone": "a"}))
+    ('zone', ('a',))
+    """
+    requirements: tuple[Requirement, ...] = ()
+    if isinstance(selector, LabelSelector):
+        if len(selector.match_labels) == 1 and not selector.match_expressions:
+            ((key, value),) = selector.match_labels.items()
+            return key, (value,)
+        requirements = selector.match_expressions if not selector.match_labels else ()
+    elif selector is not None and len(selector.node_selector_terms) == 1:
+        (term,) = selector.node_selector_terms
+        requirements = term.match_expressions if not term.match_fields else ()
+    if len(requirements) != 1 or requirements[0].operator != "In":
+        return None
+    (only,) = requirements
+    return only.key, tuple(each for each in only.values if requirement_matches(only, {only.key: each}))

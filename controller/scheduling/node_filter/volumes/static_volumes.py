@@ -1,0 +1,190 @@
+"""Free PersistentVolumes of one StorageClass, by the nodes that reach them, and which of them a
+claim gets.
+
+kube-scheduler gives a claim the smallest free volume that fits it and is reachable from the node
+(k8s.io/component-helpers/storage/volume, FindMatchingVolume). Thousands of local disks are pinned
+to one label value each; they are found by that value, all others by their selector. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.volumes.amounts import nanos
+from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, pinned
+from hami_dra.api.arrays import Bools
+from hami_dra.api.core import NodeSelector
+from hami_dra.api.meta import LabelSelector
+from hami_dra.api.selectors import label_selector_matches
+from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
+
+_SHAPES_KEPT: Final = 64
+_EVERYWHERE: Final = None
+_FILESYSTEM: Final = "Filesystem"
+
+Place = tuple[str, str] | NodeSelector | None
+"""Where a volume can be reached: (label, value), what a selector matches, or everywhere."""
+
+
+@dataclass(frozen=True)
+class VolumeRequest:
+    """What a claim asks of a volume."""
+
+    size: int
+    """In units of 10^-9 bytes, so exact."""
+    mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+    selector: LabelSelector | None
+
+    @property
+    def key(self) -> object:
+        labels = None
+        if self.selector is not None:
+            labels = tuple(sorted(self.selector.match_labels.items())), self.selector.match_expressions
+        return self.size, self.mode, self.attributes_class, self.access_modes, labels
+
+    def suits(self, volume: PersistentVolume) -> bool:
+        """Return whether the volume has the size, mode and attributes: all that it requests of one that
+        is reserved for the claim.
+        """
+        spec = volume.spec
+        return (
+            nanos(spec.capacity.storage) >= self.size
+            and (spec.volume_mode or _FILESYSTEM) == self.mode
+            and (spec.volume_attributes_class_name or "") == self.attributes_class
+            and volume.metadata.deletion_timestamp is None
+        )
+
+    def fits(self, volume: PersistentVolume) -> bool:
+        """Return whether the claim may get the free volume."""
+        return (
+            self.suits(volume)
+            and (self.selector is None or label_selector_matches(self.selector, volume.metadata.labels))
+            and self.access_modes.issubset(volume.spec.access_modes)
+        )
+
+
+def request_of(claim: PersistentVolumeClaim) -> VolumeRequest:
+    return VolumeRequest(
+        size=nanos(claim.requested),
+        mode=claim.spec.volume_mode or _FILESYSTEM,
+        attributes_class=claim.spec.volume_attributes_class_name or "",
+        access_modes=frozenset(claim.spec.access_modes),
+        selector=claim.spec.selector,
+    )
+
+
+class StaticVolumes:
+    """The free volumes of one class: available, and not reserved for a claim."""
+
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
+        self._nodes = nodes
+        self._labels = labels
+        self._places: dict[Place, dict[str, PersistentVolume]] = {}
+        """By place the volumes by name. One that is reachable at two values of a label has two places."""
+        self._keys: dict[str, int] = {}
+        """Label → number of places that are a value of it."""
+        self._coverages: LruCache[_Coverage] = LruCache(_SHAPES_KEPT)
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def add(self, volume: PersistentVolume) -> None:
+        for place in _places(volume):
+            there = self._places.get(place)
+            if there is None:
+                there = self._places[place] = {}
+                if isinstance(place, tuple):
+                    self._keys[place[0]] = self._keys.get(place[0], 0) + 1
+            there[volume.metadata.name] = volume
+        for coverage in self._coverages.values():
+            coverage.count(volume, +1)
+
+    def remove(self, volume: PersistentVolume) -> None:
+        for place in _places(volume):
+            there = self._places[place]
+            del there[volume.metadata.name]
+            if not there:
+                del self._places[place]
+                if isinstance(place, tuple):
+                    self._keys[place[0]] -= 1
+                    if not self._keys[place[0]]:
+                        del self._keys[place[0]]
+        for coverage in self._coverages.values():
+            coverage.count(volume, -1)
+
+    def offered(self, request: VolumeRequest) -> Bools:
+        """Return the nodes that reach a free volume that fits. Shape (size,)."""
+        counts = self._coverages.get(request.key, lambda: _Coverage(request, self._all())).counts
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        by_key: dict[str, list[str]] = {}
+        for place in counts:
+            if place is _EVERYWHERE:
+                mask[:] = True
+            elif isinstance(place, tuple):
+                by_key.setdefault(place[0], []).append(place[1])
+            else:
+                mask |= self._labels.matching(place)
+        for key, values in by_key.items():
+            mask |= self._labels.column(key).rows_with(values)
+        return mask
+
+    def smallest(self, request: VolumeRequest, row: int, taken: Mapping[str, object]) -> PersistentVolume | None:
+        """Return the volume that kube-scheduler gives the claim on this node, or None.
+
+        The smallest; of equal ones the first by name. `taken`: names of volumes that other claims
+        of the pod get.
+        """
+        found = [volume for volume in self._at(row) if volume.metadata.name not in taken and request.fits(volume)]
+        return min(found, key=lambda each: (nanos(each.spec.capacity.storage), each.metadata.name), default=None)
+
+    def _at(self, row: int) -> Iterator[PersistentVolume]:
+        """Return the free volumes that the node reaches."""
+        node_labels = self._nodes.node(row).metadata.labels
+        for key in self._keys.keys() & node_labels.keys():
+            yield from self._places.get((key, node_labels[key]), _NONE).values()
+        for place, volumes in self._places.items():
+            if not isinstance(place, tuple) and (place is _EVERYWHERE or self._labels.matching(place)[row]):
+                yield from volumes.values()
+
+    def _all(self) -> Iterable[PersistentVolume]:
+        return {name: volume for there in self._places.values() for name, volume in there.items()}.values()
+
+
+class _Coverage:
+    """How many of the free volumes fit one request, by place."""
+
+    def __init__(self, request: VolumeRequest, volumes: Iterable[PersistentVolume]) -> None:
+        self._request = request
+        self.counts: dict[Place, int] = {}
+        for volume in volumes:
+            self.count(volume, +1)
+
+    def count(self, volume: PersistentVolume, sign: int) -> None:
+        if not self._request.fits(volume):
+            return
+        for place in _places(volume):
+            count = self.counts.get(place, 0) + sign
+            if count:
+                self.counts[place] = count
+            else:
+                del self.counts[place]
+
+
+_NONE: Final[dict[str, PersistentVolume]] = {}
+
+
+def _places(volume: PersistentVolume) -> Iterable[Place]:
+    selector = volume.required_nodes
+    if selector is None:
+        return (_EVERYWHERE,)
+    found = pinned(selector)
+    if found is None:
+        return (selector,)
+    key, values = found
+    return [(key, value) for value in dict.fromkeys(values)]

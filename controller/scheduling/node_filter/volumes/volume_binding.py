@@ -1,0 +1,274 @@
+"""VolumeBinding: nodes that reach the bound volumes of a pod, and where the unbound ones could be.
+
+Claims of classes with WaitForFirstConsumer are bound by kube-scheduler after the node is chosen: to
+a free volume that the node reaches, or to one that the class makes there. Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.volumes.amounts import nanos, whole_bytes
+from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
+from controller.scheduling.node_filter.volumes.csi_translation import (
+    Untranslatable,
+    plugin_of,
+    translated_affinity,
+)
+from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
+from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
+from controller.scheduling.node_filter.volumes.static_volumes import request_of
+from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
+from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
+from hami_dra.api import kinds
+from hami_dra.api.arrays import Bools
+from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsToPlace:
+    """The claims of a pod that none of kube-scheduler's PreFilter plugins refuses."""
+
+    bound: tuple[PersistentVolume, ...]
+    waiting: tuple[PersistentVolumeClaim, ...]
+    """Not bound yet, of classes that wait for a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What kube-scheduler is expected to do about the claims of a pod on one node."""
+
+    volumes: Mapping[str, str]
+    """Key of a claim → name of the free volume that it gets."""
+    provisioned: tuple[str, ...]
+    """Keys of the claims for which a volume is made."""
+
+
+class VolumeBinding:
+    """`selected`: claim → node for which a decision will have a volume made."""
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        objects: StorageObjects,
+        labels: NodeLabels,
+        *,
+        csi_nodes: CsiNodeColumns,
+        free: FreeVolumes,
+        capacities: StorageCapacities,
+        selected: Mapping[str, str],
+    ) -> None:
+        self._nodes = nodes
+        self._objects = objects
+        self._csi_nodes = csi_nodes
+        self._labels = labels
+        self._free = free
+        self._capacities = capacities
+        self._selected = selected
+
+    def refused(self, claims: ClaimsToPlace) -> Bools:
+        """Return the nodes that cannot have the volumes. Shape (size,)."""
+        fits = np.ones(self._nodes.size, dtype=np.bool_)
+        for volume in claims.bound:
+            fits &= self.reachable(volume)
+        if claims.waiting:
+            fits &= self._bindable(claims.waiting)
+        return ~fits
+
+    def reachable(self, volume: PersistentVolume) -> Bools:
+        """Return the nodes that the affinity of a bound volume admits. Shape (size,).
+
+        On nodes whose CSINode says that a CSI driver serves an in-tree plugin, the affinity is in
+        the driver's terms.
+        """
+        plain = self._admitted(volume.required_nodes)
+        plugin = plugin_of(volume.spec)
+        migrated = self._csi_nodes.migrated(plugin.name) if plugin is not None else None
+        if plugin is None or migrated is None:
+            return plain
+        try:
+            there = self._admitted(translated_affinity(volume, plugin))
+        except Untranslatable:
+            there = np.zeros(self._nodes.size, dtype=np.bool_)
+        return np.where(migrated, there, plain)
+
+    def bind(self, claims: Sequence[PersistentVolumeClaim], row: int) -> Binding | None:
+        """Return how the waiting claims would be bound on a node; None: they cannot be."""
+        volumes, rest = self._matched(claims, row)
+        for claim in rest:
+            if not self._makeable(claim)[row] or not self._is_selected(claim, row):
+                return None
+        return Binding(volumes, tuple(claim.key for claim in rest))
+
+    # -- reasons -----------------------------------------------------------------------------------
+
+    def reason(self, claims: ClaimsToPlace, row: int) -> str:
+        """Return why the node is refused, or an empty text."""
+        for volume in claims.bound:
+            if not self.reachable(volume)[row]:
+                return self._where(volume)
+        if not claims.waiting:
+            return ""
+        _, rest = self._matched(claims.waiting, row)
+        for claim in rest:
+            if not self._is_selected(claim, row):
+                return f"the volume of PersistentVolumeClaim {claim.key} is being made for node {self.chosen(claim)}"
+            if note := self._not_made(claim, row):
+                return note
+        return ""
+
+    def _where(self, volume: PersistentVolume) -> str:
+        """Return where a volume is: the node if it is a single one, else what its affinity asks for."""
+        name = volume.metadata.name
+        rows = (self.reachable(volume) & self._nodes.present[: self._nodes.size]).nonzero()[0]
+        if len(rows) == 1:
+            return f"volume {name} is on {self._nodes.names[int(rows[0])]}"
+        selector = volume.required_nodes
+        if selector is None or not len(rows):
+            return f"volume {name} is on no node that is here"
+        return f"volume {name} is on nodes with {in_words(selector)}"
+
+    def _not_made(self, claim: PersistentVolumeClaim, row: int) -> str:
+        storage_class = self._objects.class_of(claim)
+        if storage_class is None or storage_class.provisioner in {"", NO_PROVISIONER}:
+            return (
+                f"no free PersistentVolume of StorageClass {claim.storage_class} fits PersistentVolumeClaim {claim.key} "
+                f"({claim.requested or 0}) there"
+            )
+        topologies = _topologies(storage_class)
+        if topologies is not None and not self._labels.matching(topologies)[row]:
+            return f"StorageClass {claim.storage_class} makes volumes only on nodes with {in_words(topologies)}"
+        if not self._makeable(claim)[row]:
+            largest = max(int(self._capacities.largest(claim.storage_class)[row]), 0)
+            return (
+                f"StorageClass {claim.storage_class} can make volumes of at most {largest} bytes there, and "
+                f"PersistentVolumeClaim {claim.key} asks for {claim.requested}"
+            )
+        return ""
+
+    # -- waiting claims ----------------------------------------------------------------------------
+
+    def _bindable(self, claims: Sequence[PersistentVolumeClaim]) -> Bools:
+        """Return the nodes where every claim gets a volume, all different ones."""
+        fits = np.ones(self._nodes.size, dtype=np.bool_)
+        contested: defaultdict[str, list[tuple[Bools, Bools]]] = defaultdict(list)
+        for claim in claims:
+            made = self._makeable(claim)
+            if self.chosen(claim) is not None:
+                fits &= made & self._only(self.chosen(claim) or "")
+            elif (reserved := self._free.reserved_for(claim)) is not None:
+                fits &= made | self._admitted(reserved.required_nodes)
+            else:
+                free = self._free.free(claim.storage_class)
+                if free is None:
+                    fits &= made
+                else:
+                    offered = free.offered(request_of(claim))
+                    fits &= made | offered
+                    contested[claim.storage_class].append((offered, made))
+        for several in contested.values():
+            if len(several) > 1:
+                # each has a volume, but perhaps the same one
+                several_want = np.sum([offered for offered, _ in several], axis=0) > 1
+                some_must = np.logical_or.reduce([offered & ~made for offered, made in several])
+                for row in (fits & several_want & some_must & self._nodes.present[: self._nodes.size]).nonzero()[0]:
+                    fits[row] = self.bind(claims, int(row)) is not None
+        return fits
+
+    def _matched(
+        self, claims: Sequence[PersistentVolumeClaim], row: int
+    ) -> tuple[dict[str, str], list[PersistentVolumeClaim]]:
+        """Return the volumes that the claims get on the node, smallest claim first, and the claims
+        without one, for which a volume must be made.
+        """
+        volumes: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        rest = [claim for claim in claims if self.chosen(claim) is not None]
+        open_claims = [claim for claim in claims if self.chosen(claim) is None]
+        for claim in sorted(open_claims, key=lambda each: nanos(each.requested)):
+            found = self._volume_for(claim, row, taken)
+            if found is None:
+                rest.append(claim)
+            else:
+                volumes[claim.key] = found.metadata.name
+                taken[found.metadata.name] = claim.key
+        return volumes, rest
+
+    def _volume_for(self, claim: PersistentVolumeClaim, row: int, taken: Mapping[str, str]) -> PersistentVolume | None:
+        reserved = self._free.reserved_for(claim)
+        if reserved is not None and reserved.metadata.name not in taken:
+            return reserved if self._admitted(reserved.required_nodes)[row] else None
+        free = self._free.free(claim.storage_class)
+        return free.smallest(request_of(claim), row, taken) if free is not None else None
+
+    def chosen(self, claim: PersistentVolumeClaim) -> str | None:
+        """Return the node for which the claim's volume is being made, or None."""
+        found = claim.selected_node
+        return found if found is not None else self._selected.get(claim.key)
+
+    def _is_selected(self, claim: PersistentVolumeClaim, row: int) -> bool:
+        return self.chosen(claim) in {None, self._nodes.names[row]}
+
+    def _makeable(self, claim: PersistentVolumeClaim) -> Bools:
+        """Return the nodes for which the class makes a volume of this size. Shape (size,)."""
+        storage_class = self._objects.class_of(claim)
+        if storage_class is None or storage_class.provisioner in {"", NO_PROVISIONER}:
+            return np.zeros(self._nodes.size, dtype=np.bool_)
+        topologies = _topologies(storage_class)
+        made = np.ones(self._nodes.size, dtype=np.bool_)
+        if topologies is not None:
+            made = self._labels.matching(topologies)
+        driver = self._objects.drivers.get(storage_class.provisioner)
+        if claim.requested is None or driver is None or not driver.spec.storage_capacity:
+            return made
+        if not self._objects.can_read(kinds.CSI_STORAGE_CAPACITY):
+            return made
+        return made & self._capacities.sufficient(storage_class.metadata.name, whole_bytes(claim.requested))
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def _admitted(self, selector: NodeSelector | None) -> Bools:
+        if selector is None:
+            return np.ones(self._nodes.size, dtype=np.bool_)
+        return self._labels.matching(selector)
+
+    def _only(self, name: str) -> Bools:
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        if (row := self._nodes.index_of(name)) >= 0:
+            mask[row] = True
+        return mask
+
+
+def _topologies(storage_class: StorageClass) -> NodeSelector | None:
+    """Return `allowedTopologies` as a node selector; None: any node."""
+    if not storage_class.allowed_topologies:
+        return None
+    return NodeSelector(
+        node_selector_terms=tuple(
+            NodeSelectorTerm(
+                match_expressions=tuple(
+                    NodeSelectorRequirement(key=each.key, operator="In", values=each.values)
+                    for each in term.match_label_expressions
+                )
+            )
+            for term in storage_class.allowed_topologies
+        )
+    )
+
+
+def in_words(selector: NodeSelector) -> str:
+    """Return what the selector asks for: `zone in (a, b)`."""
+    return " or ".join(_all_of(term.match_expressions) for term in selector.node_selector_terms)
+
+
+def _all_of(requirements: Iterable[NodeSelectorRequirement]) -> str:
+    return " and ".join(
+        f"{each.key} {each.operator}" + (f" ({', '.join(each.values)})" if each.values else "") for each in requirements
+    )

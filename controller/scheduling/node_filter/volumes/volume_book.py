@@ -1,0 +1,216 @@
+"""What the cluster's volumes allow: fed by the inventory, read by `volume_filters`.
+
+Besides the objects of the cluster it counts the pods on nodes, and what decisions hold that
+kube-scheduler has not carried out yet: a free volume that a pod about to be bound will get, and the
+node for which a volume will be made. kube-scheduler's own assume caches do the same. Pure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
+from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
+from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
+from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
+from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
+from controller.scheduling.node_filter.volumes.pod_claims import Held, claims_of
+from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
+from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
+from controller.scheduling.node_filter.volumes.volume_binding import Binding, VolumeBinding
+from controller.scheduling.node_filter.volumes.volume_limits import VolumeLimits
+from hami_dra.api import kinds
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.api.podclaims import volume_claim_refs
+from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+_NOBODY: Final[dict[str, Placed]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    node: str
+    binding: Binding
+
+
+class VolumeBook:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.objects = StorageObjects()
+        self.labels = NodeLabels(nodes)
+        self.disks = DiskUsers(nodes)
+        self.version = 0
+        """Increases with each change of what is in the book."""
+        self.on_unused: Callable[[str], None] | None = None
+        """Called with the key of a claim that no pod on a node uses any more."""
+        self._nodes = nodes
+        self._csi_nodes = CsiNodeColumns(nodes, self.objects)
+        self._attached = AttachedVolumes(nodes, self.objects)
+        self._free = FreeVolumes(nodes, self.labels)
+        self._capacities = StorageCapacities(nodes, self.labels)
+        self._selected: dict[str, str] = {}
+        """Key of a claim → node for which its volume will be made, by a decision."""
+        self._reservations: dict[str, _Reservation] = {}
+        """By uid of the pod."""
+        self._users: dict[str, dict[str, Placed]] = {}
+        """By key of the claim and uid: the pods on nodes that use it."""
+        self.limits = VolumeLimits(nodes, self.objects, self._csi_nodes, self._attached)
+        self.binding = VolumeBinding(
+            nodes,
+            self.objects,
+            self.labels,
+            csi_nodes=self._csi_nodes,
+            free=self._free,
+            capacities=self._capacities,
+            selected=self._selected,
+        )
+
+    # -- objects -----------------------------------------------------------------------------------
+
+    def set_readable(self, kind: Kind[Any], readable: bool) -> None:
+        """Note whether the objects of a kind of `kinds.STORAGE` are known."""
+        self.version += 1
+        (self.objects.unreadable.discard if readable else self.objects.unreadable.add)(kind.name)
+
+    def changed(self, kind: str, old: Object | None, new: Object | None) -> None:
+        """Update an object of one of `kinds.STORAGE`."""
+        feed = _FEEDS[kind]
+        self.version += 1
+        for key in {each.key for each in (old, new) if each is not None}:
+            feed(self, key, new if new is not None and new.key == key else None)
+
+    def _class_changed(self, name: str, storage_class: StorageClass | None) -> None:
+        _put(self.objects.classes, name, storage_class)
+        self._attached.touch_all()
+
+    def _csi_node_changed(self, name: str, node: CSINode | None) -> None:
+        _put(self.objects.csi_nodes, name, node)
+        self._csi_nodes.changed(name)
+        self._attached.touch((name,))
+
+    def _driver_changed(self, name: str, driver: Any) -> None:
+        _put(self.objects.drivers, name, driver)
+
+    def _capacity_changed(self, key: str, capacity: Any) -> None:
+        self._capacities.put(key, capacity)
+
+    def _volume_changed(self, name: str, volume: PersistentVolume | None) -> None:
+        _put(self.objects.volumes, name, volume)
+        self._free.changed(name, volume)
+        for key in self.objects.claims_of_volume(name):
+            self._attached.touch(placed.node for placed in self._users.get(key, _NOBODY).values())
+        self._attached.touch(self.objects.nodes_of_volume(name))
+
+    def _claim_changed(self, key: str, claim: PersistentVolumeClaim | None) -> None:
+        self.objects.put_claim(key, claim)
+        users = self._users.get(key, _NOBODY)
+        self._attached.touch(placed.node for placed in users.values())
+        if claim is None or claim.spec.volume_name or claim.selected_node is not None:
+            for uid in users:
+                self._end_reservation(uid, key)
+
+    def _attachment_changed(self, key: str, attachment: Any) -> None:
+        before = self.objects.attachments.get(key)
+        self.objects.put_attachment(key, attachment)
+        self._attached.touch({each.spec.node_name for each in (before, attachment) if each is not None})
+
+    # -- pods on nodes -----------------------------------------------------------------------------
+
+    def add(self, uid: str, placed: Placed) -> None:
+        """Count a pod on its node, bound or chosen, with what it will get there."""
+        pod = placed.pod
+        if not pod.spec.volumes:
+            return
+        self.version += 1
+        self.disks.add(uid, pod, placed.node)
+        self._attached.add(uid, pod, placed.node)
+        for ref in volume_claim_refs(pod):
+            self._users.setdefault(ref.key, {})[uid] = placed
+        self._reserve(uid, placed)
+
+    def remove(self, uid: str, placed: Placed) -> None:
+        pod = placed.pod
+        if not pod.spec.volumes:
+            return
+        self.version += 1
+        unused = []
+        self.disks.remove(uid, pod)
+        self._attached.remove(uid, placed.node)
+        for ref in volume_claim_refs(pod):
+            if (users := self._users.get(ref.key)) is not None:
+                users.pop(uid, None)
+                if not users:
+                    del self._users[ref.key]
+                    unused.append(ref.key)
+            self._end_reservation(uid, ref.key)
+        if self.on_unused is not None:
+            for key in unused:
+                self.on_unused(key)
+
+    def user_of(self, key: str, but: str) -> str:
+        """Return the key of a pod on a node that uses the claim by name, or an empty text.
+
+        `but`: uid of a pod that does not count.
+        """
+        for uid, placed in self._users.get(key, _NOBODY).items():
+            if uid != but and any(ref.key == key and not ref.is_ephemeral for ref in volume_claim_refs(placed.pod)):
+                return placed.pod.key
+        return ""
+
+    # -- reservations ------------------------------------------------------------------------------
+
+    def _reserve(self, uid: str, placed: Placed) -> None:
+        row = self._nodes.index_of(placed.node)
+        if row < 0 or not self.objects.are_claims_readable:
+            return
+        claims = claims_of(placed.pod, self.objects)
+        if isinstance(claims, Held) or not claims.to_place.waiting:
+            return
+        binding = self.binding.bind(claims.to_place.waiting, row)
+        if binding is None:
+            return
+        self._reservations[uid] = _Reservation(placed.node, binding)
+        for key, volume in binding.volumes.items():
+            self._free.reserve(volume, key)
+        for key in binding.provisioned:
+            self._selected[key] = placed.node
+
+    def _end_reservation(self, uid: str, key: str) -> None:
+        """Take back what the pod reserved for one claim."""
+        reservation = self._reservations.get(uid)
+        if reservation is None:
+            return
+        binding = reservation.binding
+        if (volume := binding.volumes.get(key)) is not None:
+            self._free.release(volume, key)
+        elif key in binding.provisioned:
+            if self._selected.get(key) == reservation.node:
+                del self._selected[key]
+        else:
+            return
+        volumes = {other: name for other, name in binding.volumes.items() if other != key}
+        provisioned = tuple(other for other in binding.provisioned if other != key)
+        if volumes or provisioned:
+            self._reservations[uid] = _Reservation(reservation.node, Binding(volumes, provisioned))
+        else:
+            del self._reservations[uid]
+
+
+def _put(where: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        where.pop(key, None)
+    else:
+        where[key] = value
+
+
+_Feed = Callable[[VolumeBook, str, Any], None]
+_FEEDS: Final[dict[str, _Feed]] = {
+    kinds.STORAGE_CLASS.name: VolumeBook._class_changed,  # noqa: SLF001 (of this module)
+    kinds.CSI_NODE.name: VolumeBook._csi_node_changed,  # noqa: SLF001
+    kinds.CSI_DRIVER.name: VolumeBook._driver_changed,  # noqa: SLF001
+    kinds.CSI_STORAGE_CAPACITY.name: VolumeBook._capacity_changed,  # noqa: SLF001
+    kinds.PERSISTENT_VOLUME.name: VolumeBook._volume_changed,  # noqa: SLF001
+    kinds.PERSISTENT_VOLUME_CLAIM.name: VolumeBook._claim_changed,  # noqa: SLF001
+    kinds.VOLUME_ATTACHMENT.name: VolumeBook._attachment_changed,  # noqa: SLF001
+}
