@@ -42,7 +42,18 @@ PLUGINS: Final = (
 """kube-scheduler's default filter plugins, less DynamicResources."""
 PREFERENCES: Final = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "ImageLocality")
 """kube-scheduler's score plugins that honour what a pod's author prefers."""
-COMPARED: Final = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "PodTopologySpread")
+COMPARED: Final = (
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+)
 """Plugins whose verdicts are compared. A node that others alone refuse may come out either way."""
 
 
@@ -118,6 +129,7 @@ def furnished(world: Json, left_out: Collection[str] = (), version: str = VERSIO
     of assumed pods that count nowhere.
     """
     inventory = Inventory()
+    inventory.set_version(*map(int, version.split(".")[:2]))
     feeds = _Feeds(inventory)
     waiting = _read_pod(world["pod"])
     inventory.pod_changed(None, waiting)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.declared_features import needed_features
 from controller.scheduling.node_filter.node_ports import host_ports
+from controller.scheduling.node_filter.volumes.pod_claims import pod_volumes
 from hami_dra.api.core import Pod
 
 _NOTHING: Final[dict[Any, Any]] = {}
@@ -53,7 +54,7 @@ def pod_shape(pod: Pod, *, by_labels: bool = False) -> bytes:
     read = (
         pod.metadata.namespace,
         pod.metadata.labels if by_labels or related or spec.topology_spread_constraints else None,
-        (host_ports(pod), needed_features(pod)),
+        (host_ports(pod), needed_features(pod), pod_volumes(pod)),
         (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.overhead),
         [container.resources for container in (*spec.init_containers, *spec.containers)],
         [container.restart_policy for container in spec.init_containers],

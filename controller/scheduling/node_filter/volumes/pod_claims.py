@@ -4,7 +4,7 @@ As kube-scheduler's PreFilter plugins: a claim that is missing, deleted, lost, o
 its class binds at once holds the pod. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +40,18 @@ class PodClaims:
     to_place: ClaimsToPlace
     in_zones: tuple[PersistentVolume, ...]
     """The bound volumes that VolumeZone reads: not those of ephemeral volumes."""
+
+
+def pod_volumes(pod: Pod) -> Hashable:
+    """Return what decides which volumes a pod has: equal for pods that share them all.
+
+    Ephemeral volumes belong to one pod, by name and uid.
+    """
+    volumes = pod.spec.volumes
+    if not volumes:
+        return ()
+    is_own = any(volume.ephemeral is not None for volume in volumes)
+    return pod.metadata.namespace, volumes, (pod.metadata.name, pod.metadata.uid) if is_own else ()
 
 
 def claims_of(pod: Pod, objects: StorageObjects) -> PodClaims | Held:

@@ -1,6 +1,6 @@
 """The volume plugins as filter plugins of the node filter. They share one verdict per pod. Pure."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import PodFilter, PodRefusal
-from controller.scheduling.node_filter.volumes.pod_claims import Held
+from controller.scheduling.node_filter.volumes.pod_claims import Held, pod_volumes
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
 from controller.scheduling.node_filter.volumes.volume_filters import NOTHING, VolumeFilters, VolumeVerdict
 from hami_dra.api import names
@@ -72,7 +72,8 @@ class VolumePlugin:
             return _refusal(verdict.held)
         for refusal in verdict.refusals:
             if _CODE_OF[refusal.plugin] == self._code:
-                found = self._filters.get(_key(pod, own), lambda: VolumeFilter(self._code))
+                key = pod_volumes(pod), pod.metadata.uid if own is not None else ""
+                found = self._filters.get(key, lambda: VolumeFilter(self._code))
                 found.update(refusal.refused, refusal.reason)
                 return found
         return None
@@ -104,10 +105,3 @@ _CODE_OF: Final = {plugin: code for code, plugin in _PLUGIN_OF.items()}
 
 def _refusal(held: Held) -> PodRefusal:
     return PodRefusal(_CODE_OF[held.plugin], f"{held.plugin}: {held.why}")
-
-
-def _key(pod: Pod, own: Placed | None) -> Hashable:
-    """Return what decides which volumes they are. Ephemeral ones belong to one pod, by name and uid."""
-    own_name = any(volume.ephemeral is not None for volume in pod.spec.volumes)
-    identity = (pod.metadata.name, pod.metadata.uid) if own_name or own is not None else None
-    return pod.metadata.namespace, pod.spec.volumes, identity, own is not None
