@@ -5,7 +5,7 @@ Created by the CLI (`--feature-gates A=true,B=false`) or left at the defaults; r
 Kubernetes 1.37 (k8s.io/kubernetes v1.37.1 pkg/features/kube_features.go).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.scheduling.inventory.pools import PoolGates
@@ -35,6 +35,14 @@ class FeatureGates:
     compatibility_groups: bool = False
     derived_attributes: bool = False
     optional_node_operations: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(tuple([getattr(self, name) for name in GATES.values()])))
+
+    def __hash__(self) -> int:
+        """Return the hash, computed once: gates are part of the keys of several caches."""
+        return self._hash
 
     @property
     def binding_conditions(self) -> bool:

@@ -85,8 +85,8 @@ def owners(inventory: Inventory, problem: AllocationInput, managed: frozenset[st
 def _owner(inventory: Inventory, requests: list[tuple[ResolvedRequest, ...]], managed: frozenset[str] | None) -> Owner:
     ours = foreign = False
     for alternatives in requests:
-        drivers = set[str]().union(*(_drivers(inventory, view, managed) for view in alternatives))
-        if any(managed is None or driver in managed for driver in drivers):
+        drivers = frozenset[str]().union(*[_drivers(inventory, view, managed) for view in alternatives])
+        if drivers and (managed is None or not managed.isdisjoint(drivers)):
             ours = True
         elif drivers:
             foreign = True
@@ -116,11 +116,18 @@ def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
 
 
 def matching_drivers(inventory: Inventory, view: ResolvedRequest) -> frozenset[str]:
-    """Return the drivers of the devices that class and request select, in use or not.
+    """Return the drivers of the devices that class and request select, in use or not; the same
+    until devices are published.
 
     Raises SelectorOverBudget, SliceSpent.
     """
+    published = inventory.devices.structure
+    known = view.shape.drivers
+    if known is not None and known[0] is published and known[1] == published.version:
+        return known[2]
     try:
-        return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))
+        drivers = inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))
     except OverBudget as error:
         raise over_budget(view.all_selectors, error) from error
+    view.shape.drivers = published, published.version, drivers
+    return drivers

@@ -10,6 +10,7 @@ The result is necessary, not sufficient: constraints, counters and several reque
 left to the search (`search.solve`). It never rules out a card that the search would take.
 """
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -147,6 +148,10 @@ class RequestColumns:
         fitting = self.fitting[: self._inventory.nodes.size] if rows is None else self.fitting[rows]
         return fitting + self.network_attached >= count
 
+    def enough_on(self, count: int, row: int) -> bool:
+        """Return `enough` of one node."""
+        return self.fitting.item(row) + self.network_attached >= count
+
     def cards(self) -> Ints:
         """Return the cards of the request's class per node, fitting or not. Shape (nodes.size,).
 
@@ -182,7 +187,8 @@ class RequestColumns:
             self.fitting = grown(self.fitting, len(nodes.present))
         if self._usage.is_current:
             return
-        changed, republished = self._usage.unread(), self._structure.unread()
+        entries, republished = self._usage.entries(), self._structure.entries()
+        changed = {*entries} if entries is not None else None
         if len(self.codes) < devices.size:
             length = len(devices.active)
             self._node = grown(self._node, length)
@@ -191,7 +197,7 @@ class RequestColumns:
         if changed is None or republished is None or len(changed) > _FEW:
             self._all()
         else:
-            self._some(changed.tolist(), republished)
+            self._some(changed, republished)
         self._usage.done()
         self._structure.done()
 
@@ -207,10 +213,11 @@ class RequestColumns:
         self.fitting[: len(counts)] = counts
         self.network_attached = int((self._node[fits] == NOWHERE).sum())
 
-    def _some(self, rows: list[int], republished: Positions) -> None:
+    def _some(self, rows: AbstractSet[int], republished: list[int]) -> None:
         """Update some rows. `republished`: those whose device changed, not only its usage."""
-        if republished.size:
-            self._published[republished] = self._judge_published(republished)
+        if republished:
+            again = np.array(sorted({*republished}), dtype=np.intp)
+            self._published[again] = self._judge_published(again)
         for row in rows:
             code = self._code(row)
             # Take the old verdict off the count of the node that had the card, then add the new one

@@ -26,6 +26,7 @@ from controller.scheduling.allocation.resolved import (
     ConsumptionCache,
     RequestGroup,
     ResolvedRequest,
+    Shape,
 )
 from controller.scheduling.allocation.selectors import PLAIN, Judge, Origin, Selector, owner_of_claim, selectors_of
 from controller.scheduling.inventory.selector_budget import Payer
@@ -88,7 +89,7 @@ class _Resolver:
         self._classes = classes
         self._features = features
         self._admin_namespaces = admin_namespaces
-        self._shapes: dict[Hashable, tuple[int, ConsumptionCache]] = {}
+        self._shapes: dict[Shape, tuple[Shape, int, ConsumptionCache]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
         require_readable(claim)
@@ -102,7 +103,7 @@ class _Resolver:
             self._group(claim, index, position, request) for position, request in enumerate(claim.spec.devices.requests)
         )
         require_space(claim, [(group.name, min(view.count for view in group.alternatives)) for group in groups])
-        return ClaimRequests(claim, groups)
+        return ClaimRequests(claim, claim.key, groups)
 
     def _group(
         self, claim: api.ResourceClaim, claim_index: int, position: int, request: api.DeviceRequest
@@ -148,14 +149,14 @@ class _Resolver:
         percents = {driver: config.memory_percent for driver, config in configs.items() if config.memory_percent}
         minimums = {} if spec.admin_access else minimums_of(configs)
         check_minimums(where, device_class.key, capacity_requests, minimums)
-        shape: Hashable = (
+        values = (
             *_spec_shape(spec, class_selectors, selectors),
             tuple(sorted(capacity_requests.items())),
             tuple(sorted(percents.items())),
             tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())),
             self._features,
         )
-        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), ConsumptionCache()))
+        shape, shape_index, needs = self._shape(Shape(values))
         return ResolvedRequest(
             claim=claim,
             claim_key=claim.key,
@@ -184,6 +185,10 @@ class _Resolver:
             features=self._features,
             _needs=needs,
         )
+
+    def _shape(self, shape: Shape) -> tuple[Shape, int, ConsumptionCache]:
+        """Return the one object for equal shapes, its number within the problem, and its memo."""
+        return self._shapes.setdefault(shape, (shape, len(self._shapes), ConsumptionCache()))
 
     def _check_admin_access(self, claim: api.ResourceClaim, where: str, spec: api.ExactDeviceRequest) -> None:
         if spec.admin_access is not None and not self._features.admin_access:

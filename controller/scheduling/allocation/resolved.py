@@ -15,6 +15,7 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.parameters import Minimums
 from controller.scheduling.allocation.selectors import Selector
+from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Amount, Device
 from hami_dra.api import names
@@ -33,6 +34,33 @@ class Consumption:
     """See `ResolvedRequest.consumed`."""
     spelled: Mapping[str, str]
     """By capacity name, as the allocation result spells the amounts."""
+
+
+class Shape:
+    """What decides which devices a request may get, and how much of each.
+
+    Made of values, not identities: equal across decisions, and different once the class changes. A
+    key of many tables, so the hash is computed once.
+    """
+
+    __slots__ = ("_hash", "_values", "drivers")
+
+    def __init__(self, values: tuple[Hashable, ...]) -> None:
+        self._values = values
+        self._hash = hash(values)
+        self.drivers: tuple[ChangeLog, int, frozenset[str]] | None = None
+        """Memo of `ownership.matching_drivers`: the log of published devices, the version read, and
+        the drivers.
+        """
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self._values == other._values)
+
+    def __repr__(self) -> str:
+        return f"Shape({self._values!r})"
 
 
 _NEEDS_KEPT: Final = 1 << 12
@@ -110,10 +138,8 @@ class ResolvedRequest:
     match_attributes: tuple[str, ...]
     """Names of the matchAttribute constraints among them."""
     distinct_attributes: tuple[str, ...]
-    shape: Hashable
-    """Requests of one shape have the same candidates and take equal amounts of each device. Made of
-    values, not identities: equal across decisions, and different once the class changes.
-    """
+    shape: Shape
+    """Requests of one shape have the same candidates and take equal amounts of each device."""
     shape_index: int
     """Small number of the shape, within the problem."""
     derived: Mapping[str, DerivedAttribute]
@@ -124,9 +150,8 @@ class ResolvedRequest:
     _needs: ConsumptionCache = field(repr=False)
     """Memo, shared by requests of one shape."""
 
-    def for_claim(self, claim: api.ResourceClaim) -> "ResolvedRequest":
-        """Return the equal request of a claim whose spec is equal."""
-        key = claim.key
+    def for_claim(self, claim: api.ResourceClaim, key: str) -> "ResolvedRequest":
+        """Return the equal request of a claim whose spec is equal. `key`: of the claim."""
         return ResolvedRequest(
             claim=claim,
             claim_key=key,
@@ -241,8 +266,9 @@ class RequestGroup:
     alternatives: tuple[ResolvedRequest, ...]
     prioritized: bool
 
-    def for_claim(self, claim: api.ResourceClaim) -> "RequestGroup":
-        return RequestGroup(self.name, tuple([each.for_claim(claim) for each in self.alternatives]), self.prioritized)
+    def for_claim(self, claim: api.ResourceClaim, key: str) -> "RequestGroup":
+        alternatives = tuple([each.for_claim(claim, key) for each in self.alternatives])
+        return RequestGroup(self.name, alternatives, self.prioritized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +276,14 @@ class ClaimRequests:
     """The requests of one claim, in order."""
 
     claim: api.ResourceClaim
+    key: str
+    """`namespace/name`."""
     requests: tuple[RequestGroup, ...]
 
     def for_claim(self, claim: api.ResourceClaim) -> "ClaimRequests":
         """Return the equal requests of a claim whose spec is equal."""
-        return ClaimRequests(claim, tuple([group.for_claim(claim) for group in self.requests]))
+        key = claim.key
+        return ClaimRequests(claim, key, tuple([group.for_claim(claim, key) for group in self.requests]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Company:
     def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         self._inventory = inventory
         self._request = request
-        self._seats = list(self._seated())
+        self._seats = list(self._seated()) if request.companions else []
 
     def tiers(self, nodes: Ints) -> Iterator[Ints]:
         """Yield the nodes in groups, those that take the most companions first. `nodes`: rows."""
@@ -96,8 +96,6 @@ class Company:
             seats by memory  6 GiB are left: 6 // 2 = 3
             seats            min(count, 4, 3) = 3; 1 CPU and 0 GiB are left
         """
-        if not self._request.companions:
-            return
         inventory, pod = self._inventory, self._request.pod
         left: dict[str, Ints] = {}
 

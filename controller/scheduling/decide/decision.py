@@ -84,6 +84,8 @@ class _Decision:
             inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
         )
         self._scope = self._search.managed_scope
+        self._managed_count = sum([len(claim.requests) for claim in self._managed.claims])
+        """Number of entries of `wanted` whose devices hami-dra allocates."""
         self._only_quota = False
         self._ranking: Ranking = Plain(inventory)
         self._company = Company(inventory, request)
@@ -209,11 +211,6 @@ class _Decision:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    @property
-    def _managed_count(self) -> int:
-        """Return the number of entries of `wanted` whose devices hami-dra allocates."""
-        return sum(len(claim.requests) for claim in self._managed.claims)
-
     def _rows(self, unusable: Iterable[str]) -> Bools:
         """Return the nodes whose pools cannot be used: the search there names the pool."""
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
@@ -280,9 +277,9 @@ class _Decision:
         """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
         trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._search.chooser, self._ranking.values
-        by_key = {
-            claim.claim.key: json for claim, json in zip(self._managed.claims, solution.allocations(), strict=True)
-        }
+        quality = self._search.tried[row]
+        assert quality is not None, "a node without a solution is not chosen"
+        by_key = {claim.key: json for claim, json in zip(self._managed.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
                 key: with_allocation_config(json, partial(self._request.policies.preferences_of, key))
@@ -291,11 +288,13 @@ class _Decision:
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
-                ClaimAllocation(entry.pod_claim_name, entry.claim, by_key[entry.claim.key])
-                for entry in self._request.claims
-                if entry.claim.key in by_key
+                [
+                    ClaimAllocation(entry.pod_claim_name, entry.claim, json)
+                    for entry in self._request.claims
+                    if (json := by_key.get(entry.claim.key)) is not None
+                ]
             ),
-            score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),
+            score=Score(float(values[row]), chooser.reported(solution), quality[1]),
             fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
             fitting_count=fitting,
             unfit_count=nodes.count - fitting,

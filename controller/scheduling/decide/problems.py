@@ -3,9 +3,11 @@ cards. Pure.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import Owner, Scope, owners
 from controller.scheduling.allocation.prefilter import prefilter_of
 from controller.scheduling.allocation.prepared import prepared_of
@@ -32,14 +34,16 @@ def inputs_of(
     """
 
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
-        return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
+        return prepared_of(inventory).of(claims, options.gates, _ignored_taints(options.fence_key))
 
     waiting = [entry.claim for entry in scheduling_request.claims if entry.claim.status.allocation is None]
     _require_few_alternatives(waiting)
-    everything, nothing = problem(waiting), AllocationInput((), options.gates, frozenset())
+    everything, nothing = problem(waiting), _no_claims(options.gates)
     if options.managed is None:
         return everything, nothing
     found = owners(inventory, everything, options.managed)
+    if not {Owner.MIXED, Owner.FOREIGN}.intersection(found):
+        return everything, nothing
     for claim, owner in zip(waiting, found, strict=True):
         if owner is Owner.MIXED:
             raise AllocatorError(
@@ -47,15 +51,23 @@ def inputs_of(
                 "others only by devices that it does not; split them into two claims"
             )
     foreign = [claim for claim, owner in zip(waiting, found, strict=True) if owner is Owner.FOREIGN]
-    if not foreign:
-        return everything, nothing
     ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
     return problem(ours), problem(foreign)
 
 
+@lru_cache(maxsize=16)
+def _ignored_taints(fence_key: str) -> frozenset[str]:
+    return frozenset({fence_key})
+
+
+@lru_cache(maxsize=16)
+def _no_claims(gates: FeatureGates) -> AllocationInput:
+    return AllocationInput((), gates, frozenset())
+
+
 def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
     """Raise AllocatorError if the claims have more alternatives than one decision may evaluate."""
-    count = sum(max(len(request.first_available), 1) for claim in claims for request in claim.spec.devices.requests)
+    count = sum([len(request.first_available) or 1 for claim in claims for request in claim.spec.devices.requests])
     if count > MOST_ALTERNATIVES:
         raise AllocatorError(
             f"the claims of the pod have {count} requests, with each alternative counted; hami-dra decides on at most "

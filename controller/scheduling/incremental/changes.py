@@ -73,16 +73,27 @@ class LruCache(Generic[V]):
         self._kept: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        found = self._kept.get(key)
+        found = self.find(key)
         if found is None:
-            found = self._kept[key] = make()
-            if len(self._kept) > self._most:
-                _, oldest = self._kept.popitem(last=False)
-                if self._dropped is not None:
-                    self._dropped(oldest)
-        else:
+            found = make()
+            self.put(key, found)
+        return found
+
+    def find(self, key: Hashable) -> V | None:
+        """Return the value, marked as used; None if there is none."""
+        found = self._kept.get(key)
+        if found is not None:
             self._kept.move_to_end(key)
         return found
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Set the value, marked as used."""
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            _, oldest = self._kept.popitem(last=False)
+            if self._dropped is not None:
+                self._dropped(oldest)
 
     def values(self) -> list[V]:
         return list(self._kept.values())

@@ -109,9 +109,9 @@ class DerivedColumns(ABC):
 
     def refresh(self) -> None:
         """Bring the columns up to date; to be called before they are read."""
-        size = self._grow()
-        if self._reader.is_current:
+        if self._reader.is_current:  # a new row is in the log, too
             return
+        size = self._grow()
         changed = self._reader.unread()
         self._update(np.arange(size) if changed is None else changed)
         self._reader.done()

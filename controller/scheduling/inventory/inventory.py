@@ -80,7 +80,7 @@ class Inventory:
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
-        self._derived: dict[type, object] = {}
+        self._derived: dict[type, Any] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._rows_of_node: dict[int, Positions] = {}
         self._rows_of_node_version = -1
@@ -89,7 +89,7 @@ class Inventory:
     def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
         """Return the cache of this kind, which another module keeps here, made at first use."""
         found = self._derived.get(kind)
-        if not isinstance(found, kind):
+        if found is None:
             found = self._derived[kind] = make(self)
         return found
 

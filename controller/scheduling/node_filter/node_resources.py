@@ -38,6 +38,16 @@ class NodeResources:
             lacking |= each
         return lacking
 
+    def lacks(self, wanted: Wanted, row: int) -> bool:
+        """Return `lacking` of one node, for a pod that counts nowhere yet. Takes a tenth of the time
+        where few nodes changed.
+        """
+        for resource, amount in wanted:
+            offered, used = self._nodes.load_of(resource, row)
+            if offered - used < amount and (offered > 0 or not self._delegated(resource)):
+                return True
+        return False
+
     def left(self, resource: str, own: Placed | None = None) -> Ints:
         """Return the amount of a resource left on the nodes, without the usage of `own`. Shape
         (nodes.size,).

@@ -118,6 +118,11 @@ class NodeColumns:
         numbers = np.array([self._resources.get(resource, _UNKNOWN) for resource in resources], dtype=np.intp)[:, None]
         return self._offers[numbers, rows], self._uses[numbers, rows]
 
+    def load_of(self, resource: str, row: int) -> tuple[int, int]:
+        """Return what one node offers of a resource, and what is used of it."""
+        number = self._resources.get(resource, _UNKNOWN)
+        return self._offers.item(number, row), self._uses.item(number, row)
+
     # -- writing -----------------------------------------------------------------------------------
 
     def put(self, node: Node) -> int:
