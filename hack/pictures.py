@@ -69,7 +69,7 @@ def _patterns() -> list[Panel]:
 
 def _topology() -> list[Panel]:
     four_busy = [_pod(f"t{number}", "nvidia.com/gpu", 1, "h100-b") for number in range(4)]
-    aware = Policies(device=DevicePolicy(("topology-aware",)))
+    aware = Policies(device_policy=DevicePolicy(("topology-aware",)))
     linked = _slices({"h100-a": "dgx-h100", "h100-b": "dgx-h100"})
     best_fit = _panel(
         "Four linked cards",

@@ -45,8 +45,8 @@ def default_policies(node: str, device: str, defaults: Sequence[str], weights: s
     try:
         keys = parse_device_policy(device, "--device-policy")
         return Policies(
-            node=parse_node_policy(node, "--node-policy"),
-            device=DevicePolicy(keys),
+            node_policy=parse_node_policy(node, "--node-policy"),
+            device_policy=DevicePolicy(keys),
             annotations=default_annotations(defaults),
             packing=default_packing(weights),
         )

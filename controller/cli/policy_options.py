@@ -79,8 +79,8 @@ def simulation_settings(
     except UnknownGate as error:
         raise CommandError(f"--feature-gates: {error}") from error
     defaults = Policies(
-        node=node,
-        device=DevicePolicy(keys),
+        node_policy=node,
+        device_policy=DevicePolicy(keys),
         annotations=default_annotations(default),
         packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )

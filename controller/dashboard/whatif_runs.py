@@ -71,10 +71,10 @@ class WhatIfRuns:
         chosen = source.policies
         try:
             if node:
-                chosen = replace(chosen, node=parse_node_policy(node, "node-policy"))
+                chosen = replace(chosen, node_policy=parse_node_policy(node, "node-policy"))
             if device and not first_fit:
                 keys = parse_device_policy(device, "device-policy")
-                chosen = replace(chosen, device=DevicePolicy(keys))
+                chosen = replace(chosen, device_policy=DevicePolicy(keys))
         except InvalidPolicy as error:
             raise Refused(str(error)) from error
         without = tuple(dict.fromkeys(query.get("without", "").replace(",", " ").split()))

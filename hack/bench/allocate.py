@@ -108,7 +108,7 @@ def allocations(devices: int, times: int) -> Iterator[tuple[str, list[float]]]:
     """By request: median microseconds in upstream's order, and by a policy."""
     inventory = furnished(devices)
     node, pools = inventory.nodes.node(0), inventory.pools_on(NODE)
-    policies = Policies(device=DevicePolicy((names.BINPACK,)))
+    policies = Policies(device_policy=DevicePolicy((names.BINPACK,)))
     choosers: list[Callable[[], Chooser]] = [FirstFit, lambda: PolicyChooser(inventory, policies)]
     for name, (exactly, constraints) in REQUESTS.items():
         request = {

@@ -99,7 +99,7 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
     gc.collect()
     gc.freeze()
     options = Options(managed=frozenset({DRIVER}))
-    policies = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+    policies = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
     took = []
     for number in range(decisions + 1):
         wanted = scheduling_request(number, count, capacity, policies)

@@ -35,7 +35,7 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
     gc.collect()
     gc.freeze()
     options = Options(managed=frozenset({DRIVER}))
-    policies = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+    policies = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
     logs = {"in detail": DecisionLog(details_per_second=DETAILED), "without nodes": DecisionLog(details_per_second=0.0)}
     took: dict[str, list[float]] = {name: [] for name in ("decide", *logs, "told")}
     at = datetime(2026, 1, 1, tzinfo=UTC)

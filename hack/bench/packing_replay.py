@@ -62,13 +62,13 @@ def policy_of(text: str) -> Policy:
     node = names.FAIR_SHARE if fgd else parse_node_policy(node, f"--policies {text}")
     if not device and node in {names.BINPACK, names.SPREAD}:
         device = node
-    policies = Policies(node=node)
+    policies = Policies(node_policy=node)
     if device:
         keys = parse_device_policy(device, f"--policies {text}")
-        policies = Policies(node=node, device=DevicePolicy(keys, origin="--policies"))
+        policies = Policies(node_policy=node, device_policy=DevicePolicy(keys, origin="--policies"))
     if weights:
         packing = parse_packing_weights(weights, f"--policies {text}", policies.packing)
-        policies = Policies(node=node, device=policies.device, packing=packing)
+        policies = Policies(node_policy=node, device_policy=policies.device_policy, packing=packing)
     return Policy(text, policies, fgd=fgd)
 
 

@@ -56,8 +56,8 @@ LINKED = {
     "constraints": [{"matchAttribute": "hami.io/linkGroup"}, {"matchAttribute": "resource.kubernetes.io/numaNode"}]
 }
 ZONE = "topology.kubernetes.io/zone"
-AWARE = Policies(device=DevicePolicy(("topology-aware",)))
-PACKED = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+AWARE = Policies(device_policy=DevicePolicy(("topology-aware",)))
+PACKED = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
 
 
 @dataclass(frozen=True)

@@ -145,12 +145,12 @@ def test_every_policy_is_in_the_table():
     assert set(annotations) == {names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.PACKING_WEIGHTS}
     assert coded(annotations[names.NODE_POLICY][1]) == set(names.NODE_POLICIES)
     assert coded(annotations[names.DEVICE_POLICY][1]) == set(names.DEVICE_POLICIES)
-    assert annotations[names.NODE_POLICY][2].strip("`") == Policies().node
-    assert annotations[names.DEVICE_POLICY][2].strip("`") == Policies().device.name
+    assert annotations[names.NODE_POLICY][2].strip("`") == Policies().node_policy
+    assert annotations[names.DEVICE_POLICY][2].strip("`") == Policies().device_policy.name
 
 
 def test_worked_numbers():
-    packed = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+    packed = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
     pods = [pod(f"p{number}", "template:t") for number in range(4)]
     found = [
         (f"{entry['score']['node']:.2f}", f"{entry['score']['devices'][0]['score']:.2f}")

@@ -174,8 +174,8 @@ def test_no_amount_breaks_a_decision_or_what_is_said_of_it(node_view, parts, dat
         for number in range(data.draw(st.integers(1, 2)))
     ]
     policies = Policies(
-        node=data.draw(st.sampled_from(NODE_POLICIES)),
-        device=DevicePolicy((data.draw(st.sampled_from(DEVICE_POLICIES)),)),
+        node_policy=data.draw(st.sampled_from(NODE_POLICIES)),
+        device_policy=DevicePolicy((data.draw(st.sampled_from(DEVICE_POLICIES)),)),
     )
     scheduling_request = SchedulingRequest(pod_of("new", parts), (PodClaim("gpu", claim("new", wanted)),), policies)
     assert isinstance(decide(inventory, scheduling_request, Options()), Decision | Unschedulable)

@@ -21,7 +21,7 @@ WANTED = [
     ("any", 3, {}),
 ]
 POLICIES = [
-    Policies(node=node, device=DevicePolicy(device))
+    Policies(node_policy=node, device_policy=DevicePolicy(device))
     for node, device in (
         ("binpack", ("binpack",)),
         ("spread", ("spread",)),

@@ -261,7 +261,7 @@ def test_a_pod_is_refused_only_where_no_choice_of_cards_would_do(sizes, wanted, 
     scheduling_request = SchedulingRequest(
         pod=pod(),
         claims=tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims)),
-        policies=Policies(device=DevicePolicy((device,))),
+        policies=Policies(device_policy=DevicePolicy((device,))),
     )
     answer = decide(inventory, scheduling_request, Options(managed=frozenset({DRIVER})))
     assert isinstance(answer, Decision) == any(exists(of_node, wanted, hard) for of_node in sizes)

@@ -37,7 +37,7 @@ REQUESTS = st.sampled_from(
 @st.composite
 def chosen_policies(draw):
     return SimulationSettings(
-        policies=Policies(node=draw(NODE_POLICIES), device=DevicePolicy((draw(DEVICE_POLICIES),)))
+        policies=Policies(node_policy=draw(NODE_POLICIES), device_policy=DevicePolicy((draw(DEVICE_POLICIES),)))
     )
 
 
@@ -114,7 +114,7 @@ def changes(draw):
     without = draw(st.sampled_from([(), (), ("n1",), ("n2",)]))
     return Change(
         settings=after,
-        policies=((NODE_AXIS, after.policies.node), (DEVICE_AXIS, after.policies.device.keys[0])),
+        policies=((NODE_AXIS, after.policies.node_policy), (DEVICE_AXIS, after.policies.device_policy.keys[0])),
         override=draw(st.booleans()),
         additions=tuple(documents(*more)),
         without_nodes=without,
@@ -122,8 +122,8 @@ def changes(draw):
     )
 
 
-PACKED = SimulationSettings(policies=Policies(node=names.BINPACK, device=DevicePolicy((names.BINPACK,))))
-SCATTERED = SimulationSettings(policies=Policies(node=names.SPREAD, device=DevicePolicy((names.SPREAD,))))
+PACKED = SimulationSettings(policies=Policies(node_policy=names.BINPACK, device_policy=DevicePolicy((names.BINPACK,))))
+SCATTERED = SimulationSettings(policies=Policies(node_policy=names.SPREAD, device_policy=DevicePolicy((names.SPREAD,))))
 PACKING = Change(settings=PACKED, policies=((NODE_AXIS, names.BINPACK), (DEVICE_AXIS, names.BINPACK)), replace=True)
 
 

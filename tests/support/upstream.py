@@ -227,7 +227,7 @@ class Comparison:
         """Ours, by the whole decision: columns, outlook, search."""
         claims = [_parse(raw, ResourceClaim) for raw in waiting]
         pod = _parse({"metadata": _named("pod") | {"annotations": self._cluster["annotations"]}}, Pod)
-        default = Policies(device=DevicePolicy(keys))
+        default = Policies(device_policy=DevicePolicy(keys))
         try:
             policies = resolve_policies(pod, claims, {}, {}, default)
         except InvalidPolicy:

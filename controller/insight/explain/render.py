@@ -71,7 +71,7 @@ def _notes(picture: DecisionSnapshot) -> Iterator[str]:
     elif picture.left_out:
         yield f"{picture.left_out} nodes are not shown"
     if any(picture.policies.for_claim(claim).follows_node for claim in picture.claims):
-        yield f"cards are chosen by the node policy {picture.policies.node}, not by their score"
+        yield f"cards are chosen by the node policy {picture.policies.node_policy}, not by their score"
 
 
 def _chosen(picture: DecisionSnapshot) -> Iterator[ChosenDevice]:

@@ -39,7 +39,7 @@ class NodePlacing:
 class Contenders:
     def __init__(self, inventory: Inventory, scheduling_request: SchedulingRequest, trace: Trace) -> None:
         self._inventory = inventory
-        self._policy = scheduling_request.policies.node
+        self._node_policy = scheduling_request.policies.node_policy
         self._preferred = scheduling_request.preferred_node
         self.trace = trace
         vain = [row for row, worth in trace.tried.items() if worth is None]
@@ -67,7 +67,7 @@ class Contenders:
         keys = (
             self._inventory.nodes.rank[rows],
             -estimates.tie[rows],
-            values if self._policy == names.SPREAD else -values,
+            values if self._node_policy == names.SPREAD else -values,
             -estimates.topology[rows],
             -estimates.rank[rows],
         )
@@ -84,14 +84,14 @@ class Contenders:
             mine = key[rows]
             rows = rows[mine == mine.max()]
         nodes = self._inventory.nodes
-        return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, estimates.tie)
+        return best_node(self.trace.ranking.values, nodes.rank, rows, self._node_policy, estimates.tie)
 
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
         """Return why `second` came after `chosen`."""
         first, other = self.placings(np.array([chosen, second], dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0
-        sign = -1.0 if self._policy == names.SPREAD else 1.0
+        sign = -1.0 if self._node_policy == names.SPREAD else 1.0
         for key, ahead in (
             (RANK, float(first.rank - other.rank)),
             (TOPOLOGY, first.topology - other.topology),
@@ -105,7 +105,7 @@ class Contenders:
             because, lost_by = NOMINATED, 0.0
         if because == SCORE:
             better = "the lower" if sign < 0 else "the higher"
-            text = f"{other.value:.2f} against {first.value:.2f}, with {self._policy} {better} wins"
+            text = f"{other.value:.2f} against {first.value:.2f}, with {self._node_policy} {better} wins"
         else:
             text = _WORDS[because]
         if lost_by < 0:

@@ -61,7 +61,7 @@ def origin(label: str) -> str:
 
 def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool) -> tuple[PolicyUsed, ...]:
     """Return the effective policies; those equal for all claims appear once. `claims`: keys."""
-    used = [PolicyUsed("node", policies.node, origin(policies.node_origin))]
+    used = [PolicyUsed("node", policies.node_policy, origin(policies.node_policy_origin))]
     if policies.weighs_packing:
         used.append(PolicyUsed("packing", _weights(policies.packing), origin(policies.packing_origin)))
     keys = list(claims)

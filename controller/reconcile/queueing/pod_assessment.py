@@ -289,4 +289,9 @@ def _policies(policies: Policies, claim_keys: list[str]) -> object:
     request_preferences = [
         repr(policies.request_preferences[key]) for key in claim_keys if key in policies.request_preferences
     ]
-    return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], request_preferences
+    return (
+        policies.node_policy,
+        policies.packing,
+        [(device.keys, device.weights) for device in per_claim],
+        request_preferences,
+    )

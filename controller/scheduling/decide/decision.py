@@ -125,7 +125,7 @@ class _Decision:
             request.pod,
             column,
             group.alternatives[0].count,
-            sign=sort_sign(policies.node),
+            sign=sort_sign(policies.node_policy),
             offered=request.plugin_resources,
         )
         if not ranked_nodes:
@@ -177,7 +177,7 @@ class _Decision:
             self._ranking.values,
             self._inventory.nodes.rank,
             fitting,
-            self._request.policies.node,
+            self._request.policies.node_policy,
             self._options.report_nodes,
         )
         return self._decision(node, solution, trace, ranked, int(fitting.size))
@@ -259,7 +259,7 @@ class _Decision:
             # No estimate beats the best solution so far, or too many estimates were wrong.
             if second_best is not None and (second_best[0] >= best_estimate or overestimated == _MOST_OVERESTIMATED):
                 break
-            best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node, tie)
+            best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node_policy, tie)
             if (found := self._search.on(best)) is not None:
                 solution, quality = found
                 # The estimate was right, so no other node can be better.

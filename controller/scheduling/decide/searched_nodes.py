@@ -139,6 +139,6 @@ def _digest(scheduling_request: SchedulingRequest, problems: Sequence[Allocation
         [claim.spec for claim in claims],
         [repr(view.shape) for problem in problems for view in problem.views],
         repr([(policies.for_claim(claim.key), policies.request_preferences.get(claim.key)) for claim in claims]),
-        repr((policies.node, policies.packing)),
+        repr((policies.node_policy, policies.packing)),
     )
     return digest_of(contents)

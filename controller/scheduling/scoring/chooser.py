@@ -350,7 +350,7 @@ def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: Partitio
 
 def arranging_drivers(policies: Policies) -> frozenset[str]:
     """Return the drivers whose vendor may arrange sets for some claim of the pod."""
-    claims = tuple(policies.devices) or ("",)
+    claims = tuple(policies.device_policies) or ("",)
     return _arranging(
         tuple(
             [

@@ -43,7 +43,7 @@ def node_view_of(
         states=states.tobytes(),
         count=count,
         preferences=policies.preferences_of(request.claim_key, request.name).of(vendor),
-        node_policy=policies.hami_node,
+        node_policy=policies.hami_node_policy,
         device_keys=policies.for_claim(request.claim_key).hami_keys,
         plain=not request.names_amounts,
     )

@@ -78,14 +78,14 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of one pod. `devices` is by claim key; claims that are not in it use
-    `device`.
+    """The policies of one pod. `device_policies` is by claim key; claims that are not in it
+    use `device_policy`.
     """
 
-    node: str = names.BINPACK
-    node_origin: str = "default"
-    device: DevicePolicy = DevicePolicy()
-    devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
+    node_policy: str = names.BINPACK
+    node_policy_origin: str = "default"
+    device_policy: DevicePolicy = DevicePolicy()
+    device_policies: Mapping[str, DevicePolicy] = field(default_factory=dict)
     request_preferences: Mapping[str, RequestPreferences] = field(default_factory=dict)
     """By claim key: preferences for the vendors beyond amounts."""
     stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
@@ -101,20 +101,20 @@ class Policies:
         """Return the device policy of a claim. If none was chosen, that of a node policy that has
         one.
         """
-        found = self.devices.get(claim_key, self.device)
-        if self.node == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
-            return _following(self.node, self.node_origin, found.weights)
+        found = self.device_policies.get(claim_key, self.device_policy)
+        if self.node_policy == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
+            return _following(self.node_policy, self.node_policy_origin, found.weights)
         return found
 
     @property
     def weighs_packing(self) -> bool:
         """Whether `packing` has an effect."""
-        return self.node == names.FAIR_SHARE or self.packing.minds_scarcity
+        return self.node_policy == names.FAIR_SHARE or self.packing.minds_scarcity
 
     @property
-    def hami_node(self) -> str:
+    def hami_node_policy(self) -> str:
         """The node policy for vendors, who know HAMi's."""
-        return names.BINPACK if self.node == names.FAIR_SHARE else self.node
+        return names.BINPACK if self.node_policy == names.FAIR_SHARE else self.node_policy
 
     def preferences_of(self, claim_key: str, request: str) -> RequestPreferences:
         """Return the preferences of one request of a claim; `request` as allocation results spell

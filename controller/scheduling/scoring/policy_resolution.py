@@ -45,15 +45,15 @@ def resolve_policies(
     """
     per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
     ranked = list(_by_rank(pod, [sources for _, sources in per_claim]))
-    node, node_origin = defaults.node, defaults.node_origin
+    node_policy, node_policy_origin = defaults.node_policy, defaults.node_policy_origin
     packing, packing_origin = defaults.packing, defaults.packing_origin
     if found := _first(ranked, names.NODE_POLICY):
-        value, node_origin = found
-        node = parse_node_policy(value, _annotation(node_origin, names.NODE_POLICY))
+        value, node_policy_origin = found
+        node_policy = parse_node_policy(value, _annotation(node_policy_origin, names.NODE_POLICY))
     if found := _first(ranked, names.PACKING_WEIGHTS):
         value, packing_origin = found
         packing = parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
-    devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
+    device_policies = {claim.key: _device_policy(sources, defaults.device_policy) for claim, sources in per_claim}
     request_preferences: dict[str, RequestPreferences] = {}
     stated: dict[str, tuple[Stated, ...]] = {}
     for claim, sources in per_claim:
@@ -61,10 +61,10 @@ def resolve_policies(
         if wanted is not NO_PREFERENCES:
             request_preferences[claim.key], stated[claim.key] = wanted, said
     return Policies(
-        node=node,
-        node_origin=node_origin,
-        device=_device_policy([pod], defaults.device),
-        devices=devices,
+        node_policy=node_policy,
+        node_policy_origin=node_policy_origin,
+        device_policy=_device_policy([pod], defaults.device_policy),
+        device_policies=device_policies,
         request_preferences=request_preferences,
         stated=stated,
         packing=packing,

@@ -50,14 +50,14 @@ def reads_stored_score(policies: Policies) -> bool:
     """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking
     is `Plain`.
     """
-    return policies.node != names.FAIR_SHARE and not policies.packing.minds_scarcity
+    return policies.node_policy != names.FAIR_SHARE and not policies.packing.minds_scarcity
 
 
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
     """Return the ranking by the pod's policies. `wanted`: the requests that are still to be met."""
     if reads_stored_score(policies):
         return Plain(inventory)
-    if policies.node == names.FAIR_SHARE:
+    if policies.node_policy == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
     return _Hami(inventory, policies, wanted) if wanted else Plain(inventory)
 
@@ -82,7 +82,7 @@ class _Hami(Plain):
         super().__init__(inventory)
         self._used = self.values
         self._scarce = _HAMI_UNIT * free_capacity_of(inventory).after(inventory, policies.packing, wanted).scarce
-        self.values = self._used + self._scarce if policies.node == names.SPREAD else self._used - self._scarce
+        self.values = self._used + self._scarce if policies.node_policy == names.SPREAD else self._used - self._scarce
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self._used[node])), ("scarce", float(self._scarce[node]))]

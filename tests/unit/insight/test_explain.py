@@ -38,7 +38,7 @@ def cards(count=2, memory="16Gi"):
 def scheduling_request(*claims, name="pod", node_policy="binpack", device=DevicePolicy(("binpack",)), **options):
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
     return SchedulingRequest(
-        pod=pod(name), claims=entries, policies=Policies(node=node_policy, device=device), **options
+        pod=pod(name), claims=entries, policies=Policies(node_policy=node_policy, device_policy=device), **options
     )
 
 
@@ -86,7 +86,7 @@ def test_the_terms_make_up_the_score_under_every_node_policy(policy):
     inventory = cluster(n1=cards(4), n2=cards(2, memory="24Gi"), n3=cards(4))
     for name in ("a", "b", "c"):
         place(inventory, scheduling_request(shared(name, memory="5Gi", cores="30"), name=name, node_policy="spread"))
-    policies = Policies(node=policy, packing=Packing(rare=1.0, large=1.0))
+    policies = Policies(node_policy=policy, packing=Packing(rare=1.0, large=1.0))
     wanted = SchedulingRequest(pod=pod("p"), claims=(PodClaim("c", shared("d", cores="20")),), policies=policies)
     found = explain(inventory, wanted, OPTIONS)
     assert len(found.nodes) == 3
@@ -205,9 +205,9 @@ def test_the_second_request_of_a_pod_sees_the_first():
 
 def test_policies_say_where_they_come_from():
     policies = Policies(
-        node="spread",
-        node_origin="Pod default/p",
-        devices={
+        node_policy="spread",
+        node_policy_origin="Pod default/p",
+        device_policies={
             "default/a": DevicePolicy(("binpack",), origin="ResourceClaim default/a"),
             "default/b": DevicePolicy(("spread",), weights_origin="DeviceClass x"),
         },

@@ -9,8 +9,8 @@ from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 
-BINPACK = SimulationSettings(policies=Policies(device=DevicePolicy((names.BINPACK,))))
-SPREAD_NODES = SimulationSettings(policies=Policies(node=names.SPREAD))
+BINPACK = SimulationSettings(policies=Policies(device_policy=DevicePolicy((names.BINPACK,))))
+SPREAD_NODES = SimulationSettings(policies=Policies(node_policy=names.SPREAD))
 SHARE = part()
 
 

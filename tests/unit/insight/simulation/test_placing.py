@@ -80,7 +80,7 @@ def test_the_four_patterns_in_every_form(form, node_policy, device_policy, expec
         pods = [template("t", part(class_name="own")), *(pod(f"p{number}", "template:t") for number in range(4))]
     elif form == "option":
         pods = [template("t"), *(pod(f"p{number}", "template:t") for number in range(4))]
-        settings["policies"] = Policies(node=node_policy, device=DevicePolicy((device_policy,)))
+        settings["policies"] = Policies(node_policy=node_policy, device_policy=DevicePolicy((device_policy,)))
     else:
         pods = [template("t"), *(pod(f"p{number}", "template:t", annotations=chosen) for number in range(4))]
     report = simulated(cluster(), own, pods, **settings)
@@ -90,7 +90,7 @@ def test_the_four_patterns_in_every_form(form, node_policy, device_policy, expec
 
 def test_annotations_are_above_the_options_and_first_fit_is_above_all():
     spreading = [pod(f"p{number}", "template:t", annotations={DEVICE_POLICY: "spread"}) for number in range(2)]
-    packed = Policies(device=DevicePolicy(("binpack",)))
+    packed = Policies(device_policy=DevicePolicy(("binpack",)))
     found = places(simulated(cluster("n1"), template("t"), spreading, policies=packed))
     assert [devices for _, devices in found.values()] == [["gpu-0"], ["gpu-1"]]
     found = places(simulated(cluster("n1"), template("t"), spreading, first_fit=True))
@@ -100,7 +100,7 @@ def test_annotations_are_above_the_options_and_first_fit_is_above_all():
 def test_first_fit_knows_no_vendor_rules():
     pods = [pod("shares", "template:part"), pod("all-cores", "template:all")]
     given = [cluster("n1"), template("part"), template("all", part(cores="100")), pods]
-    packed = Policies(device=DevicePolicy(("binpack",)))
+    packed = Policies(device_policy=DevicePolicy(("binpack",)))
     assert places(simulated(*given, policies=packed)) == {"shares": ("n1", ["gpu-0"]), "all-cores": ("n1", ["gpu-1"])}
     assert places(simulated(*given, first_fit=True))["all-cores"] == ("n1", ["gpu-0"])
 
@@ -272,7 +272,7 @@ def test_a_generated_claim_is_not_the_one_that_happens_to_have_its_name():
 def test_policies_may_stand_on_the_claim_inside_a_template_on_the_template_and_on_the_class():
     idle_card = {DEVICE_POLICY: "spread"}
     pods = [pod("a", "template:t"), pod("b", "template:t")]
-    packed = Policies(device=DevicePolicy(("binpack",)))
+    packed = Policies(device_policy=DevicePolicy(("binpack",)))
     inside = template("t", annotations=idle_card)
     outside = template("t")
     outside["metadata"]["annotations"] = idle_card

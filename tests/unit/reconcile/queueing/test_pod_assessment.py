@@ -56,8 +56,8 @@ def test_replicas_ask_for_the_same():
         sign(a_pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "2"}}}]), a_claim()),
         sign(a_pod(), a_claim(), refused_nodes={"n1": "x"}),
         sign(a_pod(), a_claim(), preferred_node="n1"),
-        sign(a_pod(), a_claim(), policies=Policies(node=names.SPREAD)),
-        sign(a_pod(), a_claim(), policies=Policies(device=DevicePolicy((names.BINPACK,)))),
+        sign(a_pod(), a_claim(), policies=Policies(node_policy=names.SPREAD)),
+        sign(a_pod(), a_claim(), policies=Policies(device_policy=DevicePolicy((names.BINPACK,)))),
         sign(a_pod(), a_claim(), plugin_resources=("nvidia.com/gpu",)),
         sign(a_pod(), a_claim(owner="")),
     ],
@@ -87,7 +87,7 @@ def test_labels_matter_where_pods_are_spread_by_them():
 
 def test_where_a_policy_was_written_does_not_matter():
     device = DevicePolicy(origin="Pod default/p")
-    assert sign(a_pod(), a_claim(), policies=Policies(node_origin="Pod default/p", device=device)) == SAME
+    assert sign(a_pod(), a_claim(), policies=Policies(node_policy_origin="Pod default/p", device_policy=device)) == SAME
 
 
 def test_claims_of_a_pod():

@@ -22,7 +22,7 @@ def cluster(nodes=("n1", "n2"), cards=4, **card_options):
 
 
 def scheduling_request(*claims, name="pod", node_policy="binpack", device_policy="spread", spec=None, **options):
-    policies = Policies(node=node_policy, device=DevicePolicy((device_policy,)))
+    policies = Policies(node_policy=node_policy, device_policy=DevicePolicy((device_policy,)))
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
     return SchedulingRequest(pod=pod(name, **(spec or {})), claims=entries, policies=policies, **options)
 

@@ -24,11 +24,13 @@ def test_weights_that_make_no_sense(text):
 
 
 def test_cards_follow_the_node_policy_unless_somebody_chose():
-    assert Policies(node="fair-share").for_claim("a/b").keys == ("fair-share",)
-    assert Policies(node="spread").for_claim("a/b").keys == ("spread",)
+    assert Policies(node_policy="fair-share").for_claim("a/b").keys == ("fair-share",)
+    assert Policies(node_policy="spread").for_claim("a/b").keys == ("spread",)
     said = DevicePolicy(("spread",), Weights(), origin="Pod default/p")
-    assert Policies(node="fair-share", devices={"a/b": said}).for_claim("a/b").keys == ("spread",)
-    assert Policies(node="fair-share", device=DevicePolicy(("mutex",))).for_claim("a/b").keys == ("mutex",)
+    assert Policies(node_policy="fair-share", device_policies={"a/b": said}).for_claim("a/b").keys == ("spread",)
+    assert Policies(node_policy="fair-share", device_policy=DevicePolicy(("mutex",))).for_claim("a/b").keys == (
+        "mutex",
+    )
 
 
 def ints(*values):
@@ -121,7 +123,7 @@ def host(name, cpu="96", memory="384Gi"):
 
 
 def placed(documents, pods, policy="fair-share", **weights):
-    report = simulated(*documents, *pods, policies=Policies(node=policy, packing=Packing(**weights)))
+    report = simulated(*documents, *pods, policies=Policies(node_policy=policy, packing=Packing(**weights)))
     assert not report.unplaced
     return [
         (
@@ -232,7 +234,7 @@ def test_the_second_container_sees_what_the_first_got():
 
 
 def test_no_cards_anywhere_is_a_refusal():
-    report = simulated(CLASS, host("a"), whole(1), *pods("whole1", "1"), policies=Policies(node="fair-share"))
+    report = simulated(CLASS, host("a"), whole(1), *pods("whole1", "1"), policies=Policies(node_policy="fair-share"))
     assert [entry["error"] for entry in report.unplaced] == [""]
 
 

@@ -44,7 +44,7 @@ def claim_of(class_name, **annotations):
 def test_the_default_holds_when_nobody_says_anything():
     claim = claim_of("c")
     policies = resolve_policies(Pod(metadata=meta("p")), [claim], {}, {}, Policies())
-    assert (policies.node, policies.for_claim(claim.key).keys) == ("binpack", ("spread",))
+    assert (policies.node_policy, policies.for_claim(claim.key).keys) == ("binpack", ("spread",))
 
 
 @pytest.mark.parametrize("level", ["pod", "claim", "template", "class"])
@@ -62,9 +62,9 @@ def test_the_first_one_found_wins(level):
         {"c": DeviceClass(metadata=ObjectMeta(name="c", annotations=meta("c", **found["class"]).annotations))},
         Policies(),
     )
-    assert policies.node == "spread"
+    assert policies.node_policy == "spread"
     assert policies.for_claim(claim.key).keys == ("binpack",)
-    assert level in policies.node_origin.lower()
+    assert level in policies.node_policy_origin.lower()
 
 
 def test_each_claim_has_its_own_device_policy():
@@ -113,5 +113,5 @@ def test_no_annotation_text_makes_anything_but_a_policy_or_a_refusal(text):
         policies = resolve_policies(Pod(metadata=meta("p", device=text)), [], {}, {}, Policies())
     except InvalidPolicy:
         return
-    assert isinstance(policies.device, DevicePolicy)
-    assert set(policies.device.keys) <= set(names.DEVICE_POLICIES)
+    assert isinstance(policies.device_policy, DevicePolicy)
+    assert set(policies.device_policy.keys) <= set(names.DEVICE_POLICIES)
