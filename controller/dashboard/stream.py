@@ -18,7 +18,7 @@ from aiohttp import web
 from controller.dashboard import render
 from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.pages import Page
-from controller.reconcile.runtime.clock import wait_at_most
+from hami_dra.kube.waiting import wait_at_most
 
 MOST_STREAMS: Final = 64
 """Limit of open pages; those beyond get Retry-After and stay readable."""

@@ -1,17 +1,63 @@
-"""Readings by running a vendor's tool once or twice and joining its listings.
-
-Used by `metax`, `kunlunxin` and `enflame`.
+"""Readings by running a vendor's tool once or twice and joining its listings, and those of one row of
+a table. For vendors with a command line tool.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.readings import Sample, ToolReport, joined
+from hami_dra.monitor.readings import (
+    Reading,
+    Sample,
+    ToolReport,
+    Words,
+    amount,
+    celsius,
+    joined,
+    percent,
+    share_of,
+    watts,
+)
+
+T = TypeVar("T")
 
 Listing = tuple[tuple[str, ...], Callable[[str], ToolReport]]
 """Arguments of the tool, and the parser of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a table with a row for each card. Their units are in a row of their own."""
+
+    memory: str
+    memory_used: str
+    """Percent of `memory`."""
+    utilization: str
+    temperature: str
+    power: str
+
+
+def row_reading(
+    columns: Columns, row: Mapping[str, str], units: Mapping[str, str], words: Words, *, index: int, bus_id: str = ""
+) -> Reading:
+    """Return the reading of a row. `units`: column → unit; an absent one is the usual one."""
+
+    def value(column: str, read: Callable[[str, str], T]) -> T | None:
+        return words.read(column, row.get(column), lambda text: read(text, units.get(column, "")))
+
+    total = value(columns.memory, amount)
+    return Reading(
+        index=index,
+        bus_id=bus_id,
+        memory_total=total,
+        memory_used=share_of(total, value(columns.memory_used, percent)),
+        utilization=value(columns.utilization, percent),
+        temperature=value(columns.temperature, celsius),
+        power=value(columns.power, watts),
+    )
 
 
 class ListingSampler:

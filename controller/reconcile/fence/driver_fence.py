@@ -23,11 +23,11 @@ from controller.reconcile.fence.probe import Outcome
 from controller.reconcile.fence.probe_target import Target
 from controller.reconcile.fence.rules import is_fenced_slice
 from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Sta
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import messages, patches
-from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import (
@@ -33,6 +32,7 @@ from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, NotFound
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,7 @@ mixed.
 """
 
 import asyncio
-import math
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -23,13 +21,6 @@ class Clock(Protocol):
         """Return CPU seconds of this thread: the cost of work, however busy the machine is."""
 
     async def sleep(self, seconds: float) -> None: ...
-
-
-async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, but at most `seconds` of the running loop (may be infinite)."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(max(seconds, 0.0) if seconds < math.inf else None):
-            await event.wait()
 
 
 class LoopClock:

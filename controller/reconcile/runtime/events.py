@@ -26,7 +26,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from controller.reconcile.runtime.clock import Clock, wait_at_most
+from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.messages import WARNING, Message
 from controller.reconcile.runtime.metrics import Metrics
 from hami_dra.api import kinds
@@ -35,6 +35,7 @@ from hami_dra.api.meta import Object
 from hami_dra.api.times import micro_timestamp
 from hami_dra.kube.lanes import Lanes
 from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 

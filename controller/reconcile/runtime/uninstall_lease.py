@@ -9,12 +9,13 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from controller.reconcile.runtime.clock import Clock, wait_at_most
+from controller.reconcile.runtime.clock import Clock
 from hami_dra.api import names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import LEASE
 from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,6 @@ from controller.reconcile.queueing.triggers import Triggers
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.clock import wait_at_most
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.reconcile.runtime.held_back import HeldBack
@@ -47,6 +46,7 @@ from controller.scheduling.decide import (
 from controller.scheduling.inventory import Inventory, SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 

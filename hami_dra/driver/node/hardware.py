@@ -21,6 +21,7 @@ from hami_dra.discovery.errors import DiscoveryError, ToolMissing
 from hami_dra.driver.node.damping import Counted, FlapDamper
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +93,15 @@ class Hardware:
                     self.tried.set()
                     continue
                 if not self._known:
-                    await self._pause(due - self._now())
+                    await wait_at_most(self._asked, due - self._now())
                     continue
                 answered = await self._look()
                 if self._outdated:  # at once, but not at every check
                     due = min(due, discovered_at + self._health_every)
                 if answered and self.backend.tells_events:
-                    await self._pause(_BREATH)
+                    await wait_at_most(self._asked, _BREATH)
                 else:
-                    await self._pause(min(self._health_every, due - self._now()))
+                    await wait_at_most(self._asked, min(self._health_every, due - self._now()))
         finally:
             await self._close()
 
@@ -192,14 +193,6 @@ class Hardware:
                 log.warning("%s: card %d (%s): %s: %s", self.vendor, card.index, card.uuid, code, now[code])
             for code in before - now.keys():
                 log.info("%s: card %d (%s): %s is over", self.vendor, card.index, card.uuid, code)
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, unless a discovery is requested earlier."""
-        try:
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._asked.wait()
-        except TimeoutError:
-            return
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -11,7 +11,7 @@ from typing import Final
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.reading import MAX_INDEX, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.listings import ListingSampler
+from hami_dra.monitor.listings import Columns, ListingSampler, row_reading
 from hami_dra.monitor.readings import (
     Reading,
     ToolReport,
@@ -21,7 +21,6 @@ from hami_dra.monitor.readings import (
     count,
     percent,
     row_of,
-    share_of,
     watts,
 )
 from hami_dra.vendors.enflame import discovery as enflame
@@ -30,6 +29,7 @@ from hami_dra.vendors.enflame.discovery import blocks, values_of
 TOOL: Final = replace(enflame.TOOL, timeout=10.0)
 _DMON: Final = "efsmi --dmon"
 _QUERY: Final = "efsmi -q"
+_COLUMNS: Final = Columns(memory="Mem", memory_used="MUsed", utilization="DUsed", temperature="DTemp", power="Pwr")
 
 
 def sampler(tool: Tool = TOOL) -> ListingSampler:
@@ -53,30 +53,14 @@ def parse_dmon(text: str) -> ToolReport:
             units = dict(zip(names, cells, strict=True))
         elif names and cells and not line.lstrip().startswith(("-", "*")):
             try:
-                readings.append(
-                    _row(row_of(names, cells, "words", " "), units, Words(f"{_DMON}, line {number}", problems))
-                )
+                row, words = row_of(names, cells, "words", " "), Words(f"{_DMON}, line {number}", problems)
+                card = whole(row["Dev"], at_most=MAX_INDEX, what="a number of a card")
+                readings.append(row_reading(_COLUMNS, row, units, words, index=card))
             except Unexpected as error:
                 problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a table that begins with *Dev, got none")
     return ToolReport(tuple(readings), tuple(problems))
-
-
-def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
-    def unit(column: str) -> str:
-        return units.get(column, "")
-
-    total = words.read("Mem", row.get("Mem"), lambda text: amount(text, unit("Mem")))
-    used = words.read("MUsed", row.get("MUsed"), lambda text: percent(text, unit("MUsed")))
-    return Reading(
-        index=whole(row["Dev"], at_most=MAX_INDEX, what="a number of a card"),
-        memory_total=total,
-        memory_used=share_of(total, used),
-        utilization=words.read("DUsed", row.get("DUsed"), lambda text: percent(text, unit("DUsed"))),
-        temperature=words.read("DTemp", row.get("DTemp"), lambda text: celsius(text, unit("DTemp"))),
-        power=words.read("Pwr", row.get("Pwr"), lambda text: watts(text, unit("Pwr"))),
-    )
 
 
 def parse_query(text: str) -> ToolReport:

@@ -15,18 +15,13 @@ from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, said, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.listings import ListingSampler
+from hami_dra.monitor.listings import Columns, ListingSampler, row_reading
 from hami_dra.monitor.readings import (
     Reading,
     ToolReport,
     Words,
-    amount,
-    celsius,
     count,
-    percent,
     row_of,
-    share_of,
-    watts,
 )
 from hami_dra.vendors.metax import discovery as metax
 
@@ -67,32 +62,16 @@ def parse_dmon(text: str) -> ToolReport:
     problems: list[str] = []
     for (number, line), cells in zip(lines[2:], table[2:], strict=True):
         try:
-            readings.append(
-                _row(row_of(names, cells, "cells", ", "), units, Words(f"{_DMON}, line {number}", problems))
-            )
+            row, words = row_of(names, cells, "cells", ", "), Words(f"{_DMON}, line {number}", problems)
+            hottest = next((column for column in _HOTTEST if said(row.get(column))), _HOTTEST[0])
+            columns = Columns("total", "vram", "gpu", hottest, "power")
+            gpu = whole(row["dev"], at_most=MAX_INDEX, what="a number of a GPU")
+            readings.append(row_reading(columns, row, units, words, index=gpu, bus_id=bus_id(row["bdfid"])))
         except Unexpected as error:
             problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a row for each GPU, got none")
     return ToolReport(tuple(readings), tuple(problems))
-
-
-def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
-    def unit(column: str) -> str:
-        return units.get(column, "")
-
-    hottest = next((column for column in _HOTTEST if said(row.get(column))), _HOTTEST[0])
-    total = words.read("total", row.get("total"), lambda text: amount(text, unit("total")))
-    vram = words.read("vram", row.get("vram"), lambda text: percent(text, unit("vram")))
-    return Reading(
-        index=whole(row["dev"], at_most=MAX_INDEX, what="a number of a GPU"),
-        bus_id=bus_id(row["bdfid"]),
-        memory_total=total,
-        memory_used=share_of(total, vram),
-        utilization=words.read("gpu", row.get("gpu"), lambda text: percent(text, unit("gpu"))),
-        temperature=words.read(hottest, row.get(hottest), lambda text: celsius(text, unit(hottest))),
-        power=words.read("power", row.get("power"), lambda text: watts(text, unit("power"))),
-    )
 
 
 def parse_ecc(text: str) -> ToolReport:
