@@ -27,9 +27,8 @@ from controller.cli.service_options import (
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from controller.dashboard.serving import DashboardSettings as PageSettings
-    from controller.reconcile.runtime.informers import Informers
-    from controller.reconcile.runtime.settings import Settings
+    from controller.dashboard import DashboardSettings as PageSettings
+    from controller.reconcile.runtime import Informers, Settings
 
 HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
 
@@ -187,7 +186,7 @@ def controller(
     ] = 2,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.reconcile.runtime import settings as groups
+    from controller.reconcile import runtime
     from hami_dra import logs
     from hami_dra.kube.lease import unique_identity
     from hami_dra.kube.protocol import ConfigError
@@ -197,14 +196,14 @@ def controller(
     first_fit = device_policy == names.FIRST_FIT
     profiles = driver_profiles(manage_profile)
     try:
-        settings = groups.Settings(
-            drivers=groups.DriverSettings(
-                mode=groups.Mode(mode.value),
+        settings = runtime.Settings(
+            drivers=runtime.DriverSettings(
+                mode=runtime.Mode(mode.value),
                 managed=managed_drivers([*(manage or ()), *profiles.given]),
                 own_drivers=OWN_DRIVERS,
                 profiles=profiles,
             ),
-            scheduling=groups.SchedulingSettings(
+            scheduling=runtime.SchedulingSettings(
                 scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
                 gate=gate is Gate.on,
                 policies=default_policies(
@@ -212,22 +211,22 @@ def controller(
                 ),
                 options=decide_options(feature_gates, first_fit=first_fit),
             ),
-            queueing=groups.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),
-            binding=groups.BindingSettings(installation=installation),
-            fence=groups.FenceSettings(
+            queueing=runtime.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),
+            binding=runtime.BindingSettings(installation=installation),
+            fence=runtime.FenceSettings(
                 quiet_time=seconds(quiet_time, "--quiet-time"), probe=probe, probe_image=probe_image
             ),
-            repair=groups.RepairSettings(
+            repair=runtime.RepairSettings(
                 unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
                 orphan_age=seconds(orphan_age, "--orphan-age"),
             ),
-            observability=groups.ObservabilitySettings(
+            observability=runtime.ObservabilitySettings(
                 identity=unique_identity(),
                 event_interval=seconds(event_interval, "--event-interval"),
                 card_metrics=card_metrics,
-                legacy_metrics=frozenset(groups.NameSet(each.value) for each in legacy_metrics or ()),
+                legacy_metrics=frozenset(runtime.NameSet(each.value) for each in legacy_metrics or ()),
             ),
-            leadership=groups.LeadershipSettings(
+            leadership=runtime.LeadershipSettings(
                 leader_election=leader_elect,
                 namespace=namespace,
                 lease=lease_timings(lease_duration, renew_deadline, retry_period, write_timeout),
@@ -244,9 +243,8 @@ async def _serve(
     kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
 ) -> None:
     from controller.reconcile.controller import Controller, Process
-    from controller.reconcile.observability.side_thread import SideServices
-    from controller.webhook.converted import LegacyConversion
-    from controller.webhook.templates import TemplateCollector
+    from controller.reconcile.observability import SideServices
+    from controller.webhook import LegacyConversion, TemplateCollector
     from hami_dra.kube.http import connect
     from hami_dra.kube.side_thread import SideThread
     from hami_dra.kube.transport import Timeouts

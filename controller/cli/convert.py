@@ -42,8 +42,7 @@ def convert(
     runtime_class: RuntimeClasses = None,
 ) -> None:
     from controller.cli.manifest_files import read_documents
-    from controller.webhook.convert import Options
-    from controller.webhook.files import ConvertRefused, convert_documents
+    from controller.webhook import ConvertRefused, Options, convert_documents
 
     options = Options(runtime_classes=runtime_classes(runtime_class))
     try:

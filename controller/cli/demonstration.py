@@ -12,15 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.insight.overview.model import Card, PlacedPod
-from controller.insight.overview.placed import placed_pod
-from controller.insight.overview.read import overview
+from controller.insight.overview import Card, PlacedPod, overview, placed_pod
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.runtime.settings import DriverSettings, FenceSettings, LeadershipSettings, Settings
+from controller.reconcile.runtime import DriverSettings, FenceSettings, LeadershipSettings, Settings
 from controller.scheduling.inventory import Inventory
-from controller.webhook.admission import Admission
-from controller.webhook.converted import LegacyConversion
-from controller.webhook.memory_webhook import memory_webhook
+from controller.webhook import Admission, LegacyConversion, memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
 from hami_dra.api.kinds import Kind

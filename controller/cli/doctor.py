@@ -16,7 +16,7 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
     from controller.cli.seen import Seen
-    from controller.insight.doctor.model import DoctorReport, Live, State
+    from controller.insight.doctor import DoctorReport, Live, State
 
 HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
 
@@ -63,7 +63,7 @@ def doctor(
 ) -> None:
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
-    from controller.insight.doctor.examine import examine
+    from controller.insight.doctor import examine
 
     profiles = driver_profiles(manage_profile)
     chosen = _Chosen(None if mode is None else mode.value, [*(manage or ()), *profiles.given], namespace, installation)
@@ -113,8 +113,7 @@ class _Chosen:
     def state(self, found: "Seen", read: "Read | None") -> "State":
         from datetime import UTC, datetime
 
-        from controller.insight.doctor.ages import newest
-        from controller.insight.doctor.model import State
+        from controller.insight.doctor import State, newest
         from hami_dra.api import kinds
         from hami_dra.vendors.registry import VENDORS
 
@@ -176,7 +175,7 @@ def _print(report: "DoctorReport") -> None:
     from rich.text import Text
 
     from controller.cli.tables import print_wide
-    from controller.insight.doctor.model import Severity
+    from controller.insight.doctor import Severity
 
     for finding in report.findings:
         colour = "red" if finding.severity is Severity.ERROR else "yellow"

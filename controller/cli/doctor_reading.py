@@ -18,11 +18,10 @@ import msgspec
 
 from controller.cli.progress import OnProgress
 from controller.cli.state import read_cluster
-from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
-from controller.insight.doctor.rights import ACCOUNTS, needed_rights
-from controller.reconcile.repair.installed_objects import ADMISSION
-from controller.reconcile.runtime.informers import taint_rule_kind
-from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
+from controller.insight.doctor import ACCOUNTS, Live, Mode, Raw, Right, WebhookSeen, needed_rights
+from controller.reconcile.repair import ADMISSION
+from controller.reconcile.runtime import taint_rule_kind
+from controller.webhook import CONVERT_WEBHOOK, Installation, manifests
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.core import Lease, Namespace

@@ -17,7 +17,7 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     import ssl
 
-    from controller.insight.explain.model import Explanation
+    from controller.insight.explain import Explanation
     from controller.insight.simulation import SimulationSettings
 
 HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
@@ -153,10 +153,9 @@ def _computed(
 ) -> "Explanation":
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.cli.progress import Progress
-    from controller.insight.explain.explain import explain as compute
-    from controller.insight.explain.model import Explanation
-    from controller.insight.simulation import BadManifest
-    from controller.insight.simulation.question import NoSuchPod, question
+    from controller.insight.explain import Explanation
+    from controller.insight.explain import explain as compute
+    from controller.insight.simulation import BadManifest, NoSuchPod, question
     from controller.scheduling.inventory import Heartbeat
 
     with Progress() as progress:
@@ -183,7 +182,7 @@ async def _kept(
     import aiohttp
     import msgspec
 
-    from controller.insight.explain.model import from_json
+    from controller.insight.explain import from_json
 
     address = f"{url.rstrip('/')}/api/v1/explanations/{kind}s/{key}"
     headers = {"Accept": "application/json"}

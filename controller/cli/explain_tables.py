@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation, Term
+    from controller.insight.explain import CardExplanation, Explanation, NodeExplanation, Term
 
 _NONE: Final = "-"
 _REFUSED_SHOWN: Final = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.dashboard.serving import DashboardSettings
+    from controller.dashboard import DashboardSettings
     from controller.reconcile.controller import Controller
     from hami_dra.kube.protocol import Cluster
 
@@ -27,7 +27,7 @@ def page_settings(
     bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
 ) -> "DashboardSettings | None":
     """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
-    from controller.dashboard.serving import DashboardSettings, parse_bind
+    from controller.dashboard import DashboardSettings, parse_bind
     from hami_dra.kube.protocol import ConfigError
 
     if not bind:
@@ -50,8 +50,7 @@ async def serve_page(
     controller: "Controller", cluster: "Cluster", settings: "DashboardSettings", synced: asyncio.Event
 ) -> None:
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
-    from controller.dashboard.serving import serving
-    from controller.dashboard.source import InformerSource
+    from controller.dashboard import InformerSource, serving
     from hami_dra.kube.protocol import ConfigError
 
     await synced.wait()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from controller.cli.errors import CommandError
-from controller.insight.simulation.objects import BadManifest, Item, gather
+from controller.insight.simulation import BadManifest, Item, gather
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.inventory import Inventory, PoolGates
 from hami_dra.api import kinds

@@ -48,7 +48,7 @@ def snapshot(
     context: Context = None,
 ) -> None:
     from controller.cli.progress import Progress
-    from controller.insight.simulation.objects import gather
+    from controller.insight.simulation import gather
 
     with Progress() as progress:
         documents = read_state((), Connection(kubeconfig, context), progress=progress)
@@ -67,7 +67,7 @@ def snapshot(
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:
     """Return the documents as one `kind: List`."""
-    from controller.insight.simulation.essence import essence
+    from controller.insight.simulation import essence
 
     kinds = {kind.name: kind for kind in KINDS}
     items = [essence(kinds[each.raw["kind"]], each.raw) for each in documents]

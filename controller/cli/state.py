@@ -186,7 +186,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
     A single object in a newer or malicious form must not keep the others from being read.
     """
-    from controller.insight.simulation.objects import BadManifest, read
+    from controller.insight.simulation import BadManifest, read
 
     try:
         read(str(SOURCE), kind, raw)

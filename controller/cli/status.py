@@ -15,8 +15,8 @@ from controller.cli.state import Connection, Context, Files, Kubeconfig, note, r
 
 if TYPE_CHECKING:
     from controller.cli.status_tables import Line
-    from controller.insight.overview.model import Overview
-    from controller.reconcile.runtime.informers import Informers
+    from controller.insight.overview import Overview
+    from controller.reconcile.runtime import Informers
     from controller.scheduling.inventory import Inventory
     from controller.scheduling.quota import QuotaLine
     from hami_dra.api.core import Pod
@@ -122,7 +122,7 @@ class _Selection:
         """
         import msgspec
 
-        from controller.insight.overview.read import namespaces, overview
+        from controller.insight.overview import namespaces, overview
         from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)
@@ -155,7 +155,7 @@ class _Selection:
     def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
         if not self._vendors:
             return None
-        from controller.insight.overview.card_table import CardTable, vendor_name
+        from controller.insight.overview import CardTable, vendor_name
 
         table = CardTable(inventory)
         table.refresh()
@@ -225,8 +225,7 @@ def _watch(wanted: _Selection, connection: Connection, output: Output, profiles:
 async def _watching(wanted: _Selection, connection: Connection, output: Output, profiles: "DriverProfiles") -> None:
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
-    from controller.reconcile.runtime.clock import LoopClock
-    from controller.reconcile.runtime.informers import Informers, taint_rule_kind
+    from controller.reconcile.runtime import Informers, LoopClock, taint_rule_kind
     from controller.scheduling.inventory import Inventory
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rich.cells import cell_len
 
 if TYPE_CHECKING:
-    from controller.insight.overview.model import Card, Overview, Tenant, Vanished
+    from controller.insight.overview import Card, Overview, Tenant, Vanished
     from controller.scheduling.quota import QuotaLine
 
 _NONE: Final = "-"

@@ -8,7 +8,7 @@ from controller.cli.service_options import Context, Kubeconfig
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from controller.reconcile.repair.uninstall import Plan
+    from controller.reconcile.repair import Plan
 
 HELP = """Remove hami-dra from a cluster: admission policies and webhook, then scheduling gates, the fence, probes,
 annotations and finalizers.
@@ -41,15 +41,15 @@ def uninstall(
     namespace: Annotated[str, typer.Option(help="Namespace of the controller's lease.")] = names.SYSTEM_NAMESPACE,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.reconcile.repair.uninstall import Plan
+    from controller.reconcile.repair import Plan
 
     run_service(_run(kubeconfig, context, Plan(installation=installation, namespace=namespace)))
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
     from controller.cli.errors import CommandError
-    from controller.reconcile.repair.uninstall import LeftBehind, StillActing, Uninstaller
-    from controller.reconcile.runtime.clock import LoopClock
+    from controller.reconcile.repair import LeftBehind, StillActing, Uninstaller
+    from controller.reconcile.runtime import LoopClock
     from hami_dra.kube.http import connect
 
     cluster = connect(kubeconfig, context)

@@ -83,7 +83,7 @@ def webhook(
     verbosity: Verbosity = 2,
 ) -> None:
     from controller.cli.service import run_service
-    from controller.webhook.convert import Options
+    from controller.webhook import Options
     from controller.webhook.server import BadSettings, WebhookSettings
     from hami_dra import logs
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.cli.tables import print_wide
-from controller.insight.overview.model import NodeView, Packing
-from controller.insight.whatif.model import Comparison, Move, Placement, Unplaced
+from controller.insight.overview import NodeView, Packing
+from controller.insight.whatif import Comparison, Move, Placement, Unplaced
 
 GIB: Final = 1 << 30
 _ROWS: Final = 50

@@ -40,8 +40,7 @@ from controller.dashboard.preferences import (
 from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Source
 from controller.dashboard.stream import EventBroker, headers_key
-from controller.insight.overview.card_table import CardTable
-from controller.insight.overview.packing import packing
+from controller.insight.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000

@@ -16,10 +16,7 @@ from controller.dashboard.history import History
 from controller.dashboard.paging import PageSlice, page_slice
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
-from controller.insight.overview.card_table import CardTable
-from controller.insight.overview.model import Card, Overview
-from controller.insight.overview.packing import packing
-from controller.insight.overview.read import namespaces, overview
+from controller.insight.overview import Card, CardTable, Overview, namespaces, overview, packing
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.quota import quota_lines
 from hami_dra.api.resource import ResourceClaim

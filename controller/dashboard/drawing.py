@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.dashboard.history import Sample, TimelineEvent
-from controller.insight.overview.model import Card, Tenant
+from controller.insight.overview import Card, Tenant
 
 COLOURS: Final = 10
 CARD_WIDTH: Final = 200

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.insight.overview.card_table import CORDONED, READY, CardTable, driver_rank, vendor_name
+from controller.insight.overview import CORDONED, READY, CardTable, driver_rank, vendor_name
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "troubled")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.insight.overview.model import Packing
+from controller.insight.overview import Packing
 from hami_dra.api.resource import ResourceClaim
 
 INTERVAL: Final = 15.0

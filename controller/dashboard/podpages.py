@@ -10,13 +10,12 @@ from typing import Final
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.paging import page_slice
 from controller.dashboard.source import Source
-from controller.insight.explain.model import Explanation
-from controller.insight.overview.model import PlacedPod
-from controller.insight.overview.placed import placed_pod
-from controller.reconcile.runtime.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
+from controller.insight.explain import Explanation
+from controller.insight.overview import PlacedPod, placed_pod
 from controller.scheduling.inventory import DeviceId
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
+from hami_dra.api.podstate import is_finished, is_pending, is_probe, other_gates, scheduled_condition
 from hami_dra.api.resource import ResourceClaim
 
 ON_LEAF: Final = 50

@@ -9,9 +9,9 @@ iterates over every claim to show one node.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from controller.insight.explain.model import Explanation
+from controller.insight.explain import Explanation
 from controller.reconcile.controller import Controller
-from controller.reconcile.runtime.informers import Informers
+from controller.reconcile.runtime import Informers
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod

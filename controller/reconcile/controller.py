@@ -13,22 +13,28 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from controller.reconcile.fence.fence import require_fenceable
-from controller.reconcile.observability.collectors.scrape import Scrape
-from controller.reconcile.observability.side_thread import SideServices, watched
-from controller.reconcile.queueing.pod_assessment import Conversion
-from controller.reconcile.runtime.clock import Clock, LoopClock
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.reconcile.runtime.events import Events
-from controller.reconcile.runtime.heartbeat import Heartbeat
-from controller.reconcile.runtime.held_back import HeldBack
-from controller.reconcile.runtime.informers import Informers, taint_rule_kind, watch_name
-from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.settings import Mode, Settings
-from controller.reconcile.runtime.uninstall_lease import UninstallWatch
-from controller.reconcile.runtime.watchdog import Watchdog
-from controller.reconcile.runtime.writer import LeadershipLost, Writer
+from controller.reconcile.fence import require_fenceable
+from controller.reconcile.observability import Scrape, SideServices, watched
+from controller.reconcile.queueing import Conversion
+from controller.reconcile.runtime import (
+    Clock,
+    Context,
+    DecisionLog,
+    Events,
+    Heartbeat,
+    HeldBack,
+    Informers,
+    LeadershipLost,
+    LoopClock,
+    Metrics,
+    Mode,
+    Settings,
+    UninstallWatch,
+    Watchdog,
+    Writer,
+    taint_rule_kind,
+    watch_name,
+)
 from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from controller.scheduling.decide import decide_slice as default_decide

@@ -13,32 +13,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from controller.reconcile.binding.binding_cycle import BindingCycle
-from controller.reconcile.binding.claim_commit import ClaimCommitter
-from controller.reconcile.binding.claim_writer import ClaimWriter
-from controller.reconcile.binding.gate import GateKeeper
-from controller.reconcile.binding.templates import TemplateMaker
-from controller.reconcile.fence.fence import Fence
-from controller.reconcile.fence.probe import Prober
-from controller.reconcile.fence.removal import remove_rule
-from controller.reconcile.fence.rules import is_fence_rule
-from controller.reconcile.observability.quotas import QuotaNotes
-from controller.reconcile.observability.unreadable import UnreadableObjects
-from controller.reconcile.observability.vanished import VanishedWatch
-from controller.reconcile.queueing.pod_assessment import Conversion, PodAssessor
-from controller.reconcile.queueing.selector_budgets import SelectorBudgets
-from controller.reconcile.queueing.triggers import Triggers
-from controller.reconcile.queueing.volume_triggers import VolumeTriggers
-from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.repair.deallocate import Deallocator
-from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
-from controller.reconcile.repair.leaked_claims import LeakedClaims
-from controller.reconcile.repair.unconverted_pods import UnconvertedPodWatch
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.reconcile.runtime.held_back import HeldBack
-from controller.reconcile.runtime.informers import Informers
-from controller.reconcile.runtime.settings import Mode, Settings
+from controller.reconcile.binding import BindingCycle, ClaimCommitter, ClaimWriter, GateKeeper, TemplateMaker
+from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
+from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
+from controller.reconcile.queueing import (
+    Conversion,
+    PodAssessor,
+    SelectorBudgets,
+    Triggers,
+    VolumeTriggers,
+    WaitingPods,
+)
+from controller.reconcile.repair import Deallocator, ExternalAllocationWatch, LeakedClaims, UnconvertedPodWatch
+from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
 from controller.scheduling.allocation import ClaimOwnership, ownership_of
 from controller.scheduling.decide import Options

@@ -1,0 +1,30 @@
+"""Legacy pods to claims: the conversion, for the admission server, `convert`, simulations and the controller.
+
+The server itself is `controller.webhook.server`.
+"""
+
+from controller.webhook.admission import Admission
+from controller.webhook.convert import IGNORE, ConversionRefused, Options, convert_pod
+from controller.webhook.converted import LegacyConversion
+from controller.webhook.extended import clash_warnings
+from controller.webhook.files import ConvertRefused, convert_documents
+from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
+from controller.webhook.memory_webhook import memory_webhook
+from controller.webhook.templates import TemplateCollector
+
+__all__ = [
+    "CONVERT_WEBHOOK",
+    "IGNORE",
+    "Admission",
+    "ConversionRefused",
+    "ConvertRefused",
+    "Installation",
+    "LegacyConversion",
+    "Options",
+    "TemplateCollector",
+    "clash_warnings",
+    "convert_documents",
+    "convert_pod",
+    "manifests",
+    "memory_webhook",
+]

@@ -16,9 +16,13 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.meta import Condition
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The terminal values of `status.phase`. Such a pod may be kept for days and uses nothing."""
+
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Reason of the condition PodScheduled where kube-scheduler found no node."""
 
 
 def is_finished(pod: Pod) -> bool:
@@ -60,3 +64,40 @@ def is_done(pod: Pod) -> bool:
 def other_gates(pod: Pod) -> list[str]:
     """Return the scheduling gates other than ours: until they are removed, the pod may not run."""
     return [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
+
+
+def is_probe(pod: Pod) -> bool:
+    """Return whether it only tests the fence."""
+    return names.PROBE_LABEL in pod.metadata.labels
+
+
+def has_our_gate(pod: Pod) -> bool:
+    """Return whether it has the scheduling gate that hami-dra adds and removes."""
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates)
+
+
+def scheduled_condition(pod: Pod) -> Condition | None:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled":
+            return condition
+    return None
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether kube-scheduler tried and found no node."""
+    condition = scheduled_condition(pod)
+    return condition is not None and condition.status == "False" and condition.reason == UNSCHEDULABLE
+
+
+def node_made_free(pod: Pod) -> str:
+    """Return the node that kube-scheduler is emptying for the pod by preemption, or empty.
+
+    The controller nominates nodes, too (`claim_commit`). But whenever kube-scheduler finds a pod unschedulable
+    it writes the nomination again, or removes it if preemption does not help; only for a pod that
+    never preempts it leaves it unchanged.
+    """
+    return pod.status.nominated_node_name if is_unschedulable(pod) and pod.spec.preemption_policy != "Never" else ""
+
+
+def priority(pod: Pod) -> int:
+    return pod.spec.priority or 0

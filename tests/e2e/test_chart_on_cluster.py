@@ -14,7 +14,7 @@ import yaml
 from controller.cli.profile_options import driver_profiles
 from controller.webhook.installation import Installation as Choices
 from controller.webhook.installation import manifests
-from controller.webhook.server import Server, WebhookSettings
+from controller.webhook.server.server import Server, WebhookSettings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
@@ -25,7 +25,7 @@ from hami_dra.kube.memory import MemoryCluster
 from hami_dra.vendors.driver_profile_file import parse_driver_profile
 from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
-from tests.unit.webhook.test_server import call
+from tests.unit.webhook.server.test_server import call
 
 CHART = ROOT / "charts/hami-dra"
 SYSTEM = names.SYSTEM_NAMESPACE

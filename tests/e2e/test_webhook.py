@@ -13,7 +13,7 @@ import pytest
 from controller.webhook.convert import Options
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.installation import Installation, manifests
-from controller.webhook.server import Server, WebhookSettings
+from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from hami_dra.kube.http import HttpCluster

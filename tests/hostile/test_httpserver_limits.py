@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from controller.webhook.certificates import renewed
+from controller.webhook.server.certificates import renewed
 from hami_dra.httpserver import Limits, listening
 
 QUICK = {"headers": 0.3, "idle": 5.0, "request": 5.0}

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.webhook.certificates import renewed
-from controller.webhook.server import Server, WebhookSettings
+from controller.webhook.server.certificates import renewed
+from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.httpserver import Limits
 from tests.support.steered_cluster import SteeredCluster
+from tests.unit.webhook.server.test_server import LOCAL, call
 from tests.unit.webhook.test_admission import review
-from tests.unit.webhook.test_server import LOCAL, call
 
 DEEP = 20_000
 

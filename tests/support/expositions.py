@@ -9,8 +9,8 @@ from prometheus_client import generate_latest
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import decide
-from controller.webhook.certificates import renewed
-from controller.webhook.metrics import WebhookMetrics
+from controller.webhook.server.certificates import renewed
+from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import kinds
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics

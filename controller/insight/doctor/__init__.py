@@ -1,3 +1,23 @@
 """Diagnosis of a cluster that runs hami-dra: pure checks, each with a fix, over a collected
 state.
 """
+
+from controller.insight.doctor.ages import newest
+from controller.insight.doctor.examine import examine
+from controller.insight.doctor.model import DoctorReport, Live, Mode, Raw, Right, Severity, State, WebhookSeen
+from controller.insight.doctor.rights import ACCOUNTS, needed_rights
+
+__all__ = [
+    "ACCOUNTS",
+    "DoctorReport",
+    "Live",
+    "Mode",
+    "Raw",
+    "Right",
+    "Severity",
+    "State",
+    "WebhookSeen",
+    "examine",
+    "needed_rights",
+    "newest",
+]

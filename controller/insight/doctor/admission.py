@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
-from controller.reconcile.fence.rules import (
+from controller.reconcile.fence import (
     driver_of,
     is_fence_rule,
     is_fence_taint,
@@ -26,7 +26,7 @@ from controller.reconcile.fence.rules import (
     rule_names,
     rules_of,
 )
-from controller.webhook.installation import CONVERT_WEBHOOK
+from controller.webhook import CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 

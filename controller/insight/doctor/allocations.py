@@ -9,14 +9,14 @@ from typing import Final
 
 from controller.insight.doctor.ages import age, in_words, older
 from controller.insight.doctor.model import Finding, Severity, State
-from controller.insight.overview.tenancies import Tenancies
-from controller.reconcile.repair.external_allocations import ClaimAllocationUse, overlaps
+from controller.insight.overview import Tenancies
+from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
-from hami_dra.api.podstate import is_bound, is_leaving
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.quotas import PREFIX
 from hami_dra.vendors.registry import QUOTA_NAMES

@@ -10,7 +10,7 @@ from typing import Final
 from controller.insight.doctor.ages import age, in_words
 from controller.insight.doctor.installed import is_out
 from controller.insight.doctor.model import Finding, Right, Severity, State
-from controller.reconcile.runtime.uninstall_lease import uninstalling_until
+from controller.reconcile.runtime import uninstalling_until
 from hami_dra.api import names
 from hami_dra.kube.requirements import MINIMUM
 

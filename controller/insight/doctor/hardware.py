@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.insight.doctor.model import Finding, Severity, State
-from controller.webhook.extended import clash_warnings
+from controller.webhook import clash_warnings
 from hami_dra.api import names
 from hami_dra.api.nodelacks import InvalidLacks, LackKind, decode
 from hami_dra.api.resource import ResourceSlice

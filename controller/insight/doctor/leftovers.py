@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, Severity, State
-from controller.reconcile.fence.rules import is_fence_rule, is_fence_taint
-from controller.reconcile.runtime.pods import has_our_gate, is_live
+from controller.reconcile.fence import is_fence_rule, is_fence_taint
 from hami_dra.api import kinds, names
+from hami_dra.api.podstate import has_our_gate, is_live
 
 _UNINSTALL = "hami-dra uninstall"
 

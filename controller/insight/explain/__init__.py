@@ -4,3 +4,23 @@ Called by `controller.reconcile.runtime.decision_log` (past decisions), `hami-dr
 now) and the log at levels 4 and 5. Pure: reads the inventory and the trace of `decide`, and decides
 nothing itself.
 """
+
+from controller.insight.explain.explain import explain
+from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation, Term, from_json, to_json
+from controller.insight.explain.render import explanation_of
+from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
+
+__all__ = [
+    "CardExplanation",
+    "DecisionSnapshot",
+    "Explanation",
+    "NodeExplanation",
+    "Term",
+    "bare",
+    "explain",
+    "explanation_of",
+    "from_json",
+    "share_parts",
+    "take",
+    "to_json",
+]

@@ -1,1 +1,39 @@
 """The cluster's cards for people and metrics: inventory, usage by tenant, and packing."""
+
+from controller.insight.overview.card_table import (
+    CORDONED,
+    NO_CARD,
+    READY,
+    CardTable,
+    driver_rank,
+    troubles,
+    vendor_name,
+)
+from controller.insight.overview.model import Card, NodeView, Overview, Packing, PlacedPod, Tenant, Vanished, View
+from controller.insight.overview.packing import packing
+from controller.insight.overview.placed import placed_pod
+from controller.insight.overview.read import namespaces, overview
+from controller.insight.overview.tenancies import Tenancies
+
+__all__ = [
+    "CORDONED",
+    "NO_CARD",
+    "READY",
+    "Card",
+    "CardTable",
+    "NodeView",
+    "Overview",
+    "Packing",
+    "PlacedPod",
+    "Tenancies",
+    "Tenant",
+    "Vanished",
+    "View",
+    "driver_rank",
+    "namespaces",
+    "overview",
+    "packing",
+    "placed_pod",
+    "troubles",
+    "vendor_name",
+]

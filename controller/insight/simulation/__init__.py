@@ -7,8 +7,27 @@ pods are placed in file order, and nothing is validated as the API server would.
 the time and the share ids, which come with the settings. Must not read files or print.
 """
 
-from controller.insight.simulation.objects import BadManifest
+from controller.insight.simulation.essence import documents_of, essence
+from controller.insight.simulation.objects import READ, BadManifest, Item, gather, read
+from controller.insight.simulation.question import NoSuchPod, question
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import Played, SimulationSettings, play, simulate
+from controller.insight.simulation.view import SimulatedCluster
 
-__all__ = ["BadManifest", "Played", "SimulationReport", "SimulationSettings", "play", "simulate"]
+__all__ = [
+    "READ",
+    "BadManifest",
+    "Item",
+    "NoSuchPod",
+    "Played",
+    "SimulatedCluster",
+    "SimulationReport",
+    "SimulationSettings",
+    "documents_of",
+    "essence",
+    "gather",
+    "play",
+    "question",
+    "read",
+    "simulate",
+]

@@ -28,8 +28,8 @@ from controller.scheduling.decide import (
 )
 from controller.scheduling.inventory import Heartbeat
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
-from controller.webhook.convert import ConversionRefused, convert_pod
-from controller.webhook.convert import Options as ConvertOptions
+from controller.webhook import ConversionRefused, convert_pod
+from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.podstate import is_finished, other_gates

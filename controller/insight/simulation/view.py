@@ -12,7 +12,7 @@ import msgspec
 from controller.insight.simulation.objects import Item, Raw, read
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.inventory import Inventory, PoolGates
-from controller.webhook.convert import IGNORE
+from controller.webhook import IGNORE
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind

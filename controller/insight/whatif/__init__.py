@@ -6,9 +6,21 @@ the engine of `hami-dra simulate`, and thus of the controller; no pod is placed 
 Pure.
 """
 
-from controller.insight.simulation.essence import documents_of
+from controller.insight.simulation import documents_of
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, BadChange, Change
 from controller.insight.whatif.compare import compare
-from controller.insight.whatif.model import Comparison
+from controller.insight.whatif.model import Comparison, Move, Placement, Unplaced
 
-__all__ = ["DEVICE_AXIS", "NODE_AXIS", "WEIGHTS_AXIS", "BadChange", "Change", "Comparison", "compare", "documents_of"]
+__all__ = [
+    "DEVICE_AXIS",
+    "NODE_AXIS",
+    "WEIGHTS_AXIS",
+    "BadChange",
+    "Change",
+    "Comparison",
+    "Move",
+    "Placement",
+    "Unplaced",
+    "compare",
+    "documents_of",
+]

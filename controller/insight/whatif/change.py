@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.insight.simulation import SimulationSettings
-from controller.insight.simulation.objects import READ, Item, gather
+from controller.insight.simulation import READ, Item, SimulationSettings, gather
 from controller.scheduling.node_filter import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod

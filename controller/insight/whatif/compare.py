@@ -11,12 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.insight.overview.card_table import CardTable, driver_rank
-from controller.insight.overview.model import NodeView, Packing
-from controller.insight.overview.placed import placed_pod
-from controller.insight.overview.read import overview
-from controller.insight.simulation import Played, play
-from controller.insight.simulation.view import SimulatedCluster
+from controller.insight.overview import CardTable, NodeView, Packing, driver_rank, overview, placed_pod
+from controller.insight.simulation import Played, SimulatedCluster, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
 from controller.insight.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced

@@ -4,7 +4,7 @@ Created by `controller.insight.whatif.compare`. JSON has the field names in came
 always present.
 """
 
-from controller.insight.overview.model import NodeView, Packing, PlacedPod, View
+from controller.insight.overview import NodeView, Packing, PlacedPod, View
 
 
 class Placement(PlacedPod, frozen=True, kw_only=True):

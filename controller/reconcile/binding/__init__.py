@@ -1,1 +1,18 @@
 """From a decision to the API server: claims are written, scheduling gates removed, claim templates made."""
+
+from controller.reconcile.binding.binding_cycle import BindingCycle
+from controller.reconcile.binding.claim_commit import ClaimCommitter
+from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.binding.gate import GateKeeper, take_off
+from controller.reconcile.binding.templates import TemplateMaker
+
+__all__ = [
+    "BindingCycle",
+    "ClaimCommitter",
+    "ClaimWriter",
+    "GateKeeper",
+    "Rejected",
+    "Stale",
+    "TemplateMaker",
+    "take_off",
+]

@@ -13,14 +13,13 @@ from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.reconcile.binding.gate import GateKeeper
-from controller.reconcile.queueing.triggers import Triggers, rank
-from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_live
+from controller.reconcile.queueing import Triggers, WaitingPods, rank
+from controller.reconcile.runtime import Context, messages
 from controller.scheduling.decide import Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import has_our_gate, is_live
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import doubled
 

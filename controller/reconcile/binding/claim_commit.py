@@ -12,13 +12,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
-from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import has_our_gate, is_live, other_gates
+from controller.reconcile.runtime import Context, patches
 from controller.scheduling.allocation import new_share_id, stamped
 from controller.scheduling.decide import ClaimAllocation, Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.podstate import has_our_gate, is_live, other_gates
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 

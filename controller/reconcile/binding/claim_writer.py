@@ -21,9 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime import Clock, Context, patches
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim

@@ -18,13 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from controller.reconcile.runtime import messages, patches
-from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import has_our_gate
-from controller.reconcile.runtime.writer import Writer
+from controller.reconcile.runtime import Clock, Context, Writer, messages, patches
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import has_our_gate
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.lanes import Lanes
 from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from controller.reconcile.queueing.pod_assessment import Conversion
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import claim_refs, is_pending
+from controller.reconcile.queueing import Conversion
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
+from hami_dra.api.podclaims import claim_refs
+from hami_dra.api.podstate import is_pending
 from hami_dra.api.resource import ResourceClaimTemplate
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.lanes import Lanes

@@ -1,1 +1,32 @@
 """Keeps kube-scheduler's own allocator off the managed devices, and proves it with a probe."""
+
+from controller.reconcile.fence.fence import Fence, require_fenceable
+from controller.reconcile.fence.probe import Prober
+from controller.reconcile.fence.removal import remove_rule
+from controller.reconcile.fence.rules import (
+    driver_of,
+    is_fence_name,
+    is_fence_rule,
+    is_fence_taint,
+    is_fenced_slice,
+    is_in_force,
+    is_intact,
+    rule_names,
+    rules_of,
+)
+
+__all__ = [
+    "Fence",
+    "Prober",
+    "driver_of",
+    "is_fence_name",
+    "is_fence_rule",
+    "is_fence_taint",
+    "is_fenced_slice",
+    "is_in_force",
+    "is_intact",
+    "remove_rule",
+    "require_fenceable",
+    "rule_names",
+    "rules_of",
+]

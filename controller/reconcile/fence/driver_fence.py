@@ -22,8 +22,7 @@ from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome
 from controller.reconcile.fence.probe_target import Target
 from controller.reconcile.fence.rules import is_fenced_slice
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError

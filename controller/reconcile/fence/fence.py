@@ -14,8 +14,7 @@ from controller.reconcile.fence.driver_fence import DriverFence, Shared
 from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome, Prober
 from controller.reconcile.fence.rules import driver_of
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.settings import DriverSettings
+from controller.reconcile.runtime import Context, DriverSettings
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff

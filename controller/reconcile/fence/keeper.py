@@ -24,10 +24,7 @@ from controller.reconcile.fence.rules import (
     rules_of,
     waits_for_release,
 )
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.informers import Informer
-from controller.reconcile.runtime.patches import Json
+from controller.reconcile.runtime import Context, Informer, messages, patches
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.kube.protocol import AlreadyExists, NotFound
@@ -166,7 +163,7 @@ class FenceKeeper:
     def _is_holding(self, rule: DeviceTaintRule, driver: str) -> bool:
         return driver in self.holding and self.holding[driver].metadata.uid == rule.metadata.uid
 
-    async def _patch(self, driver: str, rule: DeviceTaintRule, patch: Json) -> None:
+    async def _patch(self, driver: str, rule: DeviceTaintRule, patch: patches.Json) -> None:
         self._know(driver, await self._writer.patch(self._feed.kind, rule.metadata.name, patch))
 
     def _know(self, driver: str, rule: DeviceTaintRule) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from controller.reconcile.fence.probe_target import Bodies, Target, find_target, is_still_free
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import is_unschedulable, scheduled_condition
+from controller.reconcile.runtime import Context
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import DEVICE_CLASS, POD, RESOURCE_CLAIM, Kind
+from hami_dra.api.podstate import is_unschedulable, scheduled_condition
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 from hami_dra.kube.protocol import AlreadyExists, ClusterError, NotFound
 

@@ -6,7 +6,7 @@ done is finished.
 """
 
 from controller.reconcile.fence.rules import released, waits_for_release
-from controller.reconcile.runtime.writer import Writer
+from controller.reconcile.runtime import Writer
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.kube.protocol import Cluster, NotFound

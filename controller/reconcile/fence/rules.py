@@ -13,7 +13,7 @@ new leader need not prove it again; a recreated or changed rule has other ones.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from controller.reconcile.runtime.patches import guard
+from controller.reconcile.runtime import patches
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, ResourceSlice
 
@@ -85,7 +85,7 @@ def released(rule: DeviceTaintRule) -> dict[str, Any]:
 
 def _with_finalizers(rule: DeviceTaintRule, finalizers: set[str]) -> dict[str, Any]:
     """Return a guarded patch: it replaces the list, and other clients may write to it."""
-    return {"metadata": {**guard(rule), "finalizers": sorted(finalizers)}}
+    return {"metadata": {**patches.guard(rule), "finalizers": sorted(finalizers)}}
 
 
 def is_fence_taint(taint: DeviceTaint) -> bool:

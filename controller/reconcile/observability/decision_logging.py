@@ -8,9 +8,7 @@ docs/scheduler-event-log.md. Pure but for logging.
 import logging
 from typing import Final
 
-from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation
-from controller.insight.explain.render import explanation_of
-from controller.insight.explain.snapshot import take
+from controller.insight.explain import CardExplanation, Explanation, NodeExplanation, explanation_of, take
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory import Inventory
 from hami_dra.api.core import Pod

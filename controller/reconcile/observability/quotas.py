@@ -15,8 +15,7 @@ from collections import defaultdict
 from functools import partial
 from typing import Final
 
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime import Context, messages
 from controller.scheduling.quota import QuotaLine, quota_lines
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from controller.reconcile.runtime.heartbeat import Heartbeat
-from controller.reconcile.runtime.watchdog import Watchdog
+from controller.reconcile.runtime import Heartbeat, Watchdog
 from hami_dra.httpserver import Rendered, serving
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.kube.side_thread import SideThread

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
 from hami_dra.kube.protocol import Broken
 

@@ -6,8 +6,7 @@ and until when; this module only checks for changes.
 
 from typing import Final
 
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime import Context, messages
 from controller.scheduling.inventory import VanishedClaim
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Object

@@ -1,1 +1,41 @@
 """Which pending pod is tried next, and when: queue, fairness, queueing hints, backoff."""
+
+from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.queueing.pod_assessment import (
+    Answer,
+    Conversion,
+    Foreign,
+    Ignored,
+    Pending,
+    PodAssessor,
+    Schedulable,
+)
+from controller.reconcile.queueing.queue import FOREVER
+from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
+from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
+from controller.reconcile.queueing.triggers import Triggers, rank
+from controller.reconcile.queueing.volume_triggers import VolumeTriggers
+from controller.reconcile.queueing.waiting_pods import WaitingPods
+
+__all__ = [
+    "FOREIGN",
+    "FOREVER",
+    "Answer",
+    "Change",
+    "Conversion",
+    "Foreign",
+    "Ignored",
+    "NamespaceWaits",
+    "News",
+    "NodeBackoff",
+    "Pending",
+    "PodAssessor",
+    "Schedulable",
+    "SelectorBudgets",
+    "Triggers",
+    "VolumeTriggers",
+    "WaitingPods",
+    "content_of",
+    "helpful",
+    "rank",
+]

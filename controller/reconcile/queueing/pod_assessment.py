@@ -17,15 +17,15 @@ from typing import Any, Protocol
 
 from controller.reconcile.queueing.joinable_claims import joined_in_a_container
 from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, VOLUME_NOT_READY, Message, warning
-from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
+from controller.reconcile.runtime import Context, messages
 from controller.scheduling.allocation import ClaimOwnership, Owner
 from controller.scheduling.decide import Companions, PodClaim, SchedulingRequest, pod_shape
 from controller.scheduling.incremental import digest_of
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import ClaimRef, claim_refs
+from hami_dra.api.podstate import is_live, is_probe, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.registry import plugin_resources
 
@@ -66,7 +66,7 @@ class Pending:
     until: float | None = None
     passing: bool = True
     """It ends without the user's help: the pod keeps its gate meanwhile."""
-    tell: Message | None = None
+    tell: messages.Message | None = None
     behind: str = ""
     """UID of an object that is being written: the pod is evaluated when that has ended."""
 
@@ -137,7 +137,9 @@ class PodAssessor:
             if claim.metadata.uid in self._in_flight:
                 return Pending(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
         if not pod.spec.node_name and (held := self._inventory.held(pod)) is not None:
-            return Pending(held.sentence, passing=False, tell=warning(VOLUME_NOT_READY, held.sentence))
+            return Pending(
+                held.sentence, passing=False, tell=messages.warning(messages.VOLUME_NOT_READY, held.sentence)
+            )
         return None
 
     def _not_ours(self, pod: Pod) -> Ignored | None:
@@ -164,7 +166,7 @@ class PodAssessor:
             return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
         if ref.template and not _is_own(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
-            return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
+            return Pending(note, passing=False, tell=messages.warning(messages.INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
             return Pending(f"{where}: ResourceClaim {ref.key} is being deleted")
         return claim
@@ -186,7 +188,7 @@ class PodAssessor:
         if note := joined_in_a_container(
             pod, joinable, _own_driver_of(claims, drivers, self._settings.drivers.own_drivers)
         ):
-            return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
+            return Pending(note, passing=False, tell=messages.warning(messages.INVALID_CLAIM, note))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Pending("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
@@ -200,11 +202,11 @@ class PodAssessor:
                 pod, [entry.claim for entry in claims], templates, classes, self._settings.scheduling.policies
             )
         except InvalidPolicy as error:
-            return Pending(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
+            return Pending(str(error), passing=False, tell=messages.warning(messages.INVALID_POLICY, str(error)))
         try:
             converted_from = self._conversion.plugin_resources(pod) if self._conversion else ()
         except ValueError as error:
-            return Pending(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
+            return Pending(str(error), passing=False, tell=messages.warning(messages.INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(ownership.drivers for ownership in ownerships)))
         companions, refused_for_companions = self._companions(pod, open_claims, now)
         request = SchedulingRequest(

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from controller.reconcile.queueing.fairness import FairOrder, Turn
 from controller.reconcile.queueing.queueing_hints import ANY, Change, News
-from controller.reconcile.runtime.queue_stats import State
+from controller.reconcile.runtime import State
 from hami_dra.kube.backoff import doubled
 
 FOREVER: Final = float("inf")

@@ -22,8 +22,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.settings import SelectorLimits
+from controller.reconcile.runtime import Metrics, SelectorLimits
 from controller.scheduling.incremental import digest_of_text
 from controller.scheduling.inventory import OverBudget, Overrun, Payer, SliceSpent
 from hami_dra.api.resource import ResourceClaim

@@ -12,19 +12,12 @@ from typing import Final
 from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
 from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import (
-    claim_keys,
-    has_our_gate,
-    is_bound,
-    is_live,
-    is_pending,
-    other_gates,
-    priority,
-)
+from controller.reconcile.runtime import Context
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import has_our_gate, is_bound, is_live, is_pending, other_gates, priority
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from controller.reconcile.queueing.queueing_hints import Change
 from controller.reconcile.queueing.triggers import Triggers
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import is_pending
+from controller.reconcile.runtime import Context
 from hami_dra.api import kinds
 from hami_dra.api.meta import Object
+from hami_dra.api.podstate import is_pending
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
-from controller.reconcile.runtime.in_flight import InFlight
-from controller.reconcile.runtime.settings import QueueingSettings
+from controller.reconcile.runtime import InFlight, QueueingSettings
 from controller.scheduling.decide import SharedClaims
 
 

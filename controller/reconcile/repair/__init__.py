@@ -1,1 +1,22 @@
 """Puts the cluster right: allocations that cannot be used, leaked claims, pods that were not converted, uninstall."""
+
+from controller.reconcile.repair.deallocate import Deallocator
+from controller.reconcile.repair.external_allocations import ClaimAllocationUse, ExternalAllocationWatch, overlaps
+from controller.reconcile.repair.installed_objects import ADMISSION
+from controller.reconcile.repair.leaked_claims import LeakedClaims
+from controller.reconcile.repair.unconverted_pods import UnconvertedPodWatch
+from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller
+
+__all__ = [
+    "ADMISSION",
+    "ClaimAllocationUse",
+    "Deallocator",
+    "ExternalAllocationWatch",
+    "LeakedClaims",
+    "LeftBehind",
+    "Plan",
+    "StillActing",
+    "UnconvertedPodWatch",
+    "Uninstaller",
+    "overlaps",
+]

@@ -12,14 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
-from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.binding import ClaimWriter, Rejected, Stale
+from controller.reconcile.queueing import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
-from controller.reconcile.runtime import messages, patches
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.in_flight import InFlight
-from controller.reconcile.runtime.pods import (
-    claim_refs,
+from controller.reconcile.runtime import Context, InFlight, messages, patches
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.podclaims import claim_refs
+from hami_dra.api.podstate import (
     is_bound,
     is_leaving,
     is_live,
@@ -28,8 +28,6 @@ from controller.reconcile.runtime.pods import (
     node_made_free,
     scheduled_condition,
 )
-from hami_dra.api.core import Node, Pod
-from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, NotFound
 from hami_dra.kube.waiting import wait_at_most

@@ -6,13 +6,13 @@ Called by `deallocate` for every pod that our allocation pins to a node where it
 from dataclasses import dataclass
 from typing import Final
 
-from controller.reconcile.queueing.queue import FOREVER
-from controller.reconcile.runtime.pods import is_pending, is_unschedulable, node_made_free, scheduled_condition
-from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.queueing import FOREVER
+from controller.reconcile.runtime import Settings
 from controller.scheduling.node_filter import taint_code
 from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition
+from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, scheduled_condition
 
 _TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
 """Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import is_bound
+from controller.reconcile.binding import ClaimWriter, Rejected, Stale
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api.kinds import RESOURCE_CLAIM
+from hami_dra.api.podstate import is_bound
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.kube.backoff import Backoff

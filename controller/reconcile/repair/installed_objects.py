@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from controller.reconcile.fence.rules import is_fence_name, is_fence_rule, is_fence_taint
-from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.informers import TAINT_RULE_KINDS
-from controller.reconcile.runtime.pods import has_our_gate
+from controller.reconcile.fence import is_fence_name, is_fence_rule, is_fence_taint
+from controller.reconcile.runtime import TAINT_RULE_KINDS, patches
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodSpec, SchedulingGate
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.api.podstate import has_our_gate
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import Cluster, Listing, NotFound
 

@@ -23,12 +23,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.binding import ClaimWriter, Rejected, Stale
 from controller.reconcile.repair.suspects import Suspects
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.pods import claim_keys, is_done
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.lanes import Lanes
 from hami_dra.kube.protocol import ClusterError

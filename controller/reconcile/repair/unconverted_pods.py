@@ -5,12 +5,11 @@ Subscribed by the controller. Needs the conversion, which knows the legacy resou
 
 from collections import Counter
 
-from controller.reconcile.queueing.pod_assessment import Conversion
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.events import Events
-from controller.reconcile.runtime.pods import is_pending, is_unschedulable
+from controller.reconcile.queueing import Conversion
+from controller.reconcile.runtime import Events, messages
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.podstate import is_pending, is_unschedulable
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 

@@ -22,8 +22,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from controller.reconcile.binding.gate import take_off
-from controller.reconcile.fence.removal import remove_rule
+from controller.reconcile.binding import take_off
+from controller.reconcile.fence import remove_rule
 from controller.reconcile.repair.installed_objects import (
     CHANGES_PODS,
     PROTECTS,
@@ -32,15 +32,13 @@ from controller.reconcile.repair.installed_objects import (
     take_stock,
     webhook_templates,
 )
-from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.pods import claim_refs, is_live
-from controller.reconcile.runtime.uninstall_lease import uninstalling_until
-from controller.reconcile.runtime.writer import Writer
+from controller.reconcile.runtime import Clock, Writer, patches, uninstalling_until
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.api.podclaims import claim_refs
+from hami_dra.api.podstate import is_live
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
 from hami_dra.api.times import timestamp
 from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.insight.explain.model import Explanation
-from controller.insight.explain.render import explanation_of
-from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
+from controller.insight.explain import DecisionSnapshot, Explanation, bare, explanation_of, share_parts, take
 from controller.scheduling.allocation import SelectorOverBudget
 from controller.scheduling.decide import Decision, EqualRefusals, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory import Inventory, SliceSpent

@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from controller.reconcile.runtime.clock import Clock
-from controller.reconcile.runtime.pods import claim_keys, is_pending, volume_claim_keys
 from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.api.podclaims import claim_keys, volume_claim_keys
+from hami_dra.api.podstate import is_pending
 from hami_dra.api.resource import (
     DeviceClass,
     DeviceTaintRule,

@@ -16,22 +16,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from controller.reconcile.binding.binding_cycle import BindingCycle
-from controller.reconcile.binding.claim_writer import ClaimWriter
-from controller.reconcile.binding.gate import GateKeeper
-from controller.reconcile.fence.fence import Fence
+from controller.reconcile.binding import BindingCycle, ClaimWriter, GateKeeper
+from controller.reconcile.fence import Fence
 from controller.reconcile.observability import decision_logging
-from controller.reconcile.queueing.pod_assessment import Answer, Foreign, Ignored, Pending, PodAssessor, Schedulable
-from controller.reconcile.queueing.queueing_hints import Change, News
-from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
-from controller.reconcile.queueing.triggers import Triggers
-from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.repair.deallocate import Deallocator
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.reconcile.runtime.held_back import HeldBack
-from controller.reconcile.runtime.pods import claim_keys, is_leaving, node_made_free
+from controller.reconcile.queueing import (
+    Answer,
+    Change,
+    Foreign,
+    Ignored,
+    NamespaceWaits,
+    News,
+    Pending,
+    PodAssessor,
+    Schedulable,
+    SelectorBudgets,
+    Triggers,
+    WaitingPods,
+    content_of,
+)
+from controller.reconcile.repair import Deallocator
+from controller.reconcile.runtime import Context, DecisionLog, HeldBack, messages
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
 from controller.scheduling.decide import Answer as Decided
 from controller.scheduling.decide import (
@@ -46,6 +50,8 @@ from controller.scheduling.decide import (
 from controller.scheduling.inventory import Inventory, SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_leaving, node_made_free
 from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)

@@ -9,18 +9,13 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
-from controller.reconcile.binding.gate import GateKeeper
-from controller.reconcile.queueing.pod_assessment import Foreign, Pending, Schedulable
-from controller.reconcile.queueing.queue import FOREVER
-from controller.reconcile.queueing.queueing_hints import FOREIGN, News, helpful
-from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime import messages
-from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.reconcile.runtime.pods import has_our_gate
+from controller.reconcile.binding import GateKeeper
+from controller.reconcile.queueing import FOREIGN, FOREVER, Foreign, News, Pending, Schedulable, WaitingPods, helpful
+from controller.reconcile.runtime import Context, DecisionLog, messages
 from controller.scheduling.decide import Unschedulable
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.podstate import has_our_gate
 
 log = logging.getLogger(__name__)
 

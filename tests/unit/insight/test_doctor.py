@@ -13,7 +13,7 @@ from controller.insight.doctor.model import Live, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import needed_rights
 from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
-from controller.webhook.certificates import renewed
+from controller.webhook.server.certificates import renewed
 from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
 from hami_dra.api.nodelacks import Lack, LackKind, encode

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.webhook.certificates import renewed
+from controller.webhook.server.certificates import renewed
 from hami_dra.api import kinds
 from hami_dra.kube.credentials import Access
 from hami_dra.kube.http import HttpCluster

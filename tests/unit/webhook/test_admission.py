@@ -10,7 +10,7 @@ from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import Options
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.request import template_of
-from controller.webhook.server import WebhookSettings
+from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.memory.patches import json_patch
 from hami_dra.kube.protocol import Forbidden, Invalid

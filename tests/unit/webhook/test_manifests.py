@@ -9,7 +9,7 @@ from controller.reconcile.fence.rules import rule_names
 from controller.reconcile.runtime.events import CONTROLLER
 from controller.webhook.gate import SCHEDULING_ANNOTATIONS
 from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
-from controller.webhook.server import WebhookSettings
+from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from controller.insight.overview.card_table import CardTable, troubles, vendor_name
+from controller.insight.overview import CardTable, troubles, vendor_name
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.reconcile.runtime.settings import NameSet
+from controller.reconcile.runtime import NameSet
 from controller.scheduling.incremental import LogReader
 from controller.scheduling.inventory import UNNUMBERED, Device
 from hami_dra.api import names

@@ -11,10 +11,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.insight.overview.card_table import CardTable
-from controller.insight.overview.model import Packing
-from controller.insight.overview.packing import packing
-from controller.reconcile.runtime.settings import NameSet
+from controller.insight.overview import CardTable, Packing, packing
+from controller.reconcile.runtime import NameSet
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.quota import QuotaLine, quota_lines
 from hami_dra.vendors.quotas import PREFIX

@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from controller.insight.overview.card_table import NO_CARD, CardTable
+from controller.insight.overview import NO_CARD, CardTable
 from controller.reconcile.observability.collectors.cards import core_unit, node_of
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.reconcile.runtime.settings import NameSet
+from controller.reconcile.runtime import NameSet
 from controller.scheduling.incremental import LogReader
 from controller.scheduling.inventory import Holding, holdings_of, used_of
 from hami_dra.api.core import Pod

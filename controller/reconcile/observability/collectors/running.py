@@ -10,8 +10,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.reconcile.runtime.informers import Informers
-from controller.reconcile.runtime.queue_stats import QueueStats, State
+from controller.reconcile.runtime import Informers, QueueStats, State
 
 _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
 

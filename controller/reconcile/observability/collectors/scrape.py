@@ -10,15 +10,13 @@ from datetime import datetime
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller.insight.overview.card_table import CardTable
+from controller.insight.overview import CardTable
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.observability.usage import UsageCollector
-from controller.reconcile.runtime.informers import Informers
-from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.settings import NameSet
+from controller.reconcile.runtime import Informers, Metrics, NameSet
 from controller.scheduling.inventory import Inventory
 
 

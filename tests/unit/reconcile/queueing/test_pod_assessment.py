@@ -7,13 +7,13 @@ import pytest
 
 from controller.reconcile.queueing.pod_assessment import signature
 from controller.reconcile.runtime import patches
-from controller.reconcile.runtime.pods import claim_keys, claim_refs
 from controller.scheduling.allocation.stamping import stamped
 from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import grouped
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys, claim_refs
 from hami_dra.api.resource import ResourceClaim
 from tests.support.harness import claim, claim_spec, pod
 

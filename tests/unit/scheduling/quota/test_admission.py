@@ -7,7 +7,7 @@ import pytest
 from controller.webhook.admission import Admission
 from controller.webhook.convert import Options, convert_pod
 from controller.webhook.quota import FRESH, excesses
-from controller.webhook.server import WebhookSettings
+from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES

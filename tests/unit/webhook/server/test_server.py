@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from controller.webhook.certificates import renewed
-from controller.webhook.server import BadSettings, Server, WebhookSettings, serve
+from controller.webhook.server.certificates import renewed
+from controller.webhook.server.server import BadSettings, Server, WebhookSettings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
 from tests.support.steered_cluster import SteeredCluster
+from tests.unit.webhook.server.test_certificates import NOW
 from tests.unit.webhook.test_admission import review
-from tests.unit.webhook.test_certificates import NOW
 
 LOCAL = {"host": "127.0.0.1", "port": 0, "hosts": ("127.0.0.1",), "retry_interval": 0.01, "upkeep_interval": 0.01}
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.webhook.certificates import Material, ensure_secret, signed
-from controller.webhook.configuration import ensure_trust
+from controller.webhook.server.certificates import Material, ensure_secret, signed
+from controller.webhook.server.configuration import ensure_trust
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)

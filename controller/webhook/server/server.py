@@ -35,10 +35,15 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from controller.webhook.admission import Admission, BadReview
-from controller.webhook.certificates import BadAuthority
 from controller.webhook.convert import Options
-from controller.webhook.metrics import WebhookMetrics
-from controller.webhook.serving import AuthorityFiles, CertificateFiles, CertificateSource, SharedSecret
+from controller.webhook.server.certificate_sources import (
+    AuthorityFiles,
+    CertificateFiles,
+    CertificateSource,
+    SharedSecret,
+)
+from controller.webhook.server.certificates import BadAuthority
+from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import names
 from hami_dra.httpserver import Limits, listening
 from hami_dra.kube.protocol import Cluster, ClusterError

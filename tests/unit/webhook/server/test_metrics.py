@@ -6,9 +6,9 @@ import ssl
 
 from cryptography import x509
 
-from controller.webhook.server import Server, WebhookSettings
+from controller.webhook.server.server import Server, WebhookSettings
+from tests.unit.webhook.server.test_server import LOCAL, bundle, call, cluster
 from tests.unit.webhook.test_admission import review
-from tests.unit.webhook.test_server import LOCAL, bundle, call, cluster
 
 __all__ = ["cluster"]
 
