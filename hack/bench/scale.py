@@ -35,7 +35,7 @@ from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from hami_dra.api import kinds
+from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
@@ -56,6 +56,8 @@ LINKED = {
     "constraints": [{"matchAttribute": "hami.io/linkGroup"}, {"matchAttribute": "resource.kubernetes.io/numaNode"}]
 }
 ZONE = "topology.kubernetes.io/zone"
+VOLUMES = 1_000
+CSI_DRIVER = "csi.example.com"
 AWARE = Policies(device_policy=DevicePolicy(("topology-aware",)))
 PACKED = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
 
@@ -66,6 +68,14 @@ class Question:
     policies: Policies
     capacity: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    spec: Callable[[int], Mapping[str, Any]] = lambda _number: {}
+    """Further fields of the spec of the pod with this number."""
+
+
+def claim_volume(number: int) -> dict[str, Any]:
+    """A volume of the pod's own, in one of the zones."""
+    source = {"claimName": f"data-{number % VOLUMES}"}
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": source}]}
 
 
 QUESTIONS = {
@@ -74,6 +84,12 @@ QUESTIONS = {
     "decide: 4 cards, topology-aware": Question(4, AWARE),
     "decide: 2 cards, two constraints": Question(2, PACKED, {}, LINKED),
 }
+WITH_VOLUMES = {
+    "decide: a shared card, zone-bound volume": Question(
+        1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=claim_volume
+    ),
+}
+"""Asked last, with the volumes of `feed_volumes`."""
 
 
 # --- the cluster as an API server would send it --------------------------------------------------------------------------
@@ -224,6 +240,25 @@ def _write(folder: Path, kind: Kind[Any], items: Any) -> None:
         )
 
 
+def feed_volumes(inventory: Inventory) -> None:
+    """Bound claims, each with a volume in one of three zones, and nodes that attach 128 volumes."""
+
+    def feed(kind: Kind[Any], metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        inventory.volumes.changed(kind.name, None, msgspec.convert({"metadata": metadata, "spec": spec}, kind.type))
+
+    for number in range(VOLUMES):
+        zone = {"key": ZONE, "operator": "In", "values": [f"z{number % 3}"]}
+        reference = {"namespace": NAMESPACE, "name": f"data-{number}"}
+        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+        source = {"driver": CSI_DRIVER, "volumeHandle": str(number)}
+        bound = {"nodeAffinity": affinity, "claimRef": reference, "csi": source}
+        feed(kinds.PERSISTENT_VOLUME, {"name": f"pv-{number}", "labels": {ZONE: f"z{number % 3}"}}, bound)
+        metadata = {**reference, "annotations": {names.BIND_COMPLETED: "yes"}}
+        feed(kinds.PERSISTENT_VOLUME_CLAIM, metadata, {"volumeName": f"pv-{number}"})
+    for name in inventory.nodes.names:
+        feed(kinds.CSI_NODE, {"name": name}, {"drivers": [{"name": CSI_DRIVER, "allocatable": {"count": 128}}]})
+
+
 class Pages:
     """As much of a `Cluster` as reflectors need: lists from files, watches in which nothing happens."""
 
@@ -265,17 +300,22 @@ class Bench:
         self._decide(QUESTIONS["decide: a shared card"])
         self.found["start-up to the first decision, s"] = time.perf_counter() - start
         self.found["memory, MiB"] = _memory()
-        for name, question in QUESTIONS.items():
-            took = self._decisions_of(question)
-            self.found[f"{name}, median ms"] = statistics.median(took) * 1e3
-            self.found[f"{name}, p99 ms"] = statistics.quantiles(took, n=100)[98] * 1e3
+        self._ask(QUESTIONS)
         self.found["a changed node, median ms"] = statistics.median(self._nodes_changed()) * 1e3
         start = time.perf_counter()
         for _ in range(BURST):
             self._decide(QUESTIONS["decide: a shared card"])
         self.found[f"a burst of {BURST} pods, s"] = time.perf_counter() - start
         self.found["memory at the end, MiB"] = _memory()
+        feed_volumes(self._inventory)
+        self._ask(WITH_VOLUMES)
         running.cancel()
+
+    def _ask(self, questions: Mapping[str, Question]) -> None:
+        for name, question in questions.items():
+            took = self._decisions_of(question)
+            self.found[f"{name}, median ms"] = statistics.median(took) * 1e3
+            self.found[f"{name}, p99 ms"] = statistics.quantiles(took, n=100)[98] * 1e3
 
     def _decisions_of(self, question: Question) -> list[float]:
         """Seconds each; of the pods placed the last 50 stay, so that there is always something to mend."""
@@ -341,7 +381,8 @@ def _scheduling_request(number: int, question: Question) -> SchedulingRequest:
         {"metadata": {**metadata, "uid": f"claim-{name}"}, "spec": {"devices": devices}}, ResourceClaim
     )
     container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
-    pod = msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, Pod)
+    spec = {"containers": [container], **question.spec(number)}
+    pod = msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
     return SchedulingRequest(pod=pod, claims=(PodClaim("gpu", claim),), policies=question.policies)
 
 
