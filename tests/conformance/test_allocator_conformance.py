@@ -22,7 +22,7 @@ from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "allocator_cases.jsonl").read_text().splitlines()]
-ALL_OFF = FeatureGates(**{field.name: False for field in fields(FeatureGates)})
+ALL_OFF = FeatureGates(**{field.name: False for field in fields(FeatureGates) if field.init})
 
 
 class Allocated:
