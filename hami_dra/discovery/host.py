@@ -54,7 +54,7 @@ class MachineHost:
             if problem not in self._reported:
                 log.warning("%s", problem)
         self._reported = frozenset(registry.problems)
-        return {name: device for name, device in registry.devices.items() if _kind(name) not in self._ours}
+        return {name: device for name, device in registry.devices.items() if name.partition("=")[0] not in self._ours}
 
     @property
     def cdi_common_edits(self) -> tuple[CommonEdits, ...]:
@@ -81,10 +81,6 @@ class MachineHost:
 
     def _is_ours(self, file: Path) -> bool:
         return any(file.name.startswith(f"{kind.partition('/')[0]}-") for kind in self._ours)
-
-
-def _kind(name: str) -> str:
-    return name.partition("=")[0]
 
 
 def _listing(folder: Path) -> list[Path]:

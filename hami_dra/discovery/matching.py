@@ -52,7 +52,11 @@ def trace_of(card: Card) -> Trace:
 
 def assigned(known: Sequence[Trace], found: Sequence[Card]) -> dict[int, int]:
     """Return position in `found` → position in `known`, for the cards of `found` that are known."""
-    return _paired(known, [trace_of(card) for card in found], [_true_uuid(card) for card in found])
+    return _paired(
+        known,
+        [trace_of(card) for card in found],
+        [card.provenance.identified_by is IdentitySource.UUID for card in found],
+    )
 
 
 def touched(known: Sequence[Trace], seen: Iterable[Trace], missing: Collection[int]) -> dict[int, Trace]:
@@ -71,10 +75,6 @@ def touched(known: Sequence[Trace], seen: Iterable[Trace], missing: Collection[i
                     found = dict.fromkeys(places, trace) | found
                 break
     return found
-
-
-def _true_uuid(card: Card) -> bool:
-    return card.provenance.identified_by is IdentitySource.UUID
 
 
 _KEYS: Final[tuple[Callable[[Trace], Hashable], ...]] = (

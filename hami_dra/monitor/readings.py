@@ -191,7 +191,8 @@ def joined(cards: Sequence[Card], reports: Iterable[ToolReport]) -> Sample:
         for reading in report.readings:
             card = _card_of(reading, cards)
             if card is None:
-                problems.append(f"a reading of a card that was not discovered: {_name(reading)}")
+                name = shown(reading.uuid or reading.bus_id or f"number {reading.index}")
+                problems.append(f"a reading of a card that was not discovered: {name}")
             elif card.uuid in seen:
                 problems.append(f"two readings of card {card.index} ({card.uuid}); the second is left out")
             else:
@@ -234,7 +235,3 @@ def _filled(reading: Reading, more: Reading) -> Reading:
     if "memory_used" in gaps and reading.memory_total is not None and gaps["memory_used"] > reading.memory_total:
         del gaps["memory_used"]
     return replace(reading, **gaps)
-
-
-def _name(reading: Reading) -> str:
-    return shown(reading.uuid or reading.bus_id or f"number {reading.index}")

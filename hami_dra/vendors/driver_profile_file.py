@@ -7,7 +7,6 @@ Read by the option `--manage-profile`. In: one document, as JSON. Out: a `Driver
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -207,10 +206,6 @@ def _fix_for_type(field: str) -> str:
 
 def _value(raw: Any, field: str) -> Any:
     """Return what the document has at `attributes.index`; a list's items are not looked up."""
-    for step in _steps(field):
+    for step in (each.partition("[")[0] for each in field.split(".") if each):
         raw = raw.get(step) if isinstance(raw, dict) else raw
     return raw
-
-
-def _steps(field: str) -> Iterator[str]:
-    yield from (step.partition("[")[0] for step in field.split(".") if step)

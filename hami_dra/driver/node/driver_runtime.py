@@ -151,7 +151,10 @@ class DriverRuntime:
         self.offer = pool_content(self.vendor, around.place, self.hardware.cards, self.hardware.faults, options)
         self._inherited = published_taints & evicting(self.offer.pool)
         if self.offer != before:
-            self.inventory = self._inventory(self.offer.pool)
+            pool = self.offer.pool
+            sites = containers(self.vendor.name).sites(self.hardware.cards)
+            counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
+            self.inventory = inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
             self.inventory_changed()
         for problem in self.offer.problems:
             if before is None or problem not in before.problems:
@@ -218,11 +221,6 @@ class DriverRuntime:
 
     def _is_registered(self) -> bool:
         return self.registered is not None and self.registered.is_set()
-
-    def _inventory(self, pool: Pool) -> Inventory:
-        sites = containers(self.vendor.name).sites(self.hardware.cards)
-        counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
-        return inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
 
     def _published_taints(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
         """Return the evicting taints in force. After the first decision they can only become fewer:

@@ -90,7 +90,8 @@ class Monitoring:
         """Sample once. Returns the seconds until the next sampling."""
         if self._look is None:
             self.looks += 1
-            self._look = asyncio.ensure_future(self._call(self._work(tuple(self._cards()))))
+            cards = tuple(self._cards())
+            self._look = asyncio.ensure_future(self._call(lambda: self._sampler.sample(cards)))
         done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE)
         if not done:
             return self._failed(Failure.HANGS, f"no answer within {_PATIENCE:g} s")
@@ -109,9 +110,6 @@ class Monitoring:
             return self._failed(Failure.UNEXPECTED, repr(error))
         self._succeeded(sample)
         return self._every
-
-    def _work(self, cards: Sequence[Card]) -> Callable[[], Sample]:
-        return lambda: self._sampler.sample(cards)
 
     def _succeeded(self, sample: Sample) -> None:
         if self._failing is not None:

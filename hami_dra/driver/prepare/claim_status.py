@@ -53,7 +53,9 @@ def entries(driver: str, claim: ResourceClaim, outcome: Record | str, now: datet
     record, or the reason of the failure.
     """
     allocation = claim.status.allocation
-    held = {_key(each): each for each in outcome.held} if isinstance(outcome, Record) else {}
+    held = (
+        {(each.pool, each.device, each.share_id): each for each in outcome.held} if isinstance(outcome, Record) else {}
+    )
     notes = outcome.notes if isinstance(outcome, Record) else ()
     found: OrderedDict[tuple[str, str, str], Json] = OrderedDict()
     for result in allocation.devices.results if allocation is not None else ():
@@ -119,10 +121,6 @@ def _data(held: GrantedDevice, notes: Sequence[str]) -> Json:
 
 def _amount(name: str, amount: int) -> str:
     return str(Quantity.from_int(amount, Format.BINARY_SI if name == names.CAP_MEMORY else Format.DECIMAL_SI))
-
-
-def _key(held: GrantedDevice) -> tuple[str, str, str]:
-    return held.pool, held.device, held.share_id
 
 
 # --- writing --------------------------------------------------------------------------------------

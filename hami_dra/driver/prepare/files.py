@@ -85,7 +85,9 @@ class Files:
     def leftovers(self, folder: Path, start: str) -> list[Path]:
         """Return files of interrupted writes; `start`: the start of their names."""
         try:
-            return sorted(path for path in folder.iterdir() if _is_leftover(path.name, start))
+            return sorted(
+                path for path in folder.iterdir() if path.name.startswith(start) and path.name.endswith(_TEMPORARY)
+            )
         except FileNotFoundError:
             return []
 
@@ -160,10 +162,6 @@ def _is_selinux_label(file: Path) -> bool:
         return file.read_text(encoding="utf-8", errors="replace").count(":") >= 3
     except OSError:
         return False
-
-
-def _is_leftover(name: str, start: str) -> bool:
-    return name.startswith(start) and name.endswith(_TEMPORARY)
 
 
 class FileLock:

@@ -59,7 +59,9 @@ class Partitions:
         if wanted is None or held.admin or wanted.id is not None:
             return held
         try:
-            found = self._required(claim, held).create(_place(wanted))
+            found = self._required(claim, held).create(
+                PartitionPlace(card_uuid=wanted.card, profile=wanted.profile, start=wanted.start)
+            )
         except PartitionRefused as error:
             raise Refused(f"ResourceClaim {claim}: device {held.device}: {error}") from error
         except DiscoveryError as error:
@@ -145,10 +147,6 @@ class Partitions:
     @staticmethod
     def _at(partitioner: Partitioner, wanted: Partition) -> list[PartitionInstance]:
         return [found for found in partitioner.existing(wanted.card) if found.placement.start == wanted.start]
-
-
-def _place(wanted: Partition) -> PartitionPlace:
-    return PartitionPlace(card_uuid=wanted.card, profile=wanted.profile, start=wanted.start)
 
 
 def _is(found: PartitionInstance, wanted: Partition) -> bool:

@@ -308,7 +308,8 @@ class PrepareTransactions:
             settled = {record.key: "another pod" for record in records.values()}
             arrangement = arrange(inventory.driver, claims, pods, settled, self._maker.reads)
             for claimed, record in zip(claims, members, strict=True):
-                check_overcommit(record.key, record.held, _tenants(records), inventory)
+                holdings = [ClaimHolding(other.key, held) for other in records.values() for held in other.held]
+                check_overcommit(record.key, record.held, holdings, inventory)
                 self._maker.check_free(record)
                 records[record.uid] = replace(record, held=())
                 for held in record.held:
@@ -383,7 +384,3 @@ def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
         "or use one claim with one request"
         for uid in unread
     }
-
-
-def _tenants(records: Mapping[str, Record]) -> list[ClaimHolding]:
-    return [ClaimHolding(record.key, held) for record in records.values() for held in record.held]

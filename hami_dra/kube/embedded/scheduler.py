@@ -128,7 +128,14 @@ class Scheduler:
             if not away:
                 return node, reasons, None
             reasons["cannot allocate all claims"] += 1
-            blocking = blocking or next((claim for claim in away if _only_for(claim, pod)), None)
+            blocking = blocking or next(
+                (
+                    claim
+                    for claim in away
+                    if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+                ),
+                None,
+            )
         return None, reasons, blocking
 
     async def _deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
@@ -187,10 +194,6 @@ def _claims_problem(claims: list[ResourceClaim | None]) -> str:
 def _available_on(claim: ResourceClaim, node: Node) -> bool:
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
     return selector is None or node_selector_matches(selector, node.metadata.name, node.metadata.labels)
-
-
-def _only_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
 
 
 def _asks(pod: Pod) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
+from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
@@ -87,15 +87,14 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
             refused.append(str(error))
             failed.add(listing)
             continue
-        cards = [_ranked(card, rank, listing) for card in placed(found.cards, sys)]
+        cards = [
+            replace(card, provenance=replace(card.provenance, rank=rank, listed_by=(listing,)))
+            for card in placed(found.cards, sys)
+        ]
         return replace(
             found, cards=tuple(cards), problems=(*refused, *found.problems), failed=found.failed | frozenset(failed)
         )
     raise Unreadable("; ".join(refused))
-
-
-def _ranked(card: Card, rank: int, listing: str) -> Card:
-    return replace(card, provenance=replace(card.provenance, rank=rank, listed_by=(listing,)))
 
 
 def witnesses(tool: Tool) -> Iterator[Trace]:
