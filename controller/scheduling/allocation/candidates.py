@@ -102,7 +102,7 @@ class Candidates:
 
     def usable(self, view: ResolvedRequest, device: Device) -> bool:
         """Return whether taints and feature gates allow the device."""
-        return self._supported(device) and tolerates(view, device, self._problem.ignored_taints)
+        return self._supported(device) and blocking_taint(view, device, self._problem.ignored_taints) is None
 
     def _scan(self, view: ResolvedRequest) -> Iterator[Candidate]:
         for pool in self._pools:
@@ -171,10 +171,6 @@ def blocking_taint(view: ResolvedRequest, device: Device, ignored: frozenset[str
             ):
                 return taint
     return None
-
-
-def tolerates(view: ResolvedRequest, device: Device, ignored: frozenset[str]) -> bool:
-    return blocking_taint(view, device, ignored) is None
 
 
 def _tolerated(taint: DeviceTaint, tolerations: Sequence[Toleration]) -> bool:

@@ -2,8 +2,8 @@
 claims of equal specs.
 
 Called by `decide` and `ownership`. In and out as for `prepare`, at a fraction of its cost. One
-`AllocationInput` is cached for each recent combination of specs, while their DeviceClasses stay the
-same objects; claims with admin access, whose namespace matters, are resolved each time. A cache
+`AllocationInput` is cached for each recent combination of specs, while their DeviceClasses stay as
+they are; claims with admin access, whose namespace matters, are resolved each time. A cache
 only: results are the same without it.
 
 Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes, CPython

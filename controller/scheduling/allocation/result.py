@@ -97,9 +97,9 @@ def _device_result(pick: Pick) -> Json:
         result["adminAccess"] = True
     if view.tolerations:
         result["tolerations"] = [msgspec.to_builtins(toleration) for toleration in view.tolerations]
-    if view.features.binding_conditions and device.spec.binding_conditions:
+    if device.spec.binding_conditions and view.features.binding_conditions:
         result["bindingConditions"] = list(device.spec.binding_conditions)
-    if view.features.binding_conditions and device.spec.binding_failure_conditions:
+    if device.spec.binding_failure_conditions and view.features.binding_conditions:
         result["bindingFailureConditions"] = list(device.spec.binding_failure_conditions)
     if view.shared(device):
         result["consumedCapacity"] = dict(pick.need.spelled)

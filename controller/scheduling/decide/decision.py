@@ -22,6 +22,7 @@ from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import (
     NodeEstimates,
     Wanted,
+    arranging_of,
     estimate_if_uniform,
     estimate_nodes,
     most_promising,
@@ -86,6 +87,8 @@ class _Decision:
         self._scope = self._search.managed_scope
         self._managed_count = sum([len(claim.requests) for claim in self._managed.claims])
         """Number of entries of `wanted` whose devices hami-dra allocates."""
+        self._arranging = frozenset[str]()
+        """Drivers whose vendors score sets of devices."""
         self._only_quota = False
         self._ranking: Ranking = Plain(inventory)
         self._company = Company(inventory, request)
@@ -104,9 +107,10 @@ class _Decision:
             *requested_devices_of(self._inventory, self._request, self._managed, self._scope),
             *requested_devices_of(self._inventory, self._request, self._foreign, self._search.foreign_scope),
         ]
-        flat = estimate_if_uniform(
-            self._inventory, self._request.policies, wanted[: self._managed_count], rules=self._scope.vendor_rules
-        )
+        managed = wanted[: self._managed_count]
+        if self._scope.vendor_rules:
+            self._arranging = arranging_of(self._inventory, self._request.policies, managed)
+        flat = estimate_if_uniform(self._inventory, managed, self._arranging)
         # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search)
         # and quotas (charged card by card): these take the full path.
         if flat is not None and not (self._options.first_fit or self._foreign.claims or self._headroom):
@@ -157,7 +161,7 @@ class _Decision:
             self._request.policies,
             wanted[: self._managed_count],
             candidates,
-            rules=self._scope.vendor_rules,
+            self._arranging,
         )
         for refused in estimates.refused.values():
             candidates = candidates & ~refused

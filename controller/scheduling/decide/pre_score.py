@@ -52,16 +52,15 @@ class NodeEstimates:
 
 
 def estimate_nodes(
-    inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool
+    inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, drivers: frozenset[str]
 ) -> NodeEstimates:
     """Return the estimates where `estimate_if_uniform` has none.
 
-    `wanted`: every managed request with the columns of its alternatives. `rules`: ask the vendors
-    at all. A prioritized list gives a node 8 points if its first alternative can be met there, 7 if
-    only the second can, and so on.
+    `wanted`: every managed request with the columns of its alternatives. `drivers`: those whose
+    vendors are asked (`arranging_of`). A prioritized list gives a node 8 points if its first
+    alternative can be met there, 7 if only the second can, and so on.
     """
     size = inventory.nodes.size
-    drivers = _arranging(inventory, policies, wanted) if rules else frozenset[str]()
     estimates = NodeEstimates(
         np.zeros(size, dtype=np.int64),
         np.zeros(size, dtype=np.float64),
@@ -90,14 +89,12 @@ def estimate_nodes(
     return estimates
 
 
-def estimate_if_uniform(
-    inventory: Inventory, policies: Policies, wanted: Wanted, *, rules: bool
-) -> NodeEstimates | None:
+def estimate_if_uniform(inventory: Inventory, wanted: Wanted, drivers: frozenset[str]) -> NodeEstimates | None:
     """Return estimates that are equal for all nodes, or None where the nodes must be evaluated.
 
     They are equal where no vendor scores the nodes and no list is prioritized.
     """
-    if any(group.prioritized for group, _ in wanted) or (rules and _arranging(inventory, policies, wanted)):
+    if drivers or any(group.prioritized for group, _ in wanted):
         return None
     return _flat(inventory.nodes.size)
 
@@ -122,7 +119,7 @@ def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[in
     return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]
 
 
-def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:
+def arranging_of(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:
     """Return the drivers of selectable devices whose vendors may score sets of cards."""
     drivers = arranging_drivers(policies) & inventory.layouts.drivers()
     if not drivers:

@@ -17,6 +17,7 @@ from hami_dra.vendors.protocol import CardRequest, Cards
 
 Amounts = tuple[int, int, int]
 """(slots, cores, memory), each from 0 to `CARD_MOST`"""
+_NOTHING: Final[Amounts] = (0, 0, 0)
 WHOLE_CARD: Final = 1_000_000
 """Shares of a card are counted in millionths: their sums are exact, in any order."""
 
@@ -55,12 +56,24 @@ def ask_of(consumed: Callable[[Device], Mapping[str, int] | None], devices: Sequ
     """Return `consumed_of` for some devices, as arrays of shape (n,). Devices that cannot meet the
     request have 0.
     """
-    amounts = np.zeros((3, len(devices)), dtype=np.int64)
-    for position, device in enumerate(devices):
+    found: list[Amounts] = []
+    last: Device | None = None
+    last_wanted: Mapping[str, int] | None = None
+    amounts = _NOTHING
+    for device in devices:
         wanted = consumed(device)
-        if wanted is not None:
-            amounts[:, position] = consumed_of(device, wanted)
-    return CardRequest(slots=amounts[0], cores=amounts[1], memory=amounts[2])
+        # Cards of one model are adjacent, and consume the same.
+        if wanted is not last_wanted or last is None or not _read_alike(device, last):
+            amounts = consumed_of(device, wanted) if wanted is not None else _NOTHING
+            last, last_wanted = device, wanted
+        found.append(amounts)
+    columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return CardRequest(slots=columns[0], cores=columns[1], memory=columns[2])
+
+
+def _read_alike(one: Device, other: Device) -> bool:
+    """Return whether equal consumption means equal amounts of both devices."""
+    return one.profile is other.profile and one.shared is other.shared and one.capacities is other.capacities
 
 
 def free_shares(cards: Cards) -> Ints:
