@@ -39,6 +39,14 @@ _CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _EMPTY: Final[dict[str, Any]] = {}
 """Shared; never changed."""
 _encode: Final = msgspec.json.Encoder().encode
+_OF_POD_SPEC: Final = (
+    "node_name",
+    "scheduler_name",
+    "preemption_policy",
+    "tolerations",
+    "scheduling_gates",
+    "resource_claims",
+)
 
 
 def share_parts(slice_: ResourceSlice) -> str:
@@ -64,8 +72,9 @@ def share_pod_parts(pod: Pod) -> str:
     """
     spec, status = pod.spec, pod.status
     _share_meta(pod.metadata)
-    _share_set(spec, ("node_name", "scheduler_name", "tolerations", "scheduling_gates", "resource_claims"))
-    _share_empty(spec, ("node_selector", "overhead"))
+    _share_set(spec, _OF_POD_SPEC)
+    _share_map(spec, "node_selector")
+    _share_empty(spec, ("overhead",))
     if spec.containers:
         force_setattr(spec, "containers", _shared_containers(spec.containers))
     if spec.init_containers:
@@ -134,17 +143,21 @@ def _share_spec(holder: Any) -> None:
 
 def _share_meta(meta: ObjectMeta) -> None:
     _share_set(meta, ("namespace", "creation_timestamp", "owner_references", "finalizers"))
-    labels = meta.labels
-    if not labels:
-        force_setattr(meta, "labels", _EMPTY)
-    elif len(labels) <= _LONG:
-        force_setattr(meta, "labels", _known.setdefault(tuple(labels.items()), labels))
+    _share_map(meta, "labels")
 
 
 def _share_set(holder: Any, fields: tuple[str, ...]) -> None:
     for field in fields:
         if (value := getattr(holder, field)) and (type(value) is not tuple or len(value) <= _LONG):
             force_setattr(holder, field, _known.setdefault(value, value))
+
+
+def _share_map(holder: Any, field: str) -> None:
+    found = getattr(holder, field)
+    if not found:
+        force_setattr(holder, field, _EMPTY)
+    elif len(found) <= _LONG:
+        force_setattr(holder, field, _known.setdefault(tuple(found.items()), found))
 
 
 def _share_empty(holder: Any, fields: tuple[str, ...]) -> None:

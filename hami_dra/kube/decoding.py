@@ -187,9 +187,8 @@ def settled(kind: Kind[T], found: T) -> str:
 def _trim(kind: Kind[Any], found: Object) -> None:
     """Keep only the annotations in use. One that is too long is replaced with a marker."""
     annotations = found.metadata.annotations
-    if annotations:
-        kept = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS)
-        force_setattr(found.metadata, "annotations", kept or NO_ANNOTATIONS)
+    kept = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS) if annotations else None
+    force_setattr(found.metadata, "annotations", kept or NO_ANNOTATIONS)
 
 
 def read_json(body: bytes) -> dict[str, Any]:

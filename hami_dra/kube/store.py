@@ -13,14 +13,53 @@ T = TypeVar("T", bound=Object)
 IndexFunction = Callable[[T], Iterable[str]]
 
 
+class Index:
+    """The keys of the objects that have a value; a single key, as of most values, without a dict of
+    its own.
+
+        >>> index = Index()
+        >>> index.add("node-1", "default/a")
+        >>> index.add("node-1", "default/b")
+        >>> index.discard("node-1", "default/a")
+        >>> list(index.keys("node-1"))
+        ['default/b']
+    """
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str | dict[str, None]] = {}
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._keys
+
+    def keys(self, value: str) -> Collection[str]:
+        """Return the keys in order of arrival."""
+        keys = self._keys.get(value, ())
+        return (keys,) if isinstance(keys, str) else keys
+
+    def add(self, value: str, key: str) -> None:
+        keys = self._keys.setdefault(value, key)
+        if not isinstance(keys, str):
+            keys[key] = None
+        elif keys != key:
+            self._keys[value] = {keys: None, key: None}
+
+    def discard(self, value: str, key: str) -> None:
+        keys = self._keys.get(value)
+        if isinstance(keys, dict):
+            keys.pop(key, None)
+        if not keys or keys == key:
+            self._keys.pop(value, None)
+
+
 class Store(Generic[T]):
     """Objects by key. `indices`: name → function that returns the index values of an object."""
 
     def __init__(self, **indices: IndexFunction[T]) -> None:
         self._objects: dict[str, T] = {}
         self._functions = indices
-        self._indices: dict[str, dict[str, str | dict[str, None]]] = {name: {} for name in indices}
-        """By index and value the keys; a single one, as of most claims, without a dict of its own."""
+        self._indices = {name: Index() for name in indices}
 
     def get(self, key: str) -> T | None:
         """Return the object by `Object.key`: `namespace/name`, or `name` if cluster-scoped."""
@@ -34,8 +73,7 @@ class Store(Generic[T]):
 
     def find(self, index: str, value: str) -> list[T]:
         """Return the objects that the index function filed under `value`."""
-        keys = self._indices[index].get(value, ())
-        return [self._objects[key] for key in ((keys,) if isinstance(keys, str) else keys)]
+        return [self._objects[key] for key in self._indices[index].keys(value)]
 
     def has(self, index: str, value: str) -> bool:
         """Return whether `find` would find anything."""
@@ -58,12 +96,7 @@ class Store(Generic[T]):
         self._objects[key] = new
         for name, function in self._functions.items():
             for value in function(new):
-                index = self._indices[name]
-                keys = index.setdefault(value, key)
-                if not isinstance(keys, str):
-                    keys[key] = None
-                elif keys != key:
-                    index[value] = {keys: None, key: None}
+                self._indices[name].add(value, key)
 
     def remove(self, key: str) -> None:
         self._unindex(key)
@@ -75,8 +108,4 @@ class Store(Generic[T]):
             return
         for name, function in self._functions.items():
             for value in function(old):
-                keys = self._indices[name].get(value)
-                if isinstance(keys, dict):
-                    keys.pop(key, None)
-                if not keys or keys == key:
-                    self._indices[name].pop(value, None)
+                self._indices[name].discard(value, key)

@@ -27,6 +27,8 @@ from controller.reconcile.runtime import State
 from hami_dra.kube.backoff import doubled
 
 FOREVER: Final = float("inf")
+_REFUSED: Final = frozenset({"no_room", "not_ours"})
+"""States of the members of a group."""
 
 
 class Rank(NamedTuple):
@@ -71,7 +73,8 @@ class _Pause:
 class _Group:
     """Refused pods of one signature, and the one that is tried for all of them."""
 
-    members: set[str] = field(default_factory=set)
+    size: int = 0
+    """Number of members."""
     by_rank: list[tuple[Rank, int]] = field(default_factory=list)
     """Heap of (rank, version) of the members, including void ones."""
     representative: str = ""
@@ -86,7 +89,7 @@ class _Group:
 
     @property
     def namespace(self) -> str:
-        return next(iter(self.members)).partition("/")[0] if self.members else ""
+        return self.by_rank[0][0].namespace if self.by_rank else ""
 
 
 class Queue:
@@ -191,7 +194,7 @@ class Queue:
         group = self._groups.get(signature)
         if group is None:
             group = self._groups[signature] = _Group()
-        group.members.add(key)
+        group.size += 1
         heapq.heappush(group.by_rank, (item.rank, item.version))
         self._set_timer(key, item, until)
         if refused_at is not None:
@@ -210,7 +213,7 @@ class Queue:
     def is_known_full(self, signature: bytes) -> bool:
         """Return whether an equal pod was refused, and the next one must not be tried yet."""
         group = self._groups.get(signature)
-        return group is not None and bool(group.members) and not group.representative
+        return group is not None and group.size > 0 and not group.representative
 
     def placed(self, key: str) -> None:
         """Record that the pod was placed: the next of its group may fit, too."""
@@ -227,7 +230,7 @@ class Queue:
         item = self._items.pop(key, None)
         if item is None:
             return
-        self._leave_group(key, item)
+        self._leave_group(item)
         self._replace_representative(item.signature, key)
 
     def charge(self, seconds: float) -> None:
@@ -291,15 +294,15 @@ class Queue:
         return item is not None and item.version == turn.version and item.state == "ready"
 
     def _move(self, key: str, item: _Item, state: State) -> None:
-        self._leave_group(key, item)
+        self._leave_group(item)
         item.state = state
         item.version += 1
 
-    def _leave_group(self, key: str, item: _Item) -> None:
+    def _leave_group(self, item: _Item) -> None:
         group = self._groups.get(item.signature)
         if group is not None:
-            group.members.discard(key)
-            if not group.members and not group.representative:
+            group.size -= item.state in _REFUSED
+            if not group.size and not group.representative:
                 del self._groups[item.signature]
                 self._settled.pop(item.signature, None)
 
@@ -354,7 +357,7 @@ class Queue:
         while group.by_rank:
             rank, version = heapq.heappop(group.by_rank)
             item = self._items.get(rank.key)
-            if item is not None and item.version == version and rank.key in group.members:
+            if item is not None and item.version == version and item.signature == signature and item.state in _REFUSED:
                 group.representative = rank.key
                 self.ready(rank.key, item.rank)
                 return

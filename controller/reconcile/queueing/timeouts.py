@@ -14,12 +14,13 @@ class Timeouts:
 
     def __init__(self, seconds: Mapping[Reason, float]) -> None:
         self._seconds = seconds
-        self._since: dict[str, dict[Reason, float]] = {}
+        self._since: dict[Reason, dict[str, float]] = {reason: {} for reason in seconds}
 
     def runs_out(self, pod_uid: str, reason: Reason, now: float) -> float:
         """Return the end of the pod's timeout, counted from the first call for this reason."""
-        return self._since.setdefault(pod_uid, {}).setdefault(reason, now) + self._seconds[reason]
+        return self._since[reason].setdefault(pod_uid, now) + self._seconds[reason]
 
     def forget(self, pod_uid: str) -> None:
         """Forget a pod that was placed or deleted."""
-        self._since.pop(pod_uid, None)
+        for since in self._since.values():
+            since.pop(pod_uid, None)

@@ -71,7 +71,8 @@ class SharedClaims:
     """
 
     def __init__(self) -> None:
-        self._claims: dict[str, _Sharers] = {}
+        self._claims: dict[str, Pod | _Sharers] = {}
+        """The pod of most claims is the only one."""
         self._keys: dict[str, tuple[str, ...]] = {}
 
     def add(self, pod: Pod, keys: Iterable[str]) -> None:
@@ -82,19 +83,29 @@ class SharedClaims:
             if keys:
                 self._keys[uid] = keys
         for key in keys:
-            self._claims.setdefault(key, _Sharers()).add(pod, alone=len(keys) == 1)
+            found = self._claims.get(key)
+            if found is None or (isinstance(found, Pod) and found.metadata.uid == uid):
+                self._claims[key] = pod
+                continue
+            if isinstance(found, Pod):
+                first, found = found, _Sharers()
+                found.add(first, alone=len(self._keys[first.metadata.uid]) == 1)
+                self._claims[key] = found
+            found.add(pod, alone=len(keys) == 1)
 
     def remove(self, uid: str) -> None:
         """Remove a pod that is bound, finished or deleted."""
         for key in self._keys.pop(uid, ()):
-            sharers = self._claims[key]
-            sharers.remove(uid)
-            if not sharers.pods:
+            found = self._claims[key]
+            if isinstance(found, _Sharers):
+                found.remove(uid)
+            if isinstance(found, Pod) or not found.pods:
                 del self._claims[key]
 
     def uids(self, keys: Iterable[str]) -> list[Collection[str]]:
         """Return the uids of the pods that refer to each of the claims."""
-        return [sharers.pods.keys() for key in keys if (sharers := self._claims.get(key)) is not None]
+        found = [each for key in keys if (each := self._claims.get(key)) is not None]
+        return [(each.metadata.uid,) if isinstance(each, Pod) else each.pods.keys() for each in found]
 
     def companions(
         self, pod: Pod, keys: Sequence[str], counts: Callable[[str], bool] = lambda _uid: False
@@ -104,7 +115,7 @@ class SharedClaims:
         `counts`: whether the inventory already counts the pod with this uid on some node. Such a
         pod is an entry of its own, because its usage there must not count against itself.
         """
-        shared = [each for key in keys if (each := self._claims.get(key)) is not None and len(each.pods) > 1]
+        shared = [each for key in keys if isinstance(each := self._claims.get(key), _Sharers) and len(each.pods) > 1]
         if not shared:
             return ()
         if len(shared) == 1:
@@ -116,7 +127,7 @@ class SharedClaims:
 
 
 class _Sharers:
-    """The pods that share one claim. Most claims have one pod: the tables are made on demand."""
+    """The pods that share one claim. The tables are made on demand."""
 
     __slots__ = ("_by_shape", "_new", "_several", "_shapes", "pods")
 

@@ -32,6 +32,7 @@ from hami_dra.api.heldclaims import HeldClaim
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
+from hami_dra.kube.store import Index
 
 
 class Holder(NamedTuple):
@@ -97,7 +98,7 @@ class VanishedClaims:
         self._allocated: dict[str, ResourceClaim] = {}
         self._users: dict[str, tuple[str, ...]] = {}
         """Uids of all pods that use claims and are not over → keys of these claims."""
-        self._users_of: defaultdict[str, set[str]] = defaultdict(set)
+        self._users_of = Index()
         """Key of a claim → uids of such pods."""
         self._seen: dict[str, _Seen] = {}
         """By claim uid."""
@@ -214,7 +215,7 @@ class VanishedClaims:
             for each in claim.status.reserved_for
             if each.resource == kinds.POD.plural and each.uid in self._users
         }
-        for uid in self._users_of.get(claim.key, ()):
+        for uid in self._users_of.keys(claim.key):
             if (pod := self._pods.bound(uid)) is not None:
                 found[uid] = pod.key
         return found
@@ -225,12 +226,10 @@ class VanishedClaims:
         if before == now and pod_uid in self._users:
             return
         for key in before:
-            self._users_of[key].discard(pod_uid)
-            if not self._users_of[key]:
-                del self._users_of[key]
+            self._users_of.discard(key, pod_uid)
         self._users[pod_uid] = now
         for key in now:
-            self._users_of[key].add(pod_uid)
+            self._users_of.add(key, pod_uid)
 
     def _release(self, pod_uid: str) -> bool:
         freed = False
