@@ -4,7 +4,7 @@ Called on demand: by `explain`, and by the controller's decision log for a store
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -228,7 +228,7 @@ def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:
     )
 
 
-def _add_earlier(picture: DecisionSnapshot, seen: RequestSnapshot, devices: list[Device], cards: Cards) -> None:
+def _add_earlier(picture: DecisionSnapshot, seen: RequestSnapshot, devices: Sequence[Device], cards: Cards) -> None:
     """Add what earlier requests of the pod took from the cards.
 
     `cards` are copies, so they may be changed.

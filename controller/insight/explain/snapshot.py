@@ -7,7 +7,8 @@ inventory changes. In: the answer with its trace. Out: a `DecisionSnapshot`, fro
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,12 @@ FEW: Final = 64
 """Clusters of at most this many nodes are kept whole, with the reasons of each node."""
 SHOWN: Final = 4
 """Nodes kept of a larger cluster, including the chosen one and the runner-up."""
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+"""Shared by the snapshots of all pods that have nothing there."""
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return _NOTHING
 
 
 @dataclass(slots=True)
@@ -41,7 +48,7 @@ class NodeSnapshot:
     rank: int = 0
     topology: float = 0.0
     tie: float = 0.0
-    reasons: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=_nothing)
     why: str = ""
     """Why a filter plugin refuses the node, with object and figure."""
     first: int = 0
@@ -68,16 +75,16 @@ class DecisionSnapshot:
     policies: Policies
     claims: tuple[str, ...]
     first_fit: bool
-    places: list[NodeSnapshot] = field(default_factory=list)
-    devices: list[Device] = field(default_factory=list)
+    places: tuple[NodeSnapshot, ...] = ()
+    devices: tuple[Device, ...] = ()
     cards: Cards | None = None
-    seen: list[RequestSnapshot] = field(default_factory=list)
-    picks: list[tuple[ResolvedRequest, Device, Amounts]] = field(default_factory=list)
+    seen: tuple[RequestSnapshot, ...] = ()
+    picks: tuple[tuple[ResolvedRequest, Device, Amounts], ...] = ()
     """The chosen devices, in order."""
-    scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
+    scores: Mapping[CardOfRequest, float] = field(default_factory=_nothing)
     """Scores of the cards on searched nodes, including what earlier requests of the pod took."""
     runner_up: RunnerUp | None = None
-    reasons: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=_nothing)
     left_out: int = 0
 
     @property
@@ -130,7 +137,7 @@ def share_parts(picture: DecisionSnapshot, earlier: DecisionSnapshot) -> None:
         picture.devices = earlier.devices
         picture.cards = _shared(picture.cards, earlier.cards)
     known = {place.name: place for place in earlier.places}
-    picture.places = [known[place.name] if known.get(place.name) == place else place for place in picture.places]
+    picture.places = tuple([known[place.name] if known.get(place.name) == place else place for place in picture.places])
     if picture.places == earlier.places:
         picture.places = earlier.places
     for seen, before in zip(picture.seen, earlier.seen, strict=False):
@@ -158,7 +165,7 @@ def bare(
         policies=scheduling_request.policies,
         claims=tuple(entry.claim.key for entry in scheduling_request.claims),
         first_fit=options.first_fit,
-        reasons=answer.reasons if isinstance(answer, Unschedulable) else {},
+        reasons=answer.reasons if isinstance(answer, Unschedulable) else _NOTHING,
         left_out=inventory.nodes.count,
     )
 
@@ -211,6 +218,7 @@ def _add_nodes(
 ) -> None:
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)
+    places: list[NodeSnapshot] = []
     fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
     for row, placing, fit, why in zip(shown, rivals.placings(rows), fits, reasons, strict=True):
         place = NodeSnapshot(
@@ -226,32 +234,39 @@ def _add_nodes(
             place.reasons = why
             if isinstance(picture.answer, Unschedulable):
                 place.why = trace.verdicts.why(row)
-        picture.places.append(place)
+        places.append(place)
+    picture.places = tuple(places)
 
 
 def _add_cards(picture: DecisionSnapshot, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
     """Add the cards of the nodes, and chosen devices that several nodes can reach."""
-    devices = picture.devices
+    devices: list[Device] = []
     for place, row in zip(picture.places, shown, strict=True):
         place.first = len(devices)
         devices += _cards_of(inventory, row)
         place.end = len(devices)
+    picture.devices = tuple(devices)
     solution = trace.solution
     if solution is not None:
         picks = [pick for picks in solution.picks for pick in picks]
-        picture.picks = [(pick.request, pick.device, consumed_of(pick.device, pick.need.consumed)) for pick in picks]
-        picture.scores = trace.chooser.scores if trace.chooser is not None else {}
+        picture.picks = tuple(
+            [(pick.request, pick.device, consumed_of(pick.device, pick.need.consumed)) for pick in picks]
+        )
+        if trace.chooser is not None:
+            picture.scores = trace.chooser.scores
     if not devices:
         return
     rows = np.array([device.row for device in devices], dtype=np.intp)
     picture.cards = inventory.devices.cards(rows)
     shortage = trace.shortage() if isinstance(picture.answer, Unschedulable) else None
+    seen: list[RequestSnapshot] = []
     for number, (group, columns) in enumerate(trace.wanted):
         for view, column in zip(group.alternatives, columns, strict=True):
             codes = column.codes[rows]
             if shortage is not None and number < len(shortage.codes) and view is group.alternatives[-1]:
                 codes = shortage.codes[number][rows]
-            picture.seen.append(RequestSnapshot(view, number < trace.ours, _judged(codes), column.ask(rows)))
+            seen.append(RequestSnapshot(view, number < trace.ours, _judged(codes), column.ask(rows)))
+    picture.seen = tuple(seen)
 
 
 def _cards_of(inventory: Inventory, row: int) -> list[Device]:

@@ -149,7 +149,7 @@ class Queue:
             return
         item.rank = rank
         item.tried = item.tried and not changed
-        self._move(key, item, "ready")
+        self._move(item, "ready")
         priority = rank.negative_priority
         order = self._ready.get(priority)
         if order is None:
@@ -166,7 +166,7 @@ class Queue:
     def wait(self, key: str, until: float = FOREVER) -> None:
         """Wait for an event about the pod, or until a time."""
         if (item := self._items.get(key)) is not None:
-            self._move(key, item, "waiting")
+            self._move(item, "waiting")
             self._set_timer(key, item, until)
             self._replace_representative(item.signature, key)
 
@@ -189,7 +189,7 @@ class Queue:
         """
         if (item := self._items.get(key)) is None:
             return
-        self._move(key, item, "no_room" if ours else "not_ours")
+        self._move(item, "no_room" if ours else "not_ours")
         former, item.signature, item.tried = item.signature, signature, True
         group = self._groups.get(signature)
         if group is None:
@@ -293,7 +293,7 @@ class Queue:
         item = self._items.get(turn.key)
         return item is not None and item.version == turn.version and item.state == "ready"
 
-    def _move(self, key: str, item: _Item, state: State) -> None:
+    def _move(self, item: _Item, state: State) -> None:
         self._leave_group(item)
         item.state = state
         item.version += 1

@@ -8,7 +8,8 @@ and the choices.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
@@ -16,6 +17,12 @@ from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
 """Node policies that have a choice of cards of their own."""
 UNSAID: Final = "default"
+NO_ENTRIES: Final[Mapping[str, Any]] = MappingProxyType({})
+"""Shared by the policies of all pods, of which the latest decisions are kept."""
+
+
+def _no_entries() -> Mapping[str, Any]:
+    return NO_ENTRIES
 
 
 class InvalidPolicy(ValueError):
@@ -85,12 +92,12 @@ class Policies:
     node_policy: str = names.BINPACK
     node_policy_origin: str = "default"
     device_policy: DevicePolicy = DevicePolicy()
-    device_policies: Mapping[str, DevicePolicy] = field(default_factory=dict)
-    request_preferences: Mapping[str, RequestPreferences] = field(default_factory=dict)
+    device_policies: Mapping[str, DevicePolicy] = field(default_factory=_no_entries)
+    request_preferences: Mapping[str, RequestPreferences] = field(default_factory=_no_entries)
     """By claim key: preferences for the vendors beyond amounts."""
-    stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
+    stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=_no_entries)
     """By claim key: the origins of `request_preferences`. For people; decides nothing."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=_no_entries)
     """Of defaults only: vendors' annotations for objects that have none (`--default`)."""
 
     packing: Packing = Packing()  # noqa: RUF009 (frozen)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.parameters import device_configs
 from controller.scheduling.scoring.policies import (
+    NO_ENTRIES,
     UNSAID,
     DevicePolicy,
     InvalidPolicy,
@@ -26,7 +27,7 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from hami_dra.vendors.annotations import MOST_OF_TENANT, TOO_LONG
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS, vendor_of
@@ -65,8 +66,8 @@ def resolve_policies(
         node_policy_origin=node_policy_origin,
         device_policy=_device_policy([pod], defaults.device_policy),
         device_policies=device_policies,
-        request_preferences=request_preferences,
-        stated=stated,
+        request_preferences=request_preferences or NO_ENTRIES,
+        stated=stated or NO_ENTRIES,
         packing=packing,
         packing_origin=packing_origin,
     )
@@ -194,7 +195,10 @@ def _preferences(found: _Found, where: str = "the controller's defaults") -> Req
         return NO_PREFERENCES
     for name, (value, origin) in found.items():
         if value == TOO_LONG:
-            raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")
+            raise InvalidPolicy(
+                f"{_annotation(origin, name)}: too long; what hami-dra reads of the annotations of one object may have "
+                f"{MOST_OF_TENANT} characters in all"
+            )
     request_preferences = []
     for vendor in VENDORS:
         stated_here = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
@@ -249,7 +253,7 @@ def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePo
         if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
             weights_origin = _label(source)
             weights, found_weights = parse_weights(value, _annotation(weights_origin, names.SCORING_WEIGHTS)), True
-    return DevicePolicy(keys, weights, origin, weights_origin)
+    return DevicePolicy(keys, weights, origin, weights_origin) if found_keys or found_weights else default
 
 
 def _label(source: Object) -> str:
