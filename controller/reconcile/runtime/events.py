@@ -20,10 +20,9 @@ import heapq
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from controller.reconcile.runtime.clock import Clock
@@ -45,8 +44,10 @@ _WAITING_MOST: Final = 2_000
 loses its last one.
 """
 _AT_ONCE: Final = 16
-_PER_NAMESPACE: Final = 4
-"""Concurrent requests for each of the two kinds, and those for one namespace."""
+_PER_NAMESPACE: Final = 2
+"""Concurrent requests for each of the two kinds, and those for one namespace: at 25 events a
+second, they suffice unless a request takes longer than 80 ms, and each has a connection of its own.
+"""
 _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
@@ -82,12 +83,18 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What waits to be sent: hundreds may, so the event is made from it when it is its turn."""
+    """What waits to be sent: hundreds may, so it is the work for `Lanes` itself, and the event is
+    made from it when it is its turn.
+    """
 
+    outbox: "_Outbox"
     series: _Series
     moment: datetime
     news: _News | None = None
     """None: update the count of the series."""
+
+    def __call__(self) -> Awaitable[None]:
+        return self.outbox.deliver(self)
 
 
 class _Pace:
@@ -121,9 +128,14 @@ class _Pace:
 class _Outbox:
     """Waiting events of one importance."""
 
-    def __init__(self, pace: _Pace) -> None:
+    def __init__(self, pace: _Pace, send: Callable[[_Job], Awaitable[None]]) -> None:
         self.lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
-        self.pace = pace
+        self._pace = pace
+        self._send = send
+
+    async def deliver(self, job: _Job) -> None:
+        await self._pace.wait()
+        await self._send(job)
 
 
 class Events:
@@ -140,8 +152,9 @@ class Events:
         self._guard = metrics.guard("events")
         self._identity = identity[:128]
         self._same_topic = same_topic
-        self._warnings = _Outbox(_Pace(300.0, 25.0, clock, lambda: 1.0))
-        self._others = _Outbox(_Pace(50.0, 20.0, clock, lambda: _BUSY_SHARE if self._has_better_to_do() else 1.0))
+        self._warnings = _Outbox(_Pace(300.0, 25.0, clock, lambda: 1.0), self._deliver)
+        slower = _Pace(50.0, 20.0, clock, lambda: _BUSY_SHARE if self._has_better_to_do() else 1.0)
+        self._others = _Outbox(slower, self._deliver)
         self._is_busy: Callable[[], bool] = lambda: False
         self._wake = asyncio.Event()
         self._known: OrderedDict[_Key, _Series] = OrderedDict()
@@ -171,7 +184,7 @@ class Events:
                 self._put_off(series, key, _News(kind, about, message, action))
             if now - series.sent_at >= _SERIES_SECONDS and not outbox.lanes.waits(series.namespace, series.name):
                 series.sent_at = now
-                self._enqueue(outbox, _Job(series, self._clock.wall()))
+                self._enqueue(_Job(outbox, series, self._clock.wall()))
             return
         self._serial += 1
         moment = self._clock.wall()
@@ -180,7 +193,7 @@ class Events:
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._enqueue(outbox, _Job(series, moment, _News(kind, about, message, action)))
+        self._enqueue(_Job(outbox, series, moment, _News(kind, about, message, action)))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
         """Return whether the message continues the series."""
@@ -222,14 +235,14 @@ class Events:
     def _has_better_to_do(self) -> bool:
         return self._is_busy() or len(self._warnings.lanes) > 0
 
-    def _enqueue(self, outbox: _Outbox, job: _Job) -> None:
-        outbox.lanes.add(job.series.namespace, job.series.name, partial(self._deliver, outbox.pace, job))
-        if len(outbox.lanes) > _WAITING_MOST:
-            outbox.lanes.drop_one()
+    def _enqueue(self, job: _Job) -> None:
+        lanes = job.outbox.lanes
+        lanes.add(job.series.namespace, job.series.name, job)
+        if len(lanes) > _WAITING_MOST:
+            lanes.drop_one()
             self._metrics.events_dropped.inc()
 
-    async def _deliver(self, pace: _Pace, job: _Job) -> None:
-        await pace.wait()
+    async def _deliver(self, job: _Job) -> None:
         with self._guard.each(job.series.name):
             await self._send(job)
 
