@@ -33,7 +33,8 @@ hours seems dead.
 SSLProtocol.max_size = 2**16
 """Bytes of the buffer that asyncio allocates for each TLS connection; its own value, 256 KiB, makes
 a connection that carries an event now and then cost half a megabyte with OpenSSL's copy. No larger
-reads are lost: a TLS record has 16 KiB at most.
+reads are lost: a TLS record has 16 KiB at most. Not smaller: it is then no block of its own for the
+C library (`controller.cli.heap`), and keeps freed memory around it from being returned.
 """
 
 

@@ -12,18 +12,19 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
-DECISION_ANNOTATIONS: Final = PREFERENCE_ANNOTATIONS | {
-    names.NODE_POLICY,
-    names.DEVICE_POLICY,
-    names.SCORING_WEIGHTS,
-    names.PACKING_WEIGHTS,
-    names.CONVERTED_REQUEST,
-    names.ALLOCATED_BY,
-    names.DEVICE_CORDON,
-    names.FENCE_PROVEN,
-    names.HELD_CLAIMS,
-    *names.VOLUME_ANNOTATIONS,
-}
+_POLICIES: Final = frozenset({names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.PACKING_WEIGHTS})
+DECISION_ANNOTATIONS: Final = (
+    _POLICIES
+    | PREFERENCE_ANNOTATIONS
+    | {
+        names.CONVERTED_REQUEST,
+        names.ALLOCATED_BY,
+        names.DEVICE_CORDON,
+        names.FENCE_PROVEN,
+        names.HELD_CLAIMS,
+        *names.VOLUME_ANNOTATIONS,
+    }
+)
 """Annotations that affect decisions, which are therefore in a snapshot."""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
     names.QUOTA_USED,
@@ -37,7 +38,9 @@ MOST_OF_TENANT: Final = 2**13
 """Characters of all values that are kept of one pod, claim or template, because a tenant chooses
 how many there are.
 """
-TOO_LONG: Final = f"(more than {MOST_LENGTH} characters)"
+MOST_OF_POLICY: Final = 2**8
+"""Characters of a policy or of weights; a list of every policy there is has half as many."""
+TOO_LONG: Final = "(too long)"
 """Replaces a longer value: all readers refuse it, or report that they cannot read it."""
 _KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
     names.DEVICE_CORDON,
@@ -59,13 +62,14 @@ def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict
         >>> value = "x" * 5_000
         >>> kept = kept_annotations({"nvidia.com/use-gputype": value, "nvidia.com/use-gpuuuid": value, "a": "b"}, of_tenant=True)
         >>> [(name, len(value)) for name, value in kept.items()]
-        [('nvidia.com/use-gputype', 5000), ('nvidia.com/use-gpuuuid', 28)]
+        [('nvidia.com/use-gputype', 5000), ('nvidia.com/use-gpuuuid', 10)]
     """
     left = MOST_OF_TENANT if of_tenant else len(READ_ANNOTATIONS) * MOST_LENGTH
     kept: dict[str, str] = {}
     for name in sorted((_KEPT_OF_TENANT if of_tenant else READ_ANNOTATIONS).intersection(annotations)):
         value = annotations[name]
-        if len(value) > min(MOST_LENGTH, left):
+        most = MOST_OF_POLICY if name in _POLICIES else MOST_LENGTH
+        if len(value) > min(most, left):
             value = TOO_LONG
         left -= min(len(value), left)
         kept[name] = value

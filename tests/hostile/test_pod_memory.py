@@ -1,14 +1,17 @@
 """M4: what a tenant writes into a pod costs the controller next to nothing: annotations that nobody reads are dropped on reading."""
 
+import dataclasses
 import gc
 import json
 import tracemalloc
+import uuid
 
 import pytest
 
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api import kinds, names
@@ -86,6 +89,20 @@ def test_an_annotation_that_is_too_long_is_refused_by_name_and_not_ignored(name)
     assert pod.metadata.annotations == {name: TOO_LONG}
     with pytest.raises(InvalidPolicy, match=name):
         resolve_policies(pod, [ResourceClaim()], {}, {}, Policies())
+
+
+def test_a_policy_is_short_and_a_list_of_cards_may_be_long():
+    policies = {
+        names.NODE_POLICY: max(names.NODE_POLICIES, key=len),
+        names.DEVICE_POLICY: ", ".join(names.DEVICE_POLICIES),
+        names.SCORING_WEIGHTS: "slot=999999999, core=999999999, memory=999999999",
+        names.PACKING_WEIGHTS: ", ".join(f"{each.name}=0.123456789012345678" for each in dataclasses.fields(Packing)),
+        "nvidia.com/use-gpuuuid": ",".join(f"GPU-{uuid.UUID(int=number)}" for number in range(150)),
+    }
+    pod, _ = read_object(kinds.POD, body("1", policies))
+    assert pod.metadata.annotations == policies
+    pod, _ = read_object(kinds.POD, body("1", dict.fromkeys(policies, "x" * 1_000)))
+    assert [name for name, value in pod.metadata.annotations.items() if value != TOO_LONG] == ["nvidia.com/use-gpuuuid"]
 
 
 def test_what_somebody_reads_is_kept():
