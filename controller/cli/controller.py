@@ -12,6 +12,7 @@ import typer
 from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
+from controller.cli.heap import return_holes
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
@@ -263,7 +264,7 @@ async def _serve(
     synced = asyncio.Event()
 
     def on_synced() -> None:
-        _freeze()
+        _settle_memory()
         synced.set()
 
     with SideThread("lease and health") as thread:
@@ -285,7 +286,10 @@ async def _serve(
             await cluster.close()
 
 
-def _freeze() -> None:
-    """Exclude the present contents of the stores from garbage collection."""
+def _settle_memory() -> None:
+    """Exclude the present contents of the stores from garbage collection, and return the memory
+    that reading the lists left free.
+    """
     gc.collect()
     gc.freeze()
+    return_holes()

@@ -1,11 +1,10 @@
-"""Make the C library return freed memory to the operating system. Called once, when a long-running
-command starts.
+"""Make the C library return freed memory to the operating system.
 
 glibc raises its threshold for memory that is mapped separately to the largest block that was ever
 freed. After one long list answer, blocks of megabytes therefore come from the heap, and any small
 object above them keeps them from being returned: a controller that once listed a cluster of hostile
 objects kept 12 MiB of unused memory. With a fixed threshold such blocks are mapped and unmapped one
-by one.
+by one. Smaller ones leave holes in the heap, which it returns when told to.
 """
 
 import ctypes
@@ -18,8 +17,21 @@ _THRESHOLD: Final = 64 << 10
 
 
 def return_freed_memory() -> bool:
-    """Return whether the C library knows these settings: glibc does, others need none or have none."""
+    """Return blocks of `_THRESHOLD` and more as soon as they are freed. Called once, when a
+    long-running command starts.
+
+    Returns whether the C library knows these settings: glibc does, others need none or have none.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
     return all(mallopt(name, _THRESHOLD) == 1 for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
+
+
+def return_holes() -> None:
+    """Return the free pages of the heap. It takes milliseconds; worth it after a burst, such as the
+    first lists, which leave a megabyte or two.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
