@@ -35,7 +35,8 @@ _LONG: Final = 32
 _LONG_SPEC: Final = 1_024
 """Bytes of the JSON of a claim's spec."""
 _known: Final[dict[Any, Any]] = {}
-_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
+_RESIZE: Final = "PodResizePending"
+_CONDITIONS: Final = frozenset({"PodScheduled", "Ready", _RESIZE})
 _EMPTY: Final[dict[str, Any]] = {}
 """Shared; never changed."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -66,7 +67,8 @@ def share_parts(slice_: ResourceSlice) -> str:
 
 
 def share_pod_parts(pod: Pod) -> str:
-    """Deduplicate the parts of a pod, and drop the conditions and volumes that are not used.
+    """Deduplicate the parts of a pod, and drop the conditions and volumes that are not used, and what
+    kubelet says of resources where that is what the spec says.
 
     Empty tuples and strings are shared by Python anyway, so only set fields are looked up.
     """
@@ -79,9 +81,13 @@ def share_pod_parts(pod: Pod) -> str:
         force_setattr(spec, "containers", _shared_containers(spec.containers))
     if spec.init_containers:
         force_setattr(spec, "init_containers", _shared_containers(spec.init_containers))
+    if spec.affinity is not None and len(text := _encode(spec.affinity)) <= _LONG_SPEC:
+        force_setattr(spec, "affinity", _known.setdefault(text, spec.affinity))
     if status.conditions:
         read = tuple([each for each in status.conditions if each.type in _CONDITIONS])
         force_setattr(status, "conditions", _known.setdefault(read, read))
+    if status.container_statuses or status.init_container_statuses or status.resources:
+        _drop_repeated_resources(pod)
     _share_set(status, ("phase",))
     if spec.volumes:
         filtered = tuple([each for each in spec.volumes if each.needs_filter])
@@ -89,6 +95,24 @@ def share_pod_parts(pod: Pod) -> str:
         force_setattr(spec, "volumes", _known.setdefault(filtered, filtered) if is_short else filtered)
     _forget_if_full()
     return ""
+
+
+def _drop_repeated_resources(pod: Pod) -> None:
+    """Drop what kubelet says of resources, unless it is resizing the pod."""
+    spec, status = pod.spec, pod.status
+    if any(each.type == _RESIZE for each in status.conditions):
+        return
+    wanted = {each.name: each.resources.requests for each in (*spec.containers, *spec.init_containers)}
+    for each in (*status.container_statuses, *status.init_container_statuses):
+        requests = wanted.get(each.name, _EMPTY)
+        in_force = each.resources.requests if each.resources is not None else _EMPTY
+        if (each.allocated_resources or requests) != requests or (in_force or requests) != requests:
+            return
+    for field in ("container_statuses", "init_container_statuses"):
+        force_setattr(status, field, ())
+    if spec.resources is None:
+        force_setattr(status, "allocated_resources", None)
+        force_setattr(status, "resources", None)
 
 
 def share_volume_parts(volume: PersistentVolume) -> str:
@@ -200,4 +224,12 @@ def _content(container: Container) -> tuple[Any, ...] | None:
     limits, requests, claims = resources.limits, resources.requests, resources.claims
     if len(limits) > _LONG or len(requests) > _LONG or len(claims) > _LONG or len(ports) > _LONG:
         return None
-    return (container.name, container.restart_policy, ports, claims, tuple(limits.items()), tuple(requests.items()))
+    return (
+        container.name,
+        container.restart_policy,
+        container.restart_policy_rules,
+        ports,
+        claims,
+        tuple(limits.items()),
+        tuple(requests.items()),
+    )

@@ -13,6 +13,7 @@ from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
+from controller.scheduling.node_filter import resize_state
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
@@ -76,7 +77,7 @@ class Triggers:
         if was is not None and now is None:
             # A deleted claim counts until its pods have ended.
             change = RELEASED if was.spec.resource_claims else Change.RESOURCES_FREED
-        elif was is not None and now is not None and was.spec != now.spec:
+        elif was is not None and now is not None and (was.spec != now.spec or resize_state(was) != resize_state(now)):
             change = Change.RESOURCES_FREED  # resized
         if change:
             self.made_room(change)

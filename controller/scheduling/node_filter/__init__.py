@@ -10,6 +10,7 @@ from controller.scheduling.node_filter.nodes import (
     UNSCHEDULABLE_TAINT,
     effective_taints,
 )
+from controller.scheduling.node_filter.resized_requests import resize_state
 from controller.scheduling.node_filter.taint_toleration import taint_code
 from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
 
@@ -22,5 +23,6 @@ __all__ = [
     "admits",
     "effective_taints",
     "pinned_names",
+    "resize_state",
     "taint_code",
 ]

@@ -26,7 +26,7 @@ _UNKNOWN: Final = 0
 use no memory.
 """
 _NOTHING: Final[Mapping[str, int]] = {}
-_UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
+_UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods"), MOST)
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
@@ -104,8 +104,8 @@ class NodeColumns:
     def offers(self, resource: str) -> Ints:
         """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,).
 
-        Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a
-        file) is not thereby full: these are `MOST` then.
+        Every kubelet declares cpu, memory and pods; a node that declares none of them (in a file) is
+        not thereby full: they are `MOST` then.
         """
         return self._offers[self._resources.get(resource, _UNKNOWN), : self.size]
 
@@ -140,7 +140,7 @@ class NodeColumns:
                 if number := self._resources.get(resource, _UNKNOWN):
                     self._uses[number, row] = min(used, MOST)
         before, self.nodes[row] = self.nodes[row], node
-        offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
+        offered = _offered(node)
         self._offers[:, row] = 0
         for resource, amount in offered.items():
             number = self._number(resource)
@@ -210,6 +210,13 @@ class NodeColumns:
         self.size += 1
         self.scores.ensure(self.size)
         return self.size - 1
+
+
+def _offered(node: Node) -> Amounts:
+    found = amounts(node.status.allocatable)
+    if found.keys().isdisjoint(_UNDECLARED):
+        found.update(_UNDECLARED)
+    return found
 
 
 def effective_taints(node: Node) -> tuple[Taint, ...]:

@@ -6,7 +6,7 @@ saturated individually and in total.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from controller.scheduling.incremental.saturation import MOST, saturated
@@ -46,7 +46,7 @@ def pod_requests(pod: Pod) -> Amounts:
 
         containers 2 + 1 CPU, sidecar 1, a later init container 5: max(2 + 1 + 1, 1 + 5) = 6 CPU
 
-    Resizes that kubelet has not carried out yet (status.containerStatuses) are ignored.
+    For a pod that is not bound yet; for others see `resized_requests`.
     """
     total = _unbounded(pod)
     if sum(total.values()) > MOST:  # each amount is saturated, so none is negative
@@ -56,47 +56,56 @@ def pod_requests(pod: Pod) -> Amounts:
 
 def _unbounded(pod: Pod) -> Amounts:
     spec = pod.spec
-    total: Amounts = Counter()
-    for container in spec.containers:
-        _add(total, container)
     if spec.init_containers or spec.resources is not None or spec.overhead:
+        total = over_containers(spec, container_requests)
         _adjust(total, spec)
+    else:
+        total = Counter()
+        for container in spec.containers:
+            _add(total, container)
     total["pods"] = 1
     return total
 
 
-def _adjust(total: Amounts, spec: PodSpec) -> None:
-    """Turn the sum over the containers into the requests of the pod."""
+def over_containers(spec: PodSpec, requests_of: Callable[[Container], Amounts]) -> Amounts:
+    """Return what the containers of a pod need at a time, by what each of them needs."""
+    total: Amounts = Counter()
     sidecars: Amounts = Counter()
     peak: Amounts = Counter()
+    for container in spec.containers:
+        total.update(requests_of(container))
     for container in spec.init_containers:
-        requests = _requests(container)
+        requests = requests_of(container)
         if container.restart_policy == "Always":
             total.update(requests)
             sidecars.update(requests)
             peak |= sidecars
         else:
             peak |= sidecars + requests
-    if spec.init_containers or spec.resources is not None:
-        total |= peak  # also drops what is not positive
+    total |= peak  # also drops what is not positive
+    return total
+
+
+def _adjust(total: Amounts, spec: PodSpec) -> None:
+    """Let pod-level resources replace what the containers want, and add the overhead."""
     if spec.resources is not None:
         for name, text in spec.resources.requests.items():
-            if _settable_on_pods(name):
+            if is_settable_on_pods(name):
                 total[name] = amount(name, text)
         for name, text in spec.resources.limits.items():
             # the API server fills the request in: what the containers want, or else the limit
-            if _settable_on_pods(name) and name not in spec.resources.requests and name not in total:
+            if is_settable_on_pods(name) and name not in spec.resources.requests and name not in total:
                 total[name] = amount(name, text)
     if spec.overhead:
         total.update(amounts(spec.overhead))
 
 
-def _settable_on_pods(resource: str) -> bool:
+def is_settable_on_pods(resource: str) -> bool:
     return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
 
 
-def _requests(container: Container) -> Amounts:
-    """Requests; a limit without a request is its request (the API server fills that in, files may
+def container_requests(container: Container) -> Amounts:
+    """Return the requests; a limit without a request is its request (the API server fills that in, files may
     lack it).
     """
     total: Amounts = Counter()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed, place
 from controller.scheduling.node_filter.plugin import PodListener
+from controller.scheduling.node_filter.resized_requests import counted_requests, resize_state
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_done, is_finished
 
@@ -17,6 +18,8 @@ class PodBook:
     def __init__(self, nodes: NodeColumns, listeners: Sequence[PodListener]) -> None:
         self._nodes = nodes
         self._listeners = listeners
+        self.resizes_by_sums = True
+        """Pods that are being resized count as in Kubernetes 1.37, else as in 1.36."""
         self._known = UidTracker()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
@@ -62,7 +65,8 @@ class PodBook:
             return over
         self._unbind(uid)
         if bound_now:
-            self._bound[uid] = placed = place(new, new.spec.node_name)
+            requests = counted_requests(new, by_sums=self.resizes_by_sums)
+            self._bound[uid] = placed = Placed(new, new.spec.node_name, requests)
             self._count(uid, placed)
         return over
 
@@ -100,6 +104,7 @@ def _count_alike(one: Pod, other: Pod) -> bool:
     """
     return (
         one.spec == other.spec
+        and resize_state(one) == resize_state(other)
         and one.metadata.labels == other.metadata.labels
         and (one.metadata.deletion_timestamp is None) == (other.metadata.deletion_timestamp is None)
     )
