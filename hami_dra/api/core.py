@@ -165,6 +165,12 @@ class PodExtendedResourceClaimStatus(Struct, frozen=True):
     resource_claim_name: str = ""
 
 
+class ResourcesInForce(Struct, frozen=True):
+    """What kubelet has set up; None: it does not say."""
+
+    requests: dict[str, QuantityText] | None = None
+
+
 class ContainerStatus(Struct, frozen=True):
     """What kubelet says of one container's resources. They differ from the spec during an in-place
     resize only.
@@ -172,7 +178,7 @@ class ContainerStatus(Struct, frozen=True):
 
     name: str = ""
     allocated_resources: dict[str, QuantityText] | None = None
-    resources: ResourceRequirements | None = None
+    resources: ResourcesInForce | None = None
 
 
 class PodStatus(Struct, frozen=True):
@@ -186,7 +192,8 @@ class PodStatus(Struct, frozen=True):
     """Dropped on reading where they say what the spec says (`api.sharing`)."""
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     allocated_resources: dict[str, QuantityText] | None = None
-    resources: ResourceRequirements | None = None
+    """Of the whole pod; kubelet says it of pods with pod-level resources."""
+    resources: ResourcesInForce | None = None
 
 
 class Pod(Object, frozen=True):

@@ -86,7 +86,7 @@ def share_pod_parts(pod: Pod) -> str:
     if status.conditions:
         read = tuple([each for each in status.conditions if each.type in _CONDITIONS])
         force_setattr(status, "conditions", _known.setdefault(read, read))
-    if status.container_statuses or status.init_container_statuses or status.resources:
+    if status.container_statuses or status.init_container_statuses:
         _drop_repeated_resources(pod)
     _share_set(status, ("phase",))
     if spec.volumes:
@@ -110,9 +110,6 @@ def _drop_repeated_resources(pod: Pod) -> None:
             return
     for field in ("container_statuses", "init_container_statuses"):
         force_setattr(status, field, ())
-    if spec.resources is None:
-        force_setattr(status, "allocated_resources", None)
-        force_setattr(status, "resources", None)
 
 
 def share_volume_parts(volume: PersistentVolume) -> str:

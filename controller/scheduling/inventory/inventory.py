@@ -32,7 +32,6 @@ from controller.scheduling.inventory.verdicts import Verdicts
 from controller.scheduling.node_filter.assembly import FilterAssembly
 from controller.scheduling.node_filter.node_filters import NodeFit, ShapeFit
 from controller.scheduling.node_filter.plugin import PodRefusal
-from controller.scheduling.node_filter.volumes.volume_limits import VOLUME_LIMIT_SCALING
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
@@ -179,7 +178,7 @@ class Inventory:
 
     def set_version(self, major: int, minor: int) -> None:
         """Note the version of Kubernetes where its plugins differ; without it the newest counts."""
-        self.volumes.limits.scaling = (major, minor) >= VOLUME_LIMIT_SCALING
+        self._assembly.set_version((major, minor))
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)

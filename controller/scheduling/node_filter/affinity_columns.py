@@ -15,7 +15,7 @@ from hami_dra.api.core import Node
 
 def acquire_pods(state: FilterState, terms: tuple[AffinityTerm, ...]) -> MatchingPods:
     """Return the count of the pods that match all terms; `release_pods` ends it."""
-    pods = [term.pods(state.namespaces) for term in terms]
+    pods = [state.pods_of(term) for term in terms]
     return state.groups.acquire(_key(terms), pods, leaving=True)
 
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from controller.scheduling.node_filter.pod_groups import PodSelector, selector_in_words, selector_key
 from hami_dra.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm
 from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches, selector_problem
+
+NAMESPACES_MERGED: Final = (1, 37)
+"""Since this version of Kubernetes namespace selectors are read as `AffinityTerm.pods` says."""
 
 
 class InvalidTerm(ValueError):
@@ -36,12 +40,18 @@ class AffinityTerm:
             return False
         return label_selector_matches(self.selector, labels)
 
-    def pods(self, namespaces: Mapping[str, Namespace]) -> PodSelector:
-        """Return the pods that the term means, for the pod that has it."""
+    def pods(self, namespaces: Mapping[str, Namespace], *, unlabelled: bool = False) -> PodSelector:
+        """Return the pods that the term means, for the pod that has it.
+
+        `unlabelled`: a selector that matches no labels at all selects every namespace, as it does by
+        mistake in Kubernetes 1.36 (mergeAffinityTermNamespacesIfNotEmpty works on a copy).
+        """
         selector = self.namespace_selector
         if selector is None:
             return PodSelector(self.namespaces, self.selector)
-        if not (selector.match_labels or selector.match_expressions):
+        if not (selector.match_labels or selector.match_expressions) or (
+            unlabelled and label_selector_matches(selector, {})
+        ):
             return PodSelector(None, self.selector)
         chosen = {name for name, each in namespaces.items() if label_selector_matches(selector, each.metadata.labels)}
         return PodSelector(self.namespaces | chosen, self.selector)

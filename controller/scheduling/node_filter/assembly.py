@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from controller.scheduling.node_filter.affinity_terms import NAMESPACES_MERGED
 from controller.scheduling.node_filter.declared_features import NodeDeclaredFeatures
 from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -15,8 +16,10 @@ from controller.scheduling.node_filter.pod_anti_affinity import PodAntiAffinityP
 from controller.scheduling.node_filter.pod_groups import PodGroups
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
+from controller.scheduling.node_filter.resized_requests import RESIZES_BY_SUMS
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
+from controller.scheduling.node_filter.volumes.volume_limits import VOLUME_LIMIT_SCALING
 from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
 from controller.scheduling.node_filter.volumes.volume_plugins import VolumePlugin, VolumeVerdicts
 from hami_dra.api.core import Namespace, Pod
@@ -32,7 +35,7 @@ class FilterAssembly:
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
         rules, existing = NodeRules(nodes), ExistingAntiAffinity(nodes, namespaces)
         state = FilterState(nodes, rules, groups, domains, existing, namespaces)
-        self._existing = existing
+        self._state = state
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
         self.volumes = VolumeBook(nodes)
@@ -52,6 +55,14 @@ class FilterAssembly:
             ),
         )
 
+    def set_version(self, version: tuple[int, int]) -> None:
+        """Let the plugins judge as those of this version of Kubernetes (major, minor), before pods
+        are fed.
+        """
+        self.volumes.limits.scaling = version >= VOLUME_LIMIT_SCALING
+        self.pods.resizes_by_sums = version >= RESIZES_BY_SUMS
+        self._state.reads_unlabelled_namespaces = version < NAMESPACES_MERGED
+
     def namespaces_changed(self) -> None:
         """Note that a namespace came, went, or changed its labels."""
         self._affinity.namespaces_changed()
@@ -59,4 +70,4 @@ class FilterAssembly:
 
     def refuses_by_labels(self, pod: Pod) -> bool:
         """Return whether a pod that is there has an anti-affinity to pods with these labels."""
-        return self._existing.against(pod) is not None
+        return self._state.existing.against(pod) is not None

@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
-from controller.scheduling.node_filter.pod_groups import PodGroups
+from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from hami_dra.api.core import Namespace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FilterState:
     nodes: NodeColumns
     rules: NodeRules
@@ -20,3 +21,9 @@ class FilterState:
     existing: ExistingAntiAffinity
     namespaces: Mapping[str, Namespace]
     """By name, live."""
+    reads_unlabelled_namespaces: bool = False
+    """See `AffinityTerm.pods`."""
+
+    def pods_of(self, term: AffinityTerm) -> PodSelector:
+        """Return the pods that the term means, for the pod that has it."""
+        return term.pods(self.namespaces, unlabelled=self.reads_unlabelled_namespaces)

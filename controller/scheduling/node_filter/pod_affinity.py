@@ -5,7 +5,6 @@ A node is admitted if in its domains a pod runs that matches all terms. The firs
 wants to be together may start: it matches its own terms, and no pod anywhere does.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,7 @@ from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilte
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
-from hami_dra.api.core import Namespace, Pod
+from hami_dra.api.core import Pod
 
 _SHAPES_KEPT: Final = 128
 
@@ -40,7 +39,7 @@ class PodAffinityPlugin:
         terms = required_terms(pod, affinity.pod_affinity)
         if not terms:
             return None
-        itself = _matches_itself(pod, terms, self._state.namespaces)
+        itself = _matches_itself(pod, terms, self._state)
         key = tuple([each.key for each in terms]), itself
         found = self._filters.get(key, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself))
         return found if own is None else found.without(own)
@@ -134,6 +133,6 @@ class PodAffinityFilter(RecomputedFilter):
         )
 
 
-def _matches_itself(pod: Pod, terms: tuple[AffinityTerm, ...], namespaces: Mapping[str, Namespace]) -> bool:
+def _matches_itself(pod: Pod, terms: tuple[AffinityTerm, ...], state: FilterState) -> bool:
     meta = pod.metadata
-    return all(term.pods(namespaces).matches(meta.namespace, meta.labels) for term in terms)
+    return all(state.pods_of(term).matches(meta.namespace, meta.labels) for term in terms)

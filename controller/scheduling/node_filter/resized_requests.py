@@ -23,6 +23,8 @@ from controller.scheduling.node_filter.pod_resources import (
 )
 from hami_dra.api.core import Container, ContainerStatus, Pod, QuantityText
 
+RESIZES_BY_SUMS: Final = (1, 37)
+"""Since this version of Kubernetes sums are compared."""
 _NOTHING: Final[Mapping[str, QuantityText]] = {}
 _Requests = Callable[[Container], Amounts]
 
@@ -31,7 +33,11 @@ def counted_requests(pod: Pod, *, by_sums: bool) -> Amounts:
     """Return what the pod counts on its node. `by_sums`: as in 1.37, else as in 1.36."""
     status = pod.status
     if not (
-        status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
+        status.container_statuses
+        or status.init_container_statuses
+        or status.resources
+        or status.allocated_resources
+        or _is_infeasible(pod)
     ):
         return pod_requests(pod)
     total = _by_sums(pod) if by_sums else _by_container(pod)
@@ -66,12 +72,13 @@ def _by_sums(pod: Pod) -> Amounts:
 
     def in_force(container: Container) -> Amounts:
         found = statuses.get(container.name)
-        if found is not None and found.resources is not None and found.resources.requests:
+        if found is not None and found.resources is not None and found.resources.requests is not None:
             return amounts(found.resources.requests)
         return allocated(container)
 
-    if status.allocated_resources is not None and status.resources is not None and status.resources.requests:
-        known = [amounts(status.allocated_resources), amounts(status.resources.requests)]
+    pod_level = status.resources.requests if status.resources is not None else None
+    if status.allocated_resources is not None and pod_level is not None:
+        known = [amounts(status.allocated_resources), amounts(pod_level)]
     else:
         known = [over_containers(pod.spec, allocated), over_containers(pod.spec, in_force)]
     return _largest(known if infeasible else [*known, over_containers(pod.spec, container_requests)])
@@ -86,7 +93,7 @@ def _by_container(pod: Pod) -> Amounts:
         wanted = container_requests(container)
         if found is None or found.resources is None or container.name in plain_init:
             return wanted
-        known = [amounts(found.resources.requests), amounts(found.allocated_resources or _NOTHING)]
+        known = [amounts(found.resources.requests or _NOTHING), amounts(found.allocated_resources or _NOTHING)]
         return _largest(known if infeasible else [*known, wanted])
 
     return over_containers(pod.spec, effective)
@@ -100,7 +107,7 @@ def _set_pod_level(total: Amounts, pod: Pod, *, by_sums: bool) -> None:
     wanted = amounts(level.requests)
     effective = wanted
     if status.resources is not None:
-        known = [amounts(status.resources.requests), amounts(status.allocated_resources or _NOTHING)]
+        known = [amounts(status.resources.requests or _NOTHING), amounts(status.allocated_resources or _NOTHING)]
         effective = _largest(known if _is_infeasible(pod) else [*known, wanted])
     for name in effective if by_sums else wanted:
         if is_settable_on_pods(name):

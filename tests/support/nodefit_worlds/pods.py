@@ -140,6 +140,7 @@ def _more_resources(draws: Draws, spec: Json) -> None:
         }
         if draws.maybe(0.3):
             spec["resources"]["limits"] = {"cpu": "3"}
+            spec["resources"]["requests"].setdefault("cpu", "3")  # as the API server stores it
 
 
 def _resized(draws: Draws, pod: Json) -> None:
