@@ -1,4 +1,5 @@
-"""Lists of vendors inside hand-written files: the chart's values and schema, policies, RBAC, the webhook's rules, docs.
+"""Lists of vendors inside hand-written files: the chart's values and schema, policies, RBAC, the webhook's rules, docs, the
+contracts of import-linter.
 
 Called by `hack.generate`. All of them are in the order of the registry; the text around each list is left as it is.
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
-from hami_dra.vendors.registry import PLUGINS
+from hami_dra.vendors.registry import PLUGINS, options_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA: Final = "charts/hami-dra/values.schema.json"
@@ -100,6 +101,20 @@ def _rows(plugins: Sequence[VendorPlugin]) -> str:
     )
 
 
+def _sharing_rows(plugins: Sequence[VendorPlugin]) -> str:
+    return "".join(
+        f"| `sharing.{option.field}` | {', '.join(plugin.title for plugin in readers)} | {option.help.removesuffix('.')} |\n"
+        for option, readers in options_of(plugins).items()
+        if option.field
+    )
+
+
+def _packages(plugins: Sequence[VendorPlugin]) -> str:
+    """Return the folders of the vendors of this project."""
+    packages = [type(plugin.rules).__module__.rpartition(".")[0] for plugin in plugins]
+    return "".join(f'  "{package}",\n' for package in sorted(packages) if package.startswith("hami_dra.vendors."))
+
+
 _QUOTED_DRIVERS: Final = re.compile(r"(?<=\[)'nvidia\.hami\.io'[^\]]*(?=\])")
 LISTS: Final = (
     VendorList(
@@ -118,5 +133,15 @@ LISTS: Final = (
         "manifests/rbac-driver.yaml", re.compile(r"(?<=resourceNames: \[)nvidia\.hami\.io[^\]]*(?=\])"), _drivers
     ),
     VendorList("manifests/webhook.yaml", re.compile(r"(?<=\[)'nvidia\.com/gpu'[^\]]*(?=\])"), _legacy_resources),
+    VendorList(
+        "docs/publishing.md",
+        re.compile(r"(?<=\| setting \| of \| \|\n\|---\|---\|---\|\n)(?:\| `sharing\..*\n)*"),
+        _sharing_rows,
+    ),
+    VendorList(
+        "pyproject.toml",
+        re.compile(r'(?<=modules = \[\n)(?:  "hami_dra\.vendors\.[a-z]+",\n)+'),
+        _packages,
+    ),
     VendorList(TABLE, re.compile(r"(?<=\|---\|---\|---\|---\|\n)(?:\|.*\n)*"), _rows),
 )

@@ -10,5 +10,5 @@ CARD_SLICES: Final = VendorOption(
     field="slices",
     default=4,
     read=whole(1, MAX_PARTS),
-    help="Number of slices of a card that is allocated in slices.",
+    help="Number of slices of a card, 1 to 10; HAMi's usual factors are 3, 4 and 6.",
 )

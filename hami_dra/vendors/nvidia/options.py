@@ -23,14 +23,14 @@ MEMORY_SCALING: Final = VendorOption(
     field="memoryScaling",
     default="1",
     read=fraction(),
-    help="Memory offered / physical memory (HAMi's deviceMemoryScaling); above 1 it is oversubscribed.",
+    help="Memory offered / physical memory (HAMi's deviceMemoryScaling); above 1 it is oversubscribed. Not in MIG mode.",
 )
 CORE_SCALING: Final = VendorOption(
     name="core-scaling",
     field="coreScaling",
     default="1",
     read=fraction(Fraction(1, CORES)),
-    help="Cores offered / physical cores (HAMi's deviceCoreScaling).",
+    help="Cores offered / physical cores (HAMi's deviceCoreScaling). Not in MIG mode.",
 )
 LIBRARY_FOLDER: Final = VendorOption(
     name="library-folder",

@@ -23,6 +23,11 @@ def test_a_new_vendor_is_in_every_list():
     assert values["hostPaths"] == [{"path": "/opt/acme", "readOnly": True, "type": "Directory"}]
     assert "\n      'acme.example.com/card', 'acme.example.com/memory'])" in found["manifests/webhook.yaml"]
     assert "| [Acme](acme.md) | `acme.example.com` | `acme.example.com/card` | memory |" in found[vendor_lists.TABLE]
+    assert (
+        "| `sharing.acmeReserved` | Acme | Memory of each card that is not published |" in found["docs/publishing.md"]
+    )
+    assert "`sharing.slots` | NVIDIA, MetaX, Acme |" in found["docs/publishing.md"]
+    assert "acme" not in found["pyproject.toml"], "a vendor of another project"
     for path in ("manifests/slice-policy.yaml", "manifests/claim-policy.yaml", "manifests/rbac-driver.yaml"):
         assert "acme.example.com" in found[path], path
 
