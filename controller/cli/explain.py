@@ -195,7 +195,10 @@ async def _kept(
         ):
             status, body = answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise CommandError(f"--controller: {address}: {error or 'no answer'}; {_reach()}") from error
+        raise CommandError(
+            f"--controller: {address}: {error or 'no answer'}; "
+            f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT} reaches it"
+        ) from error
     if status == 404:
         raise CommandError(
             f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts, and of several "
@@ -233,10 +236,6 @@ def _token(path: Path) -> str:
     if not token or not token.isascii() or any(map(str.isspace, token)):
         raise CommandError(f"--token-file: {path}: must contain one token, and nothing else")
     return token
-
-
-def _reach() -> str:
-    return f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT} reaches it"
 
 
 def _print(found: "Explanation", nodes: list[str], output: Output, *, all_nodes: bool) -> None:

@@ -126,9 +126,10 @@ def _cards(node: "NodeExplanation") -> Table:
     columns = [*(["REQUEST"] if several else []), "CARD", ">INDEX", "PRODUCT", "RESULT", ">SCORE"]
     table = _table(*columns, *(f">{name.upper()}" for name in terms), "FIGURES")
     for card in node.cards:
+        asked = f"{card.claim.rpartition('/')[2]} {card.request}" if len(claims) > 1 else card.request
         style = "green" if card.chosen else "red" if card.code else ""
         table.add_row(
-            *_texts(*([_asked(card, claims)] if several else []), card.device.rpartition("/")[2]),
+            *_texts(*([asked] if several else []), card.device.rpartition("/")[2]),
             Text(str(card.index) if card.index >= 0 else _NONE),
             Text(card.product or _NONE),
             Text(_result(card), style=style),
@@ -136,10 +137,6 @@ def _cards(node: "NodeExplanation") -> Table:
             *_texts(*(_term(card.terms, name) for name in terms), card.text),
         )
     return table
-
-
-def _asked(card: "CardExplanation", claims: Collection[str]) -> str:
-    return f"{card.claim.rpartition('/')[2]} {card.request}" if len(claims) > 1 else card.request
 
 
 def _result(card: "CardExplanation") -> str:

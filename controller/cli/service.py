@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from controller.cli.errors import CommandError
 from controller.cli.heap import return_freed_memory
+from hami_dra.kube.guard import first_failure
 from hami_dra.kube.protocol import ClusterError, ConfigError
 from hami_dra.kube.requirements import UnsupportedKubernetes
 
@@ -25,7 +26,7 @@ def run_service(service: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(_until_asked(service))
     except Exception as error:
-        cause = _first(error)
+        cause = first_failure(error)
         if isinstance(cause, _START_FAILURES):
             raise CommandError(str(cause)) from error
         raise
@@ -41,11 +42,3 @@ async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         if not task.cancelled():
             raise
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first failure of a task group."""
-    found = error
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from controller.cli.tables import print_wide
 from controller.insight.overview import NodeView, Packing
-from controller.insight.whatif import Comparison, Move, Placement, Unplaced
+from controller.insight.whatif import Comparison, Move, Unplaced
 
 GIB: Final = 1 << 30
 _ROWS: Final = 50
@@ -23,7 +23,7 @@ def print_comparison(found: Comparison) -> None:
         _vendors(found),
         _nodes(found),
         _moved(found.moved),
-        _placed(found.placed),
+        _table(("PLACED", "NODE", "DEVICES"), ((each.pod, each.node, _names(each.devices)) for each in found.placed)),
         _unplaced(found.unplaced),
     ]
     for table, left in filter(None, tables):
@@ -99,10 +99,6 @@ def _moved(moves: Sequence[Move]) -> Shown:
             for each in moves
         ),
     )
-
-
-def _placed(placements: Sequence[Placement]) -> Shown:
-    return _table(("PLACED", "NODE", "DEVICES"), ((each.pod, each.node, _names(each.devices)) for each in placements))
 
 
 def _unplaced(pods: Sequence[Unplaced]) -> Shown:

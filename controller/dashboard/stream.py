@@ -122,17 +122,14 @@ class EventBroker:
                     beat = time.monotonic()
             await asyncio.sleep(pause)
             if version == self._version:
-                await self._next_change(_BEAT)
+                self._turn.clear()
+                await wait_at_most(self._turn, _BEAT)
             if not await may_look():
                 await response.write(event("", "signed-out"))
                 return
             if time.monotonic() - beat >= _BEAT:
                 await response.write(b": still here\n\n")
                 beat = time.monotonic()
-
-    async def _next_change(self, longest: float) -> None:
-        self._turn.clear()
-        await wait_at_most(self._turn, longest)
 
 
 headers_key: Final = web.AppKey("headers", dict[str, str])

@@ -41,6 +41,7 @@ from controller.scheduling.decide import decide_slice as default_decide
 from controller.scheduling.inventory import Inventory
 from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.guard import first_failure
 from hami_dra.kube.lease import Election, LeaderElector, NoElection
 from hami_dra.kube.lease_thread import ThreadedElection
 from hami_dra.kube.protocol import Cluster
@@ -240,17 +241,10 @@ class Controller:
                 may_write=election.holds,
             ).run()
         except* LeadershipLost as lost:
-            log.warning("%s", _first(lost))
+            log.warning("%s", first_failure(lost))
         finally:
             self.is_leading = self._heartbeat.in_term = False
             self.metrics.lead(leads=False)
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first failure of a task group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _first_of(*starts: Callable[[], Awaitable[None]]) -> None:

@@ -19,7 +19,7 @@ from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.protocol import Cluster, ClusterError
-from hami_dra.vendors.legacy import CardChoice, LegacyVendor
+from hami_dra.vendors.legacy import LegacyVendor
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +60,14 @@ def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Coun
     by_name = {vendor.name: vendor for vendor in vendors}
     total: Counter[str] = Counter()
     for named in request.requests:
-        choices = [_least(by_name[named.vendor], choice) for choice in (named.cards, *named.cards.alternatives)]
+        quotas = by_name[named.vendor].quotas
+        choices = [
+            quotas.at_least(choice.count, choice.capacity, choice.memory_percent, exact=choice.exact)
+            for choice in (named.cards, *named.cards.alternatives)
+        ]
         shared = set(choices[0]).intersection(*choices)
         total.update({resource: min(choice[resource] for choice in choices) for resource in shared})
     return total
-
-
-def _least(vendor: LegacyVendor, cards: CardChoice) -> dict[str, int]:
-    return vendor.quotas.at_least(cards.count, cards.capacity, cards.memory_percent, exact=cards.exact)
 
 
 class QuotaReader:

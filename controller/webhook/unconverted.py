@@ -9,6 +9,7 @@ from collections.abc import Collection
 from controller.webhook.convert import IGNORE
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_unschedulable
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -26,7 +27,7 @@ def bypassed(
     of these waits for a device plugin, and a pod that opted out of the webhook did so on purpose.
     In `native` mode kube-scheduler serves plain counts through DeviceClasses.
     """
-    if pod.spec.node_name or pod.metadata.labels.get(names.WEBHOOK_LABEL) == IGNORE or not _unschedulable(pod):
+    if pod.spec.node_name or pod.metadata.labels.get(names.WEBHOOK_LABEL) == IGNORE or not is_unschedulable(pod):
         return None
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         asked = {*container.resources.limits, *container.resources.requests}
@@ -42,10 +43,3 @@ def bypassed(
                     "(hami-dra convert -f FILE)"
                 )
     return None
-
-
-def _unschedulable(pod: Pod) -> bool:
-    return any(
-        condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
-        for condition in pod.status.conditions
-    )

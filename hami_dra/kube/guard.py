@@ -25,6 +25,13 @@ log = logging.getLogger(__name__)
 _REMEMBERED: Final = 1_000
 
 
+def first_failure(error: BaseException) -> BaseException:
+    """Return the first failure of a task group, or the error itself if it is of none."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def count_nothing(_loop: str) -> None:
     """Count nothing, for programs without metrics."""
 

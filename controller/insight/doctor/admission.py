@@ -218,7 +218,7 @@ def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]
         problem = "it is missing"
     elif not bindings:
         what, problem = f"{wanted.binding_kind} {wanted.name}", "it is missing, so the policy does nothing"
-    elif validates and not any(map(_denies, bindings)):
+    elif validates and not any("Deny" in (each.get("spec", {}).get("validationActions") or ()) for each in bindings):
         what, problem = f"{wanted.binding_kind} {wanted.name}", "its validationActions do not say Deny"
     elif validates and policy.get("spec", {}).get("failurePolicy") == "Ignore":
         problem = "its failurePolicy is Ignore"
@@ -239,10 +239,6 @@ def _names_accounts_of(policy: Raw, namespace: str) -> bool:
     conditions = policy.get("spec", {}).get("matchConditions") or ()
     text = " ".join(str(each.get("expression", "")) for each in conditions)
     return _ACCOUNT not in text or f"{_ACCOUNT}{namespace}:" in text
-
-
-def _denies(binding: Raw) -> bool:
-    return "Deny" in (binding.get("spec", {}).get("validationActions") or ())
 
 
 # --- webhook --------------------------------------------------------------------------------------

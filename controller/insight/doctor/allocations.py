@@ -126,7 +126,7 @@ def devices(state: State) -> Iterator[Finding]:
                 check="devices",
                 severity=Severity.ERROR,
                 object=f"Device {device}",
-                problem=f"it is overcommitted by {_listed([use.claim for use in holders])}",
+                problem=f"it is overcommitted by {_some(sorted({use.claim.key for use in holders}))}",
                 fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
                 f"{names.ALLOCATED_BY}",
             )
@@ -140,7 +140,9 @@ def devices(state: State) -> Iterator[Finding]:
         )
     tenancies = Tenancies(state.claims, state.pods)
     for device in sorted(tenancies.devices()):
-        if columns.row_of(device) < 0 and _is_unknown(state, device):
+        # an incomplete pool is reported elsewhere
+        is_reported = f"pool {device.driver}/{device.pool}" in state.inventory.problems
+        if columns.row_of(device) < 0 and not is_reported:
             tenants = tenancies.of(device, None)
             yield Finding(
                 check="devices",
@@ -151,11 +153,6 @@ def devices(state: State) -> Iterator[Finding]:
             )
     if state.mode == "exclusive":
         yield from _taken_by_others(state, uses)
-
-
-def _is_unknown(state: State, device: DeviceId) -> bool:
-    """Return whether no slice publishes the device; an incomplete pool is reported elsewhere."""
-    return f"pool {device.driver}/{device.pool}" not in state.inventory.problems
 
 
 def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]]) -> Iterator[Finding]:
@@ -239,10 +236,6 @@ def _leak(claim: ResourceClaim, problem: str, fix: str) -> Finding:
     return Finding(
         check="claims", severity=Severity.ERROR, object=f"ResourceClaim {claim.key}", problem=problem, fix=fix
     )
-
-
-def _listed(found: list[ResourceClaim]) -> str:
-    return _some(sorted({claim.key for claim in found}))
 
 
 def _some(texts: list[str]) -> str:

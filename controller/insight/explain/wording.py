@@ -11,7 +11,7 @@ from typing import Final
 from controller.insight.explain.model import PolicyUsed, RequestAsked
 from controller.scheduling.allocation import ResolvedRequest
 from controller.scheduling.inventory import Device
-from controller.scheduling.scoring import Packing, Policies
+from controller.scheduling.scoring import Policies
 from hami_dra.api import names
 
 _MIB: Final = 1 << 20
@@ -63,7 +63,8 @@ def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool)
     """Return the effective policies; those equal for all claims appear once. `claims`: keys."""
     used = [PolicyUsed("node", policies.node_policy, origin(policies.node_policy_origin))]
     if policies.weighs_packing:
-        used.append(PolicyUsed("packing", _weights(policies.packing), origin(policies.packing_origin)))
+        packing = ",".join(f"{each.name}={getattr(policies.packing, each.name):g}" for each in fields(policies.packing))
+        used.append(PolicyUsed("packing", packing, origin(policies.packing_origin)))
     keys = list(claims)
     found: dict[tuple[str, str, str], list[str]] = {}
     for key in keys:
@@ -79,10 +80,6 @@ def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool)
     for (axis, value, where), mine in found.items():
         used += [PolicyUsed(axis, value, where, claim) for claim in ([""] if len(mine) == len(keys) else mine)]
     return tuple(used)
-
-
-def _weights(packing: Packing) -> str:
-    return ",".join(f"{each.name}={getattr(packing, each.name):g}" for each in fields(packing))
 
 
 def asked(view: ResolvedRequest, *, ours: bool) -> RequestAsked:

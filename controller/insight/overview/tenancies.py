@@ -45,7 +45,9 @@ class Tenancies:
             namespace, name = claim.metadata.namespace, claim.metadata.name
             for holding in holdings_of(claim.status.allocation):
                 self._held[holding.device].append(_Tenancy(namespace, name, consumers, holding))
-            for device in _looked_at(claim):
+            for device in {
+                DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access
+            }:
                 self._held[device].append(_Tenancy(namespace, name, consumers, None))
         for gone in vanished:
             names = tuple(each.key.rpartition("/")[2] for each in gone.holders)
@@ -75,10 +77,6 @@ def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
                 if key in wanted:
                     found[key].add(pod.metadata.name)
     return found
-
-
-def _looked_at(claim: ResourceClaim) -> set[DeviceId]:
-    return {DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access}
 
 
 def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tenant:

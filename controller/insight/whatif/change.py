@@ -151,7 +151,7 @@ def apply(state: SimulatedState, change: Change) -> Changed:
             elif key not in away:
                 (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
         elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
-            kept.append(Document(document.source, document.index, _unallocated(raw)))
+            kept.append(Document(document.source, document.index, {**raw, "status": {}}))
         else:
             kept.append(document)
     # sorted is stable: pods created in the same second, or from files without times, keep their
@@ -241,10 +241,6 @@ def _unbound(raw: Raw) -> Raw:
     spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
     status = {key: value for key, value in raw.get("status", {}).items() if key == "resourceClaimStatuses"}
     return {**raw, "spec": spec, "status": status}
-
-
-def _unallocated(raw: Raw) -> Raw:
-    return {**raw, "status": {}}
 
 
 # --- policies --------------------------------------------------------------------------------

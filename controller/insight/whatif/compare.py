@@ -125,7 +125,8 @@ class _Differences:
             conclusion="",
             notes=tuple(dict.fromkeys([*notes, *self._remarks()])),
         )
-        return _concluded(found, self.change, waiting=bool(before.played.report.placements))
+        text = conclusion(found, self.change, waiting=bool(before.played.report.placements))
+        return msgspec.structs.replace(found, conclusion=text)
 
     def _moved(self) -> tuple[Move, ...]:
         before, after = self.before.placements, self.after.placements
@@ -185,7 +186,3 @@ class _Differences:
                 f"{self.changed.overruled} objects ask for another policy by annotation and keep it; "
                 "with --override-annotations the policy applies to them too"
             )
-
-
-def _concluded(found: Comparison, change: Change, *, waiting: bool) -> Comparison:
-    return msgspec.structs.replace(found, conclusion=conclusion(found, change, waiting=waiting))

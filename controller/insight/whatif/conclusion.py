@@ -4,7 +4,7 @@ Device policy binpack and placing all pods again would free 3 of 16 cards and em
 5 pods; 1 pod would not fit: default/x (2 CardInsufficientMemory).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, Change
@@ -90,11 +90,7 @@ def _others(found: Comparison) -> Iterable[str]:
 def _why(each: Unplaced) -> str:
     if each.error or not each.reasons:
         return each.error or each.message
-    return _reasons(each.reasons)
-
-
-def _reasons(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {code}" for code, count in sorted(reasons.items()))
+    return ", ".join(f"{count} {code}" for code, count in sorted(each.reasons.items()))
 
 
 def _anything(found: Comparison) -> bool:

@@ -103,7 +103,7 @@ class Prober:
             if is_unschedulable(pod):
                 if target is None:
                     return Outcome.UNTESTED
-                if _is_about_devices(pod):
+                if _NO_DEVICES in _said(pod):
                     return Outcome.HOLDS if is_still_free(self._inventory, target) else Outcome.UNTESTED
                 if not refused:
                     refused, end = True, min(end, self._clock.monotonic() + _OTHER_REASONS)
@@ -141,10 +141,6 @@ class Prober:
             return
         except ClusterError as error:
             log.info("probe: %s %s not deleted: %s", kind.name, name, error)
-
-
-def _is_about_devices(pod: Pod) -> bool:
-    return _NO_DEVICES in _said(pod)
 
 
 def _said(pod: Pod) -> str:

@@ -86,7 +86,10 @@ class FairOrder:
             else:
                 self._now, self._served = tag, flow
                 return self._take(flow, namespace)
-        self._rest()
+        # No namespace waits: all start equal the next time.
+        self._flows.clear()
+        self._now = 0.0
+        self._served = None
         return None
 
     def charge(self, seconds: float) -> None:
@@ -106,9 +109,3 @@ class FairOrder:
         if len(self._flows) > _FEW + 2 * len(self._waiting):
             self._flows = {name: each for name, each in self._flows.items() if each.is_waiting or each.tag > self._now}
         return turn
-
-    def _rest(self) -> None:
-        """Reset, because no namespace waits: all start equal the next time."""
-        self._flows.clear()
-        self._now = 0.0
-        self._served = None

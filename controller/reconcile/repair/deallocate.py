@@ -123,15 +123,11 @@ class Deallocator:
                 now = self._clock.monotonic()
                 for uid, watched in list(self._watched.items()):
                     with self._guard.each(watched.key):
-                        self._look(group, uid, watched, now)
+                        if (found := self._judge(watched, now)) is not None:
+                            watched.not_before = now + _TRY_AGAIN
+                            self._start(group, uid, watched.key, watched.node, found)
                 self._wake.clear()
                 await wait_at_most(self._wake, self._settings.repair.sweep_interval)
-
-    def _look(self, group: asyncio.TaskGroup, uid: str, watched: PinnedPod, now: float) -> None:
-        found = self._judge(watched, now)
-        if found is not None:
-            watched.not_before = now + _TRY_AGAIN
-            self._start(group, uid, watched.key, watched.node, found)
 
     async def release(self, pod: Pod, why: str) -> None:
         """Clear what only this unbound pod holds, because it cannot get the rest. No node is
@@ -185,7 +181,9 @@ class Deallocator:
         self._in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
             self._refuse(affected, node, found.why)
-        cleared = [claim for claim in held if await self._clear(claim, node)]
+        cleared = [
+            claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
+        ]
         self._tell(pod, len(cleared), node, found)
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
@@ -204,9 +202,6 @@ class Deallocator:
             return pod
         self._informers.observe_pod(pod)
         return pod
-
-    async def _clear(self, claim: ResourceClaim, node: str) -> bool:
-        return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
 
     def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
         """Return by UID the pod, and the pending pods that share what it holds."""

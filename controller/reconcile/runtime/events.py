@@ -220,15 +220,12 @@ class Events:
                     series.began_at = float("-inf")  # over, however its time is rounded
                 self.tell(later.kind, later.about, later.message, later.action)
 
-    async def _wait(self) -> None:
-        """Wait until there is something to send, or a postponed message is due."""
-        await wait_at_most(self._wake, self._due[0][0] - self._clock.monotonic() if self._due else math.inf)
-
     async def run(self) -> None:
         """Send events until cancelled."""
         async with self._warnings.lanes, self._others.lanes:
             while True:
-                await self._wait()
+                due = self._due[0][0] - self._clock.monotonic() if self._due else math.inf
+                await wait_at_most(self._wake, due)
                 self._wake.clear()
                 self._tell_what_is_due()
 

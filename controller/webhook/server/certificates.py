@@ -110,10 +110,9 @@ async def ensure_secret(
         if material is found:
             return material
         metadata = {"resourceVersion": secret.metadata.resource_version, "uid": secret.metadata.uid}
+        data = {key: base64.b64encode(getattr(material, part)).decode() for part, key in _DATA.items()}
         try:
-            await cluster.patch(
-                kinds.SECRET, name, {"metadata": metadata, "data": _to_data(material)}, namespace=namespace
-            )
+            await cluster.patch(kinds.SECRET, name, {"metadata": metadata, "data": data}, namespace=namespace)
         except Conflict:
             continue
         return material
@@ -126,10 +125,6 @@ _DATA: Final = {
     "certificate": "tls.crt",
     "key": "tls.key",
 }
-
-
-def _to_data(material: Material) -> dict[str, str]:
-    return {key: base64.b64encode(getattr(material, part)).decode() for part, key in _DATA.items()}
 
 
 def _from_data(secret: Secret) -> Material | None:
