@@ -70,6 +70,7 @@ class Question:
     more: Mapping[str, Any] = field(default_factory=dict)
     spec: Callable[[int], Mapping[str, Any]] = lambda _number: {}
     """Further fields of the spec of the pod with this number."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def claim_volume(number: int) -> dict[str, Any]:
@@ -78,12 +79,25 @@ def claim_volume(number: int) -> dict[str, Any]:
     return {"volumes": [{"name": "data", "persistentVolumeClaim": source}]}
 
 
+def apart_from(app: str) -> dict[str, Any]:
+    """Required anti-affinity to the pods of one application on the same node."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 QUESTIONS = {
     "decide: a shared card": Question(1, PACKED, {"memory": "7500Mi", "cores": "0"}),
     "decide: 8 whole cards": Question(8, PACKED),
     "decide: 4 cards, topology-aware": Question(4, AWARE),
     "decide: 2 cards, two constraints": Question(2, PACKED, {}, LINKED),
+    "decide: a shared card, anti-affine": Question(
+        1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=lambda _number: apart_from("web"), labels={"app": "web"}
+    ),
 }
+REPLICAS = 30
+ANTI_AFFINE_BURST = Question(
+    1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=lambda _number: apart_from("burst"), labels={"app": "burst"}
+)
 WITH_VOLUMES = {
     "decide: a shared card, zone-bound volume": Question(
         1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=claim_volume
@@ -306,6 +320,9 @@ class Bench:
         for _ in range(BURST):
             self._decide(QUESTIONS["decide: a shared card"])
         self.found[f"a burst of {BURST} pods, s"] = time.perf_counter() - start
+        self.found[f"a burst of {REPLICAS} anti-affine replicas, ms"] = self._anti_affine_burst() * 1e3
+        took = self._decisions_of(QUESTIONS["decide: a shared card"])
+        self.found["decide: a shared card, next to them, median ms"] = statistics.median(took) * 1e3
         self.found["memory at the end, MiB"] = _memory()
         feed_volumes(self._inventory)
         self._ask(WITH_VOLUMES)
@@ -350,6 +367,13 @@ class Bench:
         self._inventory.assume_pod(wanted.pod, answer.node)
         return seconds, claim.claim.metadata.uid, wanted.pod.metadata.uid
 
+    def _anti_affine_burst(self) -> float:
+        """Seconds for the replicas of one workload that was never seen, each on a node of its own."""
+        start = time.perf_counter()
+        for _ in range(REPLICAS):
+            self._decide(ANTI_AFFINE_BURST)
+        return time.perf_counter() - start
+
     def _nodes_changed(self) -> list[float]:
         """A node's labels change, and the next pod is decided: what the news cost beyond that decision."""
         took = []
@@ -375,7 +399,7 @@ def _scheduling_request(number: int, question: Question) -> SchedulingRequest:
     if question.capacity:
         exactly["capacity"] = {"requests": question.capacity}
     name = f"new-{number}"
-    metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "labels": dict(question.labels)}
     devices = {"requests": [{"name": "gpu", "exactly": exactly}], **question.more}
     claim = msgspec.convert(
         {"metadata": {**metadata, "uid": f"claim-{name}"}, "spec": {"devices": devices}}, ResourceClaim
