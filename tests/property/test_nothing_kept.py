@@ -11,7 +11,9 @@ import pytest
 from controller.reconcile.runtime.decision_log import DecisionLog
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
+from hami_dra.api.podvolumes import PersistentVolumeClaimSource, Volume
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 from hami_dra.kube.protocol import Invalid
 from tests.support.census import census, grown
 from tests.support.harness import DRIVER, SPACE, claim, play, pod, template
@@ -26,6 +28,7 @@ BOUNDED: Final = {
     "Events._known": "the latest series of events",
 }
 """What may grow, and up to what."""
+VOLUMES: Final = (Volume(name="data", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="data")),)
 
 
 def kept():
@@ -75,7 +78,7 @@ class Life:
         resources = msgspec.structs.replace(main.resources, requests={"cpu": "1", f"example.com/r{number}": "1"})
         containers = (msgspec.structs.replace(main, resources=resources),)
         spec = msgspec.structs.replace(
-            self._pod.spec, resource_claims=tuple(entries), containers=containers, node_name=node
+            self._pod.spec, resource_claims=tuple(entries), containers=containers, node_name=node, volumes=VOLUMES
         )
         status = msgspec.structs.replace(self._pod.status, phase=phase)
         return Pod(metadata=named(self._pod.metadata, number), spec=spec, status=status)
@@ -83,6 +86,22 @@ class Life:
     def claim(self, number, *, allocated):
         changed = msgspec.structs.replace(self._claim, metadata=named(self._claim.metadata, number))
         return msgspec.structs.replace(changed, status=self._status) if allocated else changed
+
+    def volume(self, number):
+        """Its PersistentVolume: every other one is free and pinned to a host of its own."""
+        spec = {"capacity": {"storage": "1Gi"}, "csi": {"driver": "csi.example.com", "volumeHandle": str(number)}}
+        if number % 2:
+            spec["claimRef"] = {"namespace": str(number), "name": "data"}
+        host = {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"host-{number}"]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}}
+        body = {"metadata": {"name": f"pv-{number}"}, "spec": spec, "status": {"phase": "Available"}}
+        return decoded(PersistentVolume, body)
+
+    def volume_claim(self, number):
+        bound = {names.BIND_COMPLETED: "yes"} if number % 2 else {}
+        metadata = {"name": "data", "namespace": str(number), "uid": f"data-{number}", "annotations": bound}
+        spec = {"storageClassName": "local", "volumeName": f"pv-{number}" if number % 2 else ""}
+        return decoded(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
 
 
 def decoded(kind, body):
@@ -107,8 +126,15 @@ def live(controller, life, number, *, looks=False):
     def pod_is(new):
         informers.pods.reflector._report(informers.pod(key), new)
 
+    def stored(kind, new, old=None):
+        informers.storage[kind.name].reflector._report(old, new)
+
+    volume, volume_claim = life.volume(number), life.volume_claim(number)
+    stored(kinds.PERSISTENT_VOLUME, volume)
+    stored(kinds.PERSISTENT_VOLUME_CLAIM, volume_claim)
     claim_is(life.claim(number, allocated=False))
     pod_is(life.pod(number))
+    controller.inventory.node_fit(life.pod(number))
     claim_is(life.claim(number, allocated=True))
     if looks:
         assert list(controller.scrape.blocks())
@@ -117,6 +143,8 @@ def live(controller, life, number, *, looks=False):
         pod_is(life.pod(number, node="n0", phase="Succeeded"))
     for gone in (claim_is, pod_is) if number % 3 == 0 else (pod_is, claim_is):
         gone(None)
+    stored(kinds.PERSISTENT_VOLUME_CLAIM, None, volume_claim)
+    stored(kinds.PERSISTENT_VOLUME, None, volume)
 
 
 @pytest.mark.parametrize("scraped", [False, True])
@@ -124,6 +152,11 @@ def test_nothing_is_kept_of_very_many(scraped):
     async def story(harness):
         leader, standby = await leader_and_standby(harness)
         life, before = Life(), None
+        limited = {"drivers": [{"name": "csi.example.com", "allocatable": {"count": 9}}]}
+        await harness.add(kinds.CSI_NODE, {"metadata": {"name": "n0"}, "spec": limited})
+        waiting = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+        await harness.add(kinds.STORAGE_CLASS, {"metadata": {"name": "local"}, **waiting})
+        await harness.sleep(1)
         for number in range(WARM + LIVES):
             live(leader, life, number, looks=scraped and number % 50 == 0)
             live(standby, life, number)

@@ -19,7 +19,7 @@ from hami_dra.api.selectors import requirement_matches
 
 Requirement = NodeSelectorRequirement | LabelSelectorRequirement
 _KEYS_KEPT: Final = 64
-_SELECTORS_KEPT: Final = 512
+_SELECTORS_KEPT: Final = 256
 _SPARE_VALUES: Final = 1_024
 """Values of nodes that are gone are forgotten once there are this many more values than nodes."""
 
