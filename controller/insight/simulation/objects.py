@@ -141,9 +141,8 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
         metadata = {**metadata}
         if kind.namespaced:
             metadata["namespace"] = metadata.get("namespace") or DEFAULT_NAMESPACE
-        metadata["uid"] = (
-            metadata.get("uid") or f"{kind.name}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        )
+        uid = derived_uid(kind, metadata.get("namespace", ""), metadata.get("name", ""))
+        metadata["uid"] = metadata.get("uid") or uid
         filled["metadata"] = metadata
     try:
         obj: Object = msgspec.json.decode(msgspec.json.encode(filled), type=kind.type, strict=False)
@@ -154,6 +153,11 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
         what = inside[0] or describe(kind, filled)
         raise BadManifest(f"{source}: {what}: it cannot be converted to JSON: {error}") from None
     return Item(source, kind, filled, obj, kind.settle(obj) if kind.settle is not None else "")
+
+
+def derived_uid(kind: Kind[Any], namespace: str, name: str) -> str:
+    """Return the UID of an object that was given without one."""
+    return f"{kind.name}/{namespace}/{name}"
 
 
 def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.insight.simulation.objects import Item, Raw, gather, read
-from controller.insight.simulation.run import SimulationSettings, asked_of
+from controller.insight.simulation.run import SimulationSettings, asked_of, generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.decide import Options, SchedulingRequest
@@ -65,6 +65,7 @@ def question(
         elif item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
             view.feed(item)
     view.assume_nodes()
+    generate_volume_claims([(source, raw)], workloads, view)
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from controller.insight.simulation.objects import Raw, gather, read
+from controller.insight.simulation.objects import Raw, derived_uid, gather, read
 from controller.insight.simulation.report import SimulationReport, claim_entry
 from controller.insight.simulation.view import SimulatedCluster
+from controller.insight.simulation.volume_claims import of_ephemeral_volumes
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.allocation import FeatureGates, new_share_id, ownership_of, stamped
 from controller.scheduling.decide import (
@@ -96,6 +97,7 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
             pods.append((item.source, item.raw))
         elif item.kind in kinds.WORKLOADS:
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
+    generate_volume_claims(pods, workloads, view)
     report = SimulationReport()
     waiting = [_settled(source, raw, view) for source, raw in pods]
     shared = SharedClaims()
@@ -108,6 +110,20 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
         on_pod(done + 1, len(waiting))
     report.notes = [*gathered.notes, *view.notes]
     return Played(report, view)
+
+
+def generate_volume_claims(pods: Iterable[tuple[str, Raw]], workloads: Workloads, view: SimulatedCluster) -> None:
+    """Add the PersistentVolumeClaims that controllers would create for pods that no cluster has seen.
+
+    A pod from a cluster has its claims there, or waits for them. Raises BadManifest.
+    """
+    claims = list(workloads.volume_claims)
+    for source, raw in pods:
+        pod: Pod = read(source, kinds.POD, raw).object
+        if pod.metadata.uid == derived_uid(kinds.POD, pod.metadata.namespace, pod.metadata.name):
+            claims += [(source, claim) for claim in of_ephemeral_volumes(pod, raw)]
+    for source, claim in claims:
+        view.generate_volume_claim(source, claim)
 
 
 def asked_of(

@@ -151,6 +151,14 @@ class SimulatedCluster:
         uid = f"generated for {pod.metadata.uid}/{pod_claim_name}"
         return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
 
+    def generate_volume_claim(self, source: str, raw: Raw) -> None:
+        """Add a PersistentVolumeClaim that a controller would create, unless it exists. Raises
+        BadManifest.
+        """
+        item = read(source, kinds.PERSISTENT_VOLUME_CLAIM, raw)
+        if item.key not in self.inventory.volumes.objects.claims:
+            self.feed(item)
+
     # -- changes -----------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: str) -> None:

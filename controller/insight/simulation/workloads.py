@@ -11,6 +11,7 @@ from itertools import count
 from typing import Final
 
 from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
+from controller.insight.simulation.volume_claims import of_stateful_set, with_claims
 from controller.scheduling.node_filter import admits, pinned_names, taint_code
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
@@ -36,6 +37,8 @@ class Workloads:
     """Pods of workloads. `nodes`: in the order in which DaemonSet pods are numbered."""
 
     def __init__(self, items: Sequence[Item], nodes: Sequence[Node]) -> None:
+        self.volume_claims: list[tuple[str, Raw]] = []
+        """PersistentVolumeClaims of the pods that `pods_of` returned, each with its source."""
         self._nodes = nodes
         self._workloads = {
             (item.kind.name, item.object.metadata.namespace, item.object.metadata.name)
@@ -100,7 +103,11 @@ class Workloads:
         meta = item.object.metadata
         own = {**template.raw["metadata"], "name": name, "namespace": meta.namespace}
         own.pop("uid", None)
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": template.raw.get("spec", {})}
+        spec = template.raw.get("spec", {})
+        if item.kind is kinds.STATEFUL_SET:
+            self.volume_claims += [(item.source, each) for each in of_stateful_set(item.raw, name, meta.namespace)]
+            spec = with_claims(spec, item.raw, name)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec}
 
     def _free_names(self, namespace: str, workload: str, number: int) -> list[str]:
         names: list[str] = []

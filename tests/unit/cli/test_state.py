@@ -124,3 +124,21 @@ def test_files_are_read_as_simulate_reads_them(tmp_path):
     path.write_text("kind: Pod\nmetadata: {name: a}\n")
     (document,) = read_state([path])
     assert str(document) == f"{path}, document 1"
+
+
+CLAIMED = {"persistentVolumeClaim": {"claimName": "data"}, "name": "data"}
+
+
+@pytest.mark.parametrize("missing", [{}, {"forbidden": ["persistentvolumes"]}, {"absent": ["csinodes"]}])
+def test_volumes_that_cannot_be_judged_do_not_count(read, missing):
+    """Else a claim would be called missing that may only not be read."""
+    stored = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"volumes": [CLAIMED]},
+    }
+    documents, reported, _, _ = read([stored], **missing)
+    [found] = [each.raw for each in documents if each.raw["kind"] == "Pod"]
+    assert ("volumes" in found["spec"]) == (not missing)
+    assert any("volumes of pods do not count" in each for each in reported) == bool(missing)

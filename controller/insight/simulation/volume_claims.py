@@ -1,0 +1,65 @@
+"""PersistentVolumeClaims that controllers would create for the pods of a simulation. Pure.
+
+In: pods and StatefulSets as JSON. Out: claims as JSON: those of generic ephemeral volumes, and those
+of a StatefulSet's `volumeClaimTemplates`, with the names and owners that Kubernetes gives them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hami_dra.api.core import Pod
+
+Raw = dict[str, Any]
+
+
+def of_ephemeral_volumes(pod: Pod, raw: Mapping[str, Any]) -> Iterator[Raw]:
+    """Return the claims that the ephemeral-volume controller creates for a pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
+    for volume in _listed(raw.get("spec"), "volumes"):
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if isinstance(template, dict):
+            metadata = {
+                **(template.get("metadata") or {}),
+                "name": f"{pod.metadata.name}-{volume.get('name', '')}",
+                "namespace": pod.metadata.namespace,
+                "ownerReferences": [owner],
+            }
+            yield {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def of_stateful_set(workload: Mapping[str, Any], pod_name: str, namespace: str) -> list[Raw]:
+    """Return the claims that the StatefulSet controller creates for one of its pods."""
+    return [
+        {
+            "metadata": {
+                **(template.get("metadata") or {}),
+                "name": f"{_name(template)}-{pod_name}",
+                "namespace": namespace,
+            },
+            "spec": template.get("spec") or {},
+        }
+        for template in _listed(workload.get("spec"), "volumeClaimTemplates")
+    ]
+
+
+def with_claims(spec: Mapping[str, Any], workload: Mapping[str, Any], pod_name: str) -> Raw:
+    """Return the spec of a StatefulSet's pod with its claims as volumes; they replace volumes of their
+    names.
+    """
+    claims = {
+        _name(each): f"{_name(each)}-{pod_name}" for each in _listed(workload.get("spec"), "volumeClaimTemplates")
+    }
+    if not claims:
+        return {**spec}
+    others = [each for each in _listed(spec, "volumes") if each.get("name") not in claims]
+    own = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
+    return {**spec, "volumes": [*others, *own]}
+
+
+def _listed(holder: Any, field: str) -> Sequence[Raw]:
+    found = holder.get(field) if isinstance(holder, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else ()
+
+
+def _name(template: Mapping[str, Any]) -> str:
+    return str((template.get("metadata") or {}).get("name", ""))
