@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.capacity import percentage, take, whole
+from controller.scheduling.allocation.capacity import consumed_amounts, percentage, whole
 from hami_dra.api.resource import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 
 amounts = st.integers(0, 10**6)
@@ -19,7 +19,7 @@ def ranges(draw):
 
 def share(request, value, policy):
     capacity = DeviceCapacity(value=str(value), request_policy=policy)
-    shares = take({"memory": str(request)}, {"memory": capacity}, fractional=False)
+    shares = consumed_amounts({"memory": str(request)}, {"memory": capacity}, fractional=False)
     assert shares is not None
     return shares["memory"]
 

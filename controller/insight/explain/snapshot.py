@@ -250,7 +250,7 @@ def _add_cards(picture: DecisionSnapshot, inventory: Inventory, trace: Trace, sh
     if solution is not None:
         picks = [pick for picks in solution.picks for pick in picks]
         picture.picks = tuple(
-            [(pick.request, pick.device, consumed_of(pick.device, pick.need.consumed)) for pick in picks]
+            [(pick.request, pick.device, consumed_of(pick.device, pick.consumption.consumed)) for pick in picks]
         )
         if trace.chooser is not None:
             picture.scores = trace.chooser.scores

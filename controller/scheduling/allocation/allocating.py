@@ -50,8 +50,11 @@ class AllocatingDevices:
         point of the search.
         """
         return not self._held(view, candidate.device) and (
-            candidate.need is None
-            or (self.tentative.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
+            candidate.consumption is None
+            or (
+                self.tentative.has_room(candidate.device.id, candidate.consumption)
+                and self._affordable(view, candidate)
+            )
         )
 
     def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
@@ -73,11 +76,11 @@ class AllocatingDevices:
     def release(self, taken: Taken) -> None:
         """Release the device that was taken last."""
         view, candidate = taken.view, taken.candidate
-        assert candidate.need is not None
+        assert candidate.consumption is not None
         self.picks[view.claim_index].pop()
         if self.quota_use is not None:
             self.quota_use.release(view, candidate.device)
-        self.tentative.release(view, candidate.device, candidate.need)
+        self.tentative.release(view, candidate.device, candidate.consumption)
         self._unconstrain(view, len(view.constraints))
         if taken.counters:
             self._counters.release(candidate.pool, candidate.device)
@@ -99,8 +102,8 @@ class AllocatingDevices:
 
     def _take(self, view: ResolvedRequest, candidate: Candidate, *, must: bool) -> Taken | None:
         """Take a device in upstream's order: counters, constraints, then (of all devices) room."""
-        device, need = candidate.device, candidate.need
-        assert need is not None
+        device, consumption = candidate.device, candidate.consumption
+        assert consumption is not None
         # The counters of a shared device are charged once, by its first share; a device on its own
         # always pays.
         charge = bool(device.spec.consumes_counters) and not (
@@ -111,7 +114,7 @@ class AllocatingDevices:
         broken = self._constrain(view, device)
         # Undo in reverse order, so that a failed attempt leaves nothing behind. Room is tested last
         # and only for "all devices": by count, `available` tested it before.
-        if broken is not None or (must and not self.tentative.has_room(device.id, need)):
+        if broken is not None or (must and not self.tentative.has_room(device.id, consumption)):
             if broken is None:
                 self._unconstrain(view, len(view.constraints))
             if charge:
@@ -122,10 +125,10 @@ class AllocatingDevices:
                     f"breaks spec.devices.constraints[{broken}]"
                 )
             return None
-        self.tentative.take(view, device, need)
+        self.tentative.take(view, device, consumption)
         if self.quota_use is not None:
             self.quota_use.take(view, device)
-        self.picks[view.claim_index].append(Pick(view, device, need))
+        self.picks[view.claim_index].append(Pick(view, device, consumption))
         return Taken(view, candidate, charge)
 
     def _constrain(self, view: ResolvedRequest, device: Device) -> int | None:

@@ -159,13 +159,13 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
     for needed in needs:
         least: dict[str, Amount] | None = None
         for candidate in (candidate for _, found in needed.alternatives for candidate in found):
-            device, need = candidate.device.id, candidate.need
-            if need is None:
+            device, consumption = candidate.device.id, candidate.consumption
+            if consumption is None:
                 return False
             if device not in left:
                 used = usage.consumed(device)
-                left[device] = {name: max(total - used.get(name, 0), 0) for name, _, total in need.amounts}
-            taken = {name: amount for name, amount, _ in need.amounts}
+                left[device] = {name: max(total - used.get(name, 0), 0) for name, _, total in consumption.amounts}
+            taken = {name: amount for name, amount, _ in consumption.amounts}
             least = taken if least is None else {name: min(least[name], taken[name]) for name in least.keys() & taken}
         for name, amount in (least or {}).items():
             requested[name] += needed.count * amount
@@ -178,12 +178,16 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
 
 def _slots(view: ResolvedRequest, candidate: Candidate, usage: Usage) -> int:
     """Return the number of shares of this size that still fit on the device."""
-    device, need = candidate.device, candidate.need
-    if not view.shared(device) or need is None:
+    device, consumption = candidate.device, candidate.consumption
+    if not view.shared(device) or consumption is None:
         return 1
     used = usage.consumed(device.id)
     return min(
-        (max(int((total - used.get(name, 0)) // amount), 0) for name, amount, total in need.amounts if amount > 0),
+        (
+            max(int((total - used.get(name, 0)) // amount), 0)
+            for name, amount, total in consumption.amounts
+            if amount > 0
+        ),
         default=_PLENTY,
     )
 

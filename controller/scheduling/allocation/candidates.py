@@ -31,7 +31,7 @@ class Candidate:
 
     device: Device
     pool: Pool
-    need: Consumption | None
+    consumption: Consumption | None
     error: AllocatorError | None = None
 
 
@@ -94,11 +94,11 @@ class Candidates:
                 candidate.device: candidate for candidate in candidates
             }
         candidate = by_device.get(device)
-        if candidate is None or candidate.need is None:
+        if candidate is None or candidate.consumption is None:
             if candidate is not None and candidate.error is not None:
                 raise candidate.error
             return None
-        return candidate.need.amounts, self.usable(view, device)
+        return candidate.consumption.amounts, self.usable(view, device)
 
     def usable(self, view: ResolvedRequest, device: Device) -> bool:
         """Return whether taints and feature gates allow the device."""
@@ -114,12 +114,12 @@ class Candidates:
                     continue
                 try:
                     selected = self._selected(view, device) and (usable is None or device in usable)
-                    need = view.need(device) if selected else None
+                    consumption = view.consumption(device) if selected else None
                 except AllocatorError as error:
                     yield Candidate(device, pool, None, error)
                     continue
-                if need is not None and self.usable(view, device):
-                    yield Candidate(device, pool, need)
+                if consumption is not None and self.usable(view, device):
+                    yield Candidate(device, pool, consumption)
 
     def _scan_all(self, view: ResolvedRequest) -> Iterator[Candidate]:
         for pool in self._pools:
@@ -132,9 +132,9 @@ class Candidates:
             usable = frozenset(pool.devices) if pool.among else None
             for device in pool.among or pool.devices:
                 selected = self._selected(view, device) and (usable is None or device in usable)
-                need = view.need(device) if selected else None
-                if need is not None:
-                    yield Candidate(device, pool, need)
+                consumption = view.consumption(device) if selected else None
+                if consumption is not None:
+                    yield Candidate(device, pool, consumption)
 
     def _selected(self, view: ResolvedRequest, device: Device) -> bool:
         if device.spec.binding_conditions and not view.features.binding_conditions:

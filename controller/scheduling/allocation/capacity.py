@@ -31,7 +31,7 @@ class CapacityError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ConsumedAmount:
     """The amount that one request takes of one capacity of a device."""
 
     amount: Amount
@@ -52,29 +52,29 @@ def whole(amount: Amount) -> int:
     return amount if isinstance(amount, int) else -(-amount.numerator // amount.denominator)
 
 
-def take(
+def consumed_amounts(
     requests: Mapping[str, str], capacities: Mapping[str, api.DeviceCapacity], *, fractional: bool
-) -> dict[str, Share] | None:
-    """Return the share of every capacity of the device by name; None if the request names one that
+) -> dict[str, ConsumedAmount] | None:
+    """Return the amount of every capacity of the device by name; None if the request names one that
     it does not have.
 
     Raises CapacityError, InvalidQuantity. Amounts are rounded up to the next one that the policy
-    offers; above its maximum a share is not `allowed`.
+    offers; above its maximum one is not `allowed`.
     """
     if not requests.keys() <= capacities.keys():
         return None
-    return {name: _share(requests.get(name), capacity, fractional) for name, capacity in capacities.items()}
+    return {name: _consumed_amount(requests.get(name), capacity, fractional) for name, capacity in capacities.items()}
 
 
 @lru_cache(maxsize=4_096)
-def percentage(capacity: api.DeviceCapacity, percent: int) -> Share:
+def percentage(capacity: api.DeviceCapacity, percent: int) -> ConsumedAmount:
     """Return floor(capacity x percent / 100) in whole units, not rounded to a step: our driver
     limits memory to the byte.
 
     Only if the hardware has fixed sizes (`validValues`), the next one is taken.
 
-    >>> share = percentage(api.DeviceCapacity(value="1000"), 33)
-    >>> share.amount, share.total
+    >>> memory = percentage(api.DeviceCapacity(value="1000"), 33)
+    >>> memory.amount, memory.total
     (330, 1000)
     """
     total = Quantity.parse(_text(capacity.value))
@@ -84,11 +84,11 @@ def percentage(capacity: api.DeviceCapacity, percent: int) -> Share:
     if policy is not None and policy.valid_values:
         taken = _round_up_to_values(taken, policy)
         allowed = _allows(policy, taken, fractional=False)
-    return Share(amount_of(taken), amount_of(total), taken, allowed)
+    return ConsumedAmount(amount_of(taken), amount_of(total), taken, allowed)
 
 
 @lru_cache(maxsize=4_096)
-def parts(capacity: api.DeviceCapacity, percent: int) -> Share:
+def parts(capacity: api.DeviceCapacity, percent: int) -> ConsumedAmount:
     """Return ceil(capacity x percent / 100): the number of equal parts of the hardware that hold
     this percentage of it.
 
@@ -97,11 +97,11 @@ def parts(capacity: api.DeviceCapacity, percent: int) -> Share:
     """
     total = Quantity.parse(_text(capacity.value))
     taken = Quantity.from_int(-(-total.nanos * percent // (100 * NANO)), Format.DECIMAL_SI)
-    return Share(amount_of(taken), amount_of(total), taken, allowed=True)
+    return ConsumedAmount(amount_of(taken), amount_of(total), taken, allowed=True)
 
 
 @lru_cache(maxsize=8_192)  # by the spelling, not by the amount: results contain it
-def _share(requested: str | None, capacity: api.DeviceCapacity, fractional: bool) -> Share:
+def _consumed_amount(requested: str | None, capacity: api.DeviceCapacity, fractional: bool) -> ConsumedAmount:
     total = Quantity.parse(_text(capacity.value))
     request = _parsed(requested)
     policy = capacity.request_policy
@@ -117,7 +117,7 @@ def _share(requested: str | None, capacity: api.DeviceCapacity, fractional: bool
     if taken.nanos < 0:
         raise CapacityError(f"{taken} is negative")
     allowed = policy is None or taken == default or _allows(policy, taken, fractional)
-    return Share(amount_of(taken), amount_of(total), taken, allowed)
+    return ConsumedAmount(amount_of(taken), amount_of(total), taken, allowed)
 
 
 def _round_up_to_range(request: Quantity, valid: api.CapacityRange, fractional: bool) -> Quantity:

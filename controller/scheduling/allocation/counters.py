@@ -22,7 +22,7 @@ declares any.
 _CONSUMPTION: WeakKeyDictionary[Device, tuple[tuple[CounterName, Amount], ...]] = WeakKeyDictionary()
 
 
-def consumption(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
+def drawn_counters(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
     """Return what the device takes of the counters of its pool, once for all its shares. Raises
     AllocatorError.
     """
@@ -110,13 +110,13 @@ class _PoolCounters:
         self._overdrawn = any(left < 0 for left in self._left.values())
 
     def take(self, device: Device) -> bool:
-        if self._overdrawn or any(amount > self._left.get(name, 0) for name, amount in consumption(device)):
+        if self._overdrawn or any(amount > self._left.get(name, 0) for name, amount in drawn_counters(device)):
             return False
         self.release(device, sign=-1)
         return True
 
     def release(self, device: Device, *, sign: int = 1) -> None:
-        for name, amount in consumption(device):
+        for name, amount in drawn_counters(device):
             if name in self._left:
                 self._left[name] += sign * amount
 

@@ -74,7 +74,7 @@ class DeviceEquivalence:
         if not self._scope.covers(sample.id.driver):
             return NOT_OF_CLASS
         try:
-            if self._view.need(sample) is not None:
+            if self._view.consumption(sample) is not None:
                 return 0
         except AllocatorError:
             return UNJUDGED

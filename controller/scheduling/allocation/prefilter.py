@@ -307,7 +307,7 @@ class RequestColumns:
         kinds = self._kinds
         _where(codes, np.where(devices.exclusive[rows], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], 0))
         shared = devices.shared[rows]
-        for need, used, total, limited, reason in (
+        for consumed, used, total, limited, reason in (
             (
                 kinds.slots,
                 devices.slots_used,
@@ -318,7 +318,7 @@ class RequestColumns:
             (kinds.memory, devices.memory_used, devices.memory_total, kinds.limited, names.CARD_INSUFFICIENT_MEMORY),
             (kinds.cores, devices.cores_used, devices.cores_total, kinds.limited, names.CARD_INSUFFICIENT_CORE),
         ):
-            over = shared & limited[kind] & (used[rows] + need[kind] > total[rows])
+            over = shared & limited[kind] & (used[rows] + consumed[kind] > total[rows])
             _where(codes, np.where(over, NUMBER[reason], 0))
         if self._view.features.partitionable_devices:
             _where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))

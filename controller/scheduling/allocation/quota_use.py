@@ -54,11 +54,11 @@ class QuotaUse:
         key = view.shape_index, device
         found = self._costs.get(key)
         if found is None:
-            need = view.need(device)
+            consumption = view.consumption(device)
             found = self._costs[key] = (
                 self._headroom.nothing
-                if need is None
-                else self._headroom.cost(device, need.consumed, shared=view.shared(device))
+                if consumption is None
+                else self._headroom.cost(device, consumption.consumed, shared=view.shared(device))
             )
         return found
 

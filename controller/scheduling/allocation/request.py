@@ -156,7 +156,7 @@ class _Resolver:
             tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())),
             self._features,
         )
-        shape, shape_index, needs = self._shape(Shape(values))
+        shape, shape_index, consumptions = self._shape(Shape(values))
         return ResolvedRequest(
             claim=claim,
             claim_key=claim.key,
@@ -183,7 +183,7 @@ class _Resolver:
             shape_index=shape_index,
             derived=derived,
             features=self._features,
-            _needs=needs,
+            _consumptions=consumptions,
         )
 
     def _shape(self, shape: Shape) -> tuple[Shape, int, ConsumptionCache]:

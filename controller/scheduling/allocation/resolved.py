@@ -32,7 +32,7 @@ class Consumption:
     """(capacity name, amount taken, total of the device)."""
     consumed: Mapping[str, int]
     """See `ResolvedRequest.consumed`."""
-    spelled: Mapping[str, str]
+    consumed_capacity: Mapping[str, str]
     """By capacity name, as the allocation result spells the amounts."""
 
 
@@ -63,7 +63,7 @@ class Shape:
         return f"Shape({self._values!r})"
 
 
-_NEEDS_KEPT: Final = 1 << 12
+_MOST_CONSUMPTIONS: Final = 1 << 12
 
 
 class ConsumptionCache:
@@ -71,12 +71,12 @@ class ConsumptionCache:
     mostly like the last.
     """
 
-    __slots__ = ("_last", "_last_need", "by_device")
+    __slots__ = ("_last", "_last_consumption", "by_device")
 
     def __init__(self) -> None:
         self.by_device: dict[Device, Consumption | None] = {}
         self._last: Device | None = None
-        self._last_need: Consumption | None = None
+        self._last_consumption: Consumption | None = None
 
     def matches_last(self, device: Device) -> Consumption | None:
         """Return the consumption of the last device if the driver, the sharing and the capacities
@@ -85,13 +85,13 @@ class ConsumptionCache:
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
             return None
-        return self._last_need if last.spec.capacity == device.spec.capacity else None
+        return self._last_consumption if last.spec.capacity == device.spec.capacity else None
 
-    def put(self, device: Device, need: Consumption | None) -> None:
-        if len(self.by_device) >= _NEEDS_KEPT:
+    def put(self, device: Device, consumption: Consumption | None) -> None:
+        if len(self.by_device) >= _MOST_CONSUMPTIONS:
             self.by_device.clear()
-        self.by_device[device] = need
-        self._last, self._last_need = device, need
+        self.by_device[device] = consumption
+        self._last, self._last_consumption = device, consumption
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class ResolvedRequest:
     constraints find them.
     """
     features: FeatureGates
-    _needs: ConsumptionCache = field(repr=False)
+    _consumptions: ConsumptionCache = field(repr=False)
     """Memo, shared by requests of one shape."""
 
     def for_claim(self, claim: api.ResourceClaim, key: str) -> "ResolvedRequest":
@@ -178,7 +178,7 @@ class ResolvedRequest:
             shape_index=self.shape_index,
             derived={name: each.of_claim(key) for name, each in self.derived.items()} if self.derived else self.derived,
             features=self.features,
-            _needs=self._needs,
+            _consumptions=self._consumptions,
         )
 
     @property
@@ -202,23 +202,23 @@ class ResolvedRequest:
         the policy's maximum or the total). Usage plays no part. Raises AllocatorError where
         upstream gives up (negative or unrepresentable amounts).
         """
-        need = self.need(device)
-        return None if need is None else need.consumed
+        consumption = self.consumption(device)
+        return None if consumption is None else consumption.consumed
 
-    def need(self, device: Device) -> Consumption | None:
+    def consumption(self, device: Device) -> Consumption | None:
         """Return the exact `consumed` with spellings. Raises AllocatorError."""
         try:
-            return self._needs.by_device[device]
+            return self._consumptions.by_device[device]
         except KeyError:
             pass
         try:
-            need = self._needs.matches_last(device) or self._calculate(device)
+            consumption = self._consumptions.matches_last(device) or self._calculate(device)
         except (capacity.CapacityError, InvalidQuantity) as error:
             raise AllocatorError(
                 f"ResourceClaim {self.claim_key}: request {self.name}: capacity of device {device.id}: {error}"
             ) from error
-        self._needs.put(device, need)
-        return need
+        self._consumptions.put(device, consumption)
+        return consumption
 
     def shared(self, device: Device) -> bool:
         """Return whether several allocations may hold the device at a time."""
@@ -235,26 +235,28 @@ class ResolvedRequest:
             if names.CAP_MEMORY not in capacities or is_part(device):
                 return None
             requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
-        shares = capacity.take(requests, capacities, fractional=self.features.fractional_capacity_range)
-        if shares is None:
+        amounts = capacity.consumed_amounts(requests, capacities, fractional=self.features.fractional_capacity_range)
+        if amounts is None:
             return None
         # A percentage of the memory also takes the parts of the hardware that hold it, unless the
         # request names them: 30 % of a card of 4 parts takes ceil(1.2) = 2 of them.
         if percent is not None:
-            shares[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
+            amounts[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
             parts = device.profile.parts
             if parts is not None and parts in capacities and parts not in requests:
-                shares[parts] = capacity.parts(capacities[parts], percent)
-        if not all(share.allowed and share.amount <= share.total for share in shares.values()):
+                amounts[parts] = capacity.parts(capacities[parts], percent)
+        if not all(each.allowed and each.amount <= each.total for each in amounts.values()):
             return None
         least_of = self.minimums.get(device.id.driver, {})
-        if device.shared and any(name in shares and shares[name].quantity < least for name, least in least_of.items()):
+        if device.shared and any(
+            name in amounts and amounts[name].quantity < least for name, least in least_of.items()
+        ):
             return None
-        consumed = {name: capacity.whole(share.amount) for name, share in shares.items()}
+        consumed = {name: capacity.whole(each.amount) for name, each in amounts.items()}
         return Consumption(
-            tuple((name, share.amount, share.total) for name, share in shares.items()),
+            tuple((name, each.amount, each.total) for name, each in amounts.items()),
             consumed if device.shared else device.totals,
-            {name: str(share.quantity) for name, share in shares.items()},
+            {name: str(each.quantity) for name, each in amounts.items()},
         )
 
 

@@ -30,7 +30,7 @@ class Pick:
 
     request: ResolvedRequest
     device: Device
-    need: Consumption
+    consumption: Consumption
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _device_result(pick: Pick) -> Json:
     if device.spec.binding_failure_conditions and view.features.binding_conditions:
         result["bindingFailureConditions"] = list(device.spec.binding_failure_conditions)
     if view.shared(device):
-        result["consumedCapacity"] = dict(pick.need.spelled)
+        result["consumedCapacity"] = dict(pick.consumption.consumed_capacity)
     if device.slice.spec.skip_node_operations and view.features.optional_node_operations:
         result["skipNodeOperations"] = list(device.slice.spec.skip_node_operations)
     return result

@@ -23,7 +23,7 @@ from controller.scheduling.allocation.allocation_modes import AllDevices, Altern
 from controller.scheduling.allocation.bounds import any_unjudged, counts, parts
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.chooser import Chooser, FirstFit
-from controller.scheduling.allocation.counters import consumption, declared_groups
+from controller.scheduling.allocation.counters import declared_groups, drawn_counters
 from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.scheduling.allocation.quota_use import QuotaUse
 from controller.scheduling.allocation.request import MAX_RESULTS, require_space
@@ -385,7 +385,9 @@ class Search:
             tuple(sorted(self.usage.consumed(device.id).items())),
         ]
         if device.spec.consumes_counters:
-            known.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
+            known.append(
+                (pool.driver, pool.name, frozenset(drawn_counters(device)), frozenset(declared_groups(device)))
+            )
         for view in self.problem.views:
             known += [self.candidates.equivalence_key(view, device), self.held.values(view, device)]
             if self.quota_use is not None:

@@ -101,14 +101,18 @@ class TentativeUsage(Usage):
         """
         return claim_index in self._holders.get(device, ())
 
-    def has_room(self, device: DeviceId, need: Consumption) -> bool:
-        """Return whether the rest of every capacity is enough. `need` already fits the totals."""
+    def has_room(self, device: DeviceId, consumption: Consumption) -> bool:
+        """Return whether the rest of every capacity is enough. `consumption` already fits the
+        totals.
+        """
         used = self.base.consumed(device)
         own = self._shared.get(device)
         if own is None and not used:
             return True
         amounts = own.amounts if own is not None else _NOTHING
-        return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
+        return all(
+            used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in consumption.amounts
+        )
 
     def shared_already(self, device: DeviceId) -> bool:
         """Return whether an earlier share has paid the counters of the device."""
@@ -125,30 +129,30 @@ class TentativeUsage(Usage):
 
     # -- changes by the search ---------------------------------------------------------------------
 
-    def take(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
+    def take(self, view: ResolvedRequest, device: Device, consumption: Consumption) -> None:
         if view.shared(device):
             shared = self._shared.setdefault(device.id, _Shared())
             shared.count += 1
-            for name, amount, _ in need.amounts:
+            for name, amount, _ in consumption.amounts:
                 shared.amounts[name] = shared.amounts.get(name, 0) + amount
         else:
             self._holders.setdefault(device.id, []).append(view.claim_index)
         if not view.admin_access:
-            self._count(view, device, need, 1)
+            self._count(view, device, consumption, 1)
 
-    def release(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
+    def release(self, view: ResolvedRequest, device: Device, consumption: Consumption) -> None:
         """Undo the latest `take` of this device."""
         if view.shared(device):
             shared = self._shared[device.id]
             shared.count -= 1
-            for name, amount, _ in need.amounts:
+            for name, amount, _ in consumption.amounts:
                 shared.amounts[name] -= amount
         else:
             self._holders[device.id].pop()
         if not view.admin_access:
-            self._count(view, device, need, -1)
+            self._count(view, device, consumption, -1)
 
-    def _count(self, view: ResolvedRequest, device: Device, need: Consumption, sign: int) -> None:
+    def _count(self, view: ResolvedRequest, device: Device, consumption: Consumption, sign: int) -> None:
         delta = self.added.get(device.id)
         if delta is None:
             delta = self.added[device.id] = Delta(device)
@@ -160,7 +164,7 @@ class TentativeUsage(Usage):
             delta.views.append(view)
         else:
             delta.views.pop()
-        for name, amount in need.consumed.items():
+        for name, amount in consumption.consumed.items():
             delta.consumed[name] = delta.consumed.get(name, 0) + sign * amount
         if not delta.shares and not delta.exclusive:
             del self.added[device.id]

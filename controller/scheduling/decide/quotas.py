@@ -182,12 +182,12 @@ class QuotaVerdicts:
         if view.admin_access:
             return self._headroom.nothing
         try:
-            taken = view.consumed(sample)
+            consumed = view.consumed(sample)
         except AllocatorError:
             return self._headroom.nothing  # the search reports it
-        if taken is None:
-            taken = _nominal(view, sample)
-        return self._headroom.cost(sample, taken, shared=view.shared(sample))
+        if consumed is None:
+            consumed = _nominal(view, sample)
+        return self._headroom.cost(sample, consumed, shared=view.shared(sample))
 
     # -- walk --------------------------------------------------------------------------------------
 
@@ -295,13 +295,13 @@ def _nominal(view: ResolvedRequest, device: Device) -> dict[str, int]:
     """Return what a request would take of a card that is too small for it: the amounts it names,
     else what the card would give.
     """
-    taken: dict[str, int] = {}
+    consumed: dict[str, int] = {}
     for name, capacity in device.spec.capacity.items():
         named = view.capacity_requests.get(name)
         if named is None and capacity.request_policy is not None:
             named = None if capacity.request_policy.default is None else str(capacity.request_policy.default)
-        taken[name] = device.totals[name] if named is None else value_of(named)
+        consumed[name] = device.totals[name] if named is None else value_of(named)
     percent = view.memory_percents.get(device.id.driver)
     if percent is not None:
-        taken[names.CAP_MEMORY] = taken.get(names.CAP_MEMORY, 0) * percent // 100
-    return taken
+        consumed[names.CAP_MEMORY] = consumed.get(names.CAP_MEMORY, 0) * percent // 100
+    return consumed

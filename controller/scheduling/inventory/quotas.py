@@ -267,8 +267,8 @@ def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:
         return _NOTHING
     if holding.consumed is None:
         return quotas.charge({name: saturated(amount) for name, amount in (totals or _NOTHING).items()}, whole=True)
-    taken = {name: _whole(amount) for name, amount in holding.consumed.items()}
-    return quotas.charge(taken, whole=totals is not None and quotas.is_whole(taken, totals))
+    consumed = {name: _whole(amount) for name, amount in holding.consumed.items()}
+    return quotas.charge(consumed, whole=totals is not None and quotas.is_whole(consumed, totals))
 
 
 def _whole(amount: Amount) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.scheduling.allocation.chooser import ResolvedRequest
-from controller.scheduling.allocation.counters import CounterName, consumption
+from controller.scheduling.allocation.counters import CounterName, drawn_counters
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.incremental.saturation import MOST, saturated
 from controller.scheduling.inventory.layouts import is_part
@@ -168,11 +168,11 @@ def _ruled_out_of(members: Sequence[Device], taken: set[Device], totals: dict[Co
     """
     own = {
         name: column
-        for column, name in enumerate(dict.fromkeys(name for each in members for name, _ in consumption(each)))
+        for column, name in enumerate(dict.fromkeys(name for each in members for name, _ in drawn_counters(each)))
     }
     draws = np.zeros((len(members), len(own)), dtype=np.float64)
     for row, device in enumerate(members):
-        for name, amount in consumption(device):
+        for name, amount in drawn_counters(device):
             draws[row, own[name]] = float(min(amount, MOST))
     held = np.array([device in taken for device in members], dtype=np.bool_)
     left = np.array([totals.get(name, 0) for name in own], dtype=np.float64) - draws[held].sum(axis=0)

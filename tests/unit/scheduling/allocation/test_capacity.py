@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from controller.scheduling.allocation.capacity import CapacityError, percentage, take, whole
+from controller.scheduling.allocation.capacity import CapacityError, consumed_amounts, percentage, whole
 from hami_dra.api.resource import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 
 
@@ -17,7 +17,7 @@ def capacity(value, *, default=None, values=(), minimum=None, maximum=None, step
 def taken(request, of, *, fractional=False):
     """What is taken as the result spells it, or None where the policy does not allow it."""
     requests = {} if request is None else {"memory": request}
-    shares = take(requests, {"memory": of}, fractional=fractional)
+    shares = consumed_amounts(requests, {"memory": of}, fractional=fractional)
     assert shares is not None
     return str(shares["memory"].quantity) if shares["memory"].allowed else None
 
@@ -71,11 +71,11 @@ def test_a_step_below_a_thousandth_is_counted_in_whole_units_with_the_gate_on_to
 
 
 def test_a_capacity_that_the_device_does_not_have_is_no_match_not_zero():
-    assert take({"tflops": "1"}, {"memory": capacity("1Gi")}, fractional=False) is None
+    assert consumed_amounts({"tflops": "1"}, {"memory": capacity("1Gi")}, fractional=False) is None
 
 
 def test_every_capacity_of_the_device_is_taken_from():
-    shares = take(
+    shares = consumed_amounts(
         {"memory": "1Gi"}, {"memory": capacity("4Gi"), "cores": capacity("100", default="100")}, fractional=False
     )
     assert {name: share.amount for name, share in shares.items()} == {"memory": 2**30, "cores": 100}
@@ -99,7 +99,9 @@ def test_amounts_that_end_the_allocation(request_, of):
 
 
 def test_a_huge_request_without_a_step_is_just_too_much():
-    shares = take({"memory": "18446744073709551616"}, {"memory": capacity("10", minimum="1")}, fractional=False)
+    shares = consumed_amounts(
+        {"memory": "18446744073709551616"}, {"memory": capacity("10", minimum="1")}, fractional=False
+    )
     assert shares["memory"].amount > shares["memory"].total
 
 
@@ -134,7 +136,7 @@ def test_a_percentage_is_of_the_card_rounded_down_and_up_only_to_fixed_sizes(of,
 
 
 def test_amounts_are_whole_numbers_or_exact_fractions():
-    shares = take({"memory": "1500m"}, {"memory": capacity("2")}, fractional=False)
+    shares = consumed_amounts({"memory": "1500m"}, {"memory": capacity("2")}, fractional=False)
     assert shares["memory"].amount == Fraction(3, 2)
     assert whole(shares["memory"].amount) == 2
     assert whole(3) == 3
