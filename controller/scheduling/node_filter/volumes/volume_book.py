@@ -5,7 +5,8 @@ kube-scheduler has not carried out yet: a free volume that a pod about to be bou
 node for which a volume will be made. kube-scheduler's own assume caches do the same. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -149,12 +150,15 @@ class VolumeBook:
                 self.on_unused(key)
 
     def user_of(self, key: str, but: str) -> str:
-        """Return the key of a pod on a node that uses the claim by name, or an empty text.
+        """Return the key of a pod on a node that uses the claim by name, or an empty text. As for
+        kube-scheduler, a pod whose node is gone uses nothing.
 
         `but`: uid of a pod that does not count.
         """
         for uid, placed in self._users.get(key, _NOBODY).items():
-            if uid != but and any(ref.key == key and not ref.is_ephemeral for ref in volume_claim_refs(placed.pod)):
+            if uid == but or self._nodes.index_of(placed.node) < 0:
+                continue
+            if any(ref.key == key and not ref.is_ephemeral for ref in volume_claim_refs(placed.pod)):
                 return placed.pod.key
         return ""
 
@@ -171,10 +175,42 @@ class VolumeBook:
         if binding is None:
             return
         self._reservations[uid] = _Reservation(placed.node, binding)
-        for key, volume in binding.volumes.items():
+        for key in (*binding.volumes, *binding.provisioned):
+            self._hold(self._reservations[uid], key)
+
+    def _hold(self, reservation: _Reservation, key: str) -> None:
+        """Keep what a reservation has for one claim from other pods."""
+        if (volume := reservation.binding.volumes.get(key)) is not None:
             self._free.reserve(volume, key)
-        for key in binding.provisioned:
-            self._selected[key] = placed.node
+        elif key in reservation.binding.provisioned:
+            self._selected[key] = reservation.node
+
+    def _let_go(self, reservation: _Reservation, uid: str, key: str) -> None:
+        """Give back what a pod's reservation has for one claim; another pod may hold it too."""
+        if (volume := reservation.binding.volumes.get(key)) is not None:
+            self._free.release(volume, key)
+        elif self._selected.get(key) == reservation.node:
+            del self._selected[key]
+        for other in self._users.get(key, _NOBODY):
+            if other != uid and (found := self._reservations.get(other)) is not None:
+                self._hold(found, key)
+
+    @contextmanager
+    def without_reservation(self, uid: str) -> Iterator[None]:
+        """Let the pod's own reservation not count. The book must not change meanwhile."""
+        reservation = self._reservations.pop(uid, None)
+        if reservation is None:
+            yield
+            return
+        keys = (*reservation.binding.volumes, *reservation.binding.provisioned)
+        for key in keys:
+            self._let_go(reservation, uid, key)
+        try:
+            yield
+        finally:
+            self._reservations[uid] = reservation
+            for key in keys:
+                self._hold(reservation, key)
 
     def _end_reservation(self, uid: str, key: str) -> None:
         """Take back what the pod reserved for one claim."""
@@ -182,13 +218,9 @@ class VolumeBook:
         if reservation is None:
             return
         binding = reservation.binding
-        if (volume := binding.volumes.get(key)) is not None:
-            self._free.release(volume, key)
-        elif key in binding.provisioned:
-            if self._selected.get(key) == reservation.node:
-                del self._selected[key]
-        else:
+        if key not in binding.volumes and key not in binding.provisioned:
             return
+        self._let_go(reservation, uid, key)
         volumes = {other: name for other, name in binding.volumes.items() if other != key}
         provisioned = tuple(other for other in binding.provisioned if other != key)
         if volumes or provisioned:

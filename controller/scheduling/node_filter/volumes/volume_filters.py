@@ -22,6 +22,7 @@ from controller.scheduling.node_filter.volumes.pod_claims import (
     exclusive_claims,
     in_use,
 )
+from controller.scheduling.node_filter.volumes.volume_binding import ClaimsToPlace
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
@@ -77,13 +78,19 @@ class VolumeFilters:
             refusals.append(VolumeRefusal(NODE_VOLUME_LIMITS, mask, reason))
         to_place = claims.to_place
         if to_place.bound or to_place.waiting:
-            mask = self._book.binding.refused(to_place)
-            refusals.append(VolumeRefusal(VOLUME_BINDING, mask, partial(self._book.binding.reason, to_place)))
+            uid = pod.metadata.uid
+            with self._book.without_reservation(uid):
+                mask = self._book.binding.refused(to_place)
+            refusals.append(VolumeRefusal(VOLUME_BINDING, mask, partial(self._unbindable, uid, to_place)))
         mask = volume_zone.refused(claims.in_zones, self._nodes, self._book.labels)
         if mask is not None:
             reason_in_zone = partial(volume_zone.reason, claims.in_zones, self._nodes)
             refusals.append(VolumeRefusal(VOLUME_ZONE, mask, reason_in_zone))
         return VolumeVerdict(held, tuple(refusals))
+
+    def _unbindable(self, uid: str, claims: ClaimsToPlace, row: int) -> str:
+        with self._book.without_reservation(uid):
+            return self._book.binding.reason(claims, row)
 
     def _exclusive(self, pod: Pod) -> Held | None:
         """Return what holds a pod whose ReadWriteOncePod claim is in use, or None."""

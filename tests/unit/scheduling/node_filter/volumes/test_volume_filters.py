@@ -205,6 +205,8 @@ def test_a_claim_for_one_pod_at_a_time(world):
     assert world.held(first) is None  # it does not stand in its own way
     world.stop(first, "a")
     assert (world.held(second), unused) == (None, ["team/data"])
+    world.run(first, "a-node-that-is-gone")
+    assert world.held(second) is None
 
 
 def test_an_ephemeral_volume_belongs_to_the_pod_with_the_uid_of_its_owner(world):
@@ -308,6 +310,18 @@ def test_a_second_pod_goes_where_a_decision_will_have_the_shared_volume_made(wor
     assert world.fits(pod("data", name="second")) == "c"
     world.stop(pod("data", name="first"), "c")
     assert world.fits(pod("data", name="second")) == "abc"
+
+
+def test_what_a_pod_holds_itself_does_not_bind_it_to_its_node(world):
+    world.storage_class("wait")
+    world.claim("data", storage_class="wait")
+    first, second = pod("data", name="first"), pod("data", name="second")
+    world.run(first, "c")
+    assert world.fits(first) == "abc"
+    assert world.fits(second) == "c", "it still counts for others"
+    world.run(second, "c")
+    world.stop(first, "c")
+    assert world.fits(pod("data", name="third")) == "c", "the second pod holds the volume as well"
 
 
 # --- limits and disks ----------------------------------------------------------------------------------------------------------
