@@ -2,10 +2,10 @@
 
     python -m hack.oracle.nodefit_differences                                  (the kept cases; then 500 random worlds)
     python -m hack.oracle.nodefit_differences --plugins InterPodAffinity --first 1000 --worlds 2000
-    python -m hack.oracle.nodefit_differences --version 1.36.4 --keep /tmp/cases --show 3
+    python -m hack.oracle.nodefit_differences --version 1.36.4 --show 3 --keep tests/conformance/nodefit_found.jsonl
 
-`--plugins` names whose verdicts are compared (`all`: every one). Worlds with a difference are made smaller; `--keep` writes
-them as files, one for each plugin and way it came out, for tests/conformance/nodefit.
+`--plugins` names whose verdicts are compared (default: every one). Worlds with a difference are made smaller; `--keep` adds
+them to a file with kube-scheduler's answers, from which they are tests ever after.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CASES: Final = Path(__file__).resolve().parents[2] / "tests" / "conformance" / "
 
 def main() -> int:
     chosen = _arguments()
-    compared = list(nodefit.PLUGINS) if chosen.plugins == "all" else chosen.plugins.split(",")
+    compared = chosen.plugins.split(",")
     counted: Counter[Kind] = Counter()
     examples: dict[Kind, list[Json]] = defaultdict(list)
     started, number, differing = time.monotonic(), 0, 0
@@ -65,12 +65,12 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", choices=nodefit.VERSIONS, default=nodefit.VERSIONS[0])
-    parser.add_argument("--plugins", default=",".join(nodefit.COMPARED), help="comma-separated, or all")
+    parser.add_argument("--plugins", default=",".join(nodefit.PLUGINS), help="comma-separated; default: all")
     parser.add_argument("--cases", type=Path, help="a file of worlds, one a line, in place of random ones")
     parser.add_argument("--first", type=int, default=1, help="seed of the first random world")
     parser.add_argument("--worlds", type=int, default=500, help="random worlds; default 500")
     parser.add_argument("--show", type=int, default=1, help="examples of each kind of difference; default 1")
-    parser.add_argument("--keep", type=Path, help="a folder for the smallest worlds")
+    parser.add_argument("--keep", type=Path, help="a file to which the smallest worlds are added, one a line")
     return parser.parse_args()
 
 
@@ -105,9 +105,10 @@ def _show(world: Json, kind: Kind, oracle: Conversation, compared: list[str], ch
     for raw in (*smallest["nodes"], *smallest["objects"], *smallest.get("assumed", ()), smallest["pod"]):
         print(f"    {json.dumps(raw)}")
     if chosen.keep:
-        chosen.keep.mkdir(parents=True, exist_ok=True)
-        path = chosen.keep / f"{kind[0]}-{world.get('name', 'world')}.json"
-        path.write_text(json.dumps(smallest, indent=1) + "\n")
+        answer = nodefit.answer_to(smallest, oracle.ask)
+        kept = {**smallest, "version": chosen.version, **{key: answer[key] for key in ("refused", "also")}}
+        with chosen.keep.open("a") as file:
+            file.write(json.dumps(kept) + "\n")
 
 
 if __name__ == "__main__":

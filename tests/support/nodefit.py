@@ -16,6 +16,7 @@ from typing import Any, Final
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES
 from controller.scheduling.node_filter.codes import PLUGINS as PLUGIN_OF
+from controller.scheduling.node_filter.node_filters import NodeFit
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import BY_GVK, POD
 from hami_dra.kube.decoding import read_object
@@ -42,18 +43,7 @@ PLUGINS: Final = (
 """kube-scheduler's default filter plugins, less DynamicResources."""
 PREFERENCES: Final = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "ImageLocality")
 """kube-scheduler's score plugins that honour what a pod's author prefers."""
-COMPARED: Final = (
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-)
+COMPARED: Final = PLUGINS
 """Plugins whose verdicts are compared. A node that others alone refuse may come out either way."""
 
 
@@ -109,17 +99,34 @@ def answer_to(world: Json, ask: Ask) -> Json:
 
 
 def verdicts(world: Json, left_out: Collection[str] = (), version: str = VERSIONS[0]) -> dict[str, str]:
-    """Return node → our plugin that refuses it, or an empty text where the pod fits."""
+    """Return node → our plugin that refuses it, or an empty text where the pod fits.
+
+    On the way, all readers of the filter must agree: the cached fit of the pod's shape, the sentences for users, and the
+    fit of a pod that is counted on some node already.
+    """
     inventory, pod = furnished(world, left_out, version)
     fit = inventory.node_fit(pod)
+    _check_shape(inventory, pod, fit)
+    if fit.mask.any():
+        inventory.assume_pod(pod, inventory.nodes.names[int(fit.mask.argmax())])
+        assert inventory.node_fit(pod).codes.tolist() == fit.codes.tolist(), "the pod counts against itself"
+        inventory.forget_pod(pod.metadata.uid)
+        _check_shape(inventory, pod, fit)
     found = {}
     for raw in world["nodes"]:
         name = raw["metadata"]["name"]
         row = inventory.nodes.index_of(name)
         code = CODES[fit.codes[row]]
         assert bool(fit.mask[row]) == (not code), name
+        assert bool(inventory.why_unfit(pod, fit, row)) == bool(code), f"the sentence for {name}"
         found[name] = PLUGIN_OF[code] if code else ""
     return found
+
+
+def _check_shape(inventory: Inventory, pod: Pod, fit: NodeFit) -> None:
+    shape = inventory.shape_fit(pod)
+    assert (shape is None) == (fit.refusal is not None)
+    assert shape is None or shape.codes.tolist() == fit.codes.tolist(), "the fit of the pod's shape"
 
 
 def furnished(world: Json, left_out: Collection[str] = (), version: str = VERSIONS[0]) -> tuple[Inventory, Pod]:
@@ -142,10 +149,11 @@ def furnished(world: Json, left_out: Collection[str] = (), version: str = VERSIO
         feeds.put(raw)
     feeds.remove_others(now)
     for each in world.get("assumed", ()):
-        if each["pod"]["metadata"]["name"] not in left_out:
-            pod = _read_pod(each["pod"])
-            inventory.pod_changed(None, pod)
-            inventory.assume_pod(pod, each["node"])
+        pod = _read_pod(each["pod"])
+        inventory.pod_changed(None, pod)
+        inventory.assume_pod(pod, each["node"])
+        if pod.metadata.name in left_out:
+            inventory.forget_pod(pod.metadata.uid)
     return inventory, waiting
 
 
@@ -181,8 +189,8 @@ class _Feeds:
                 inventory.namespace_changed(old, new)
             case "DeviceClass":
                 inventory.class_changed(old, new)
-            case storage if (volumes := getattr(inventory, "volumes", None)) is not None:
-                volumes.changed(storage, old, new)
+            case storage:
+                inventory.volumes.changed(storage, old, new)
 
 
 def _key(raw: Json) -> tuple[str, str, str]:

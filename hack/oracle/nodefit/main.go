@@ -1,8 +1,8 @@
 // Answers which nodes kube-scheduler's own plugins let a pod run on, and how they score those nodes.
 //
 // Reads one world per line as JSON from standard input, writes one JSON answer per line to standard output.
-// All default plugins run with default arguments and feature gates, except DynamicResources (the pod's devices) and
-// DefaultPreemption. Built once per Kubernetes version and run by hack/oracle/oracle.py.
+// All default plugins run with default arguments and feature gates, except DynamicResources (the pod's devices),
+// DefaultPreemption, and VolumeBinding's score. Built once per Kubernetes version and run by hack/oracle/oracle.py.
 package main
 
 import (
@@ -64,10 +64,12 @@ func defaultProfile() (*config.KubeSchedulerProfile, error) {
 	plugins.Enabled = slices.DeleteFunc(plugins.Enabled, func(plugin config.Plugin) bool {
 		return plugin.Name == names.DynamicResources || plugin.Name == names.DefaultPreemption
 	})
+	// asked about a CSIStorageCapacity without `capacity`, it would end the process (as it ends kube-scheduler 1.37)
+	profile.Plugins.Score.Disabled = append(profile.Plugins.Score.Disabled, config.Plugin{Name: names.VolumeBinding})
 	return profile, nil
 }
 
-// answerTo turns a panic of a plugin into an answer, since kube-scheduler would survive it as well.
+// answerTo turns a panic into an answer, so that the next question is answered too.
 func answerTo(profile *config.KubeSchedulerProfile, asked question) (given answer) {
 	defer func() {
 		if cause := recover(); cause != nil {
