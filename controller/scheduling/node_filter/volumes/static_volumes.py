@@ -8,11 +8,13 @@ to one label value each; they are found by that value, all others by their selec
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import nanos
 from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, pinned
@@ -23,6 +25,8 @@ from hami_dra.api.selectors import label_selector_matches
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _SHAPES_KEPT: Final = 64
+_LONG_SELECTOR: Final = 32
+"""Requirements of a selector that is not kept."""
 _EVERYWHERE: Final = None
 _FILESYSTEM: Final = "Filesystem"
 
@@ -41,12 +45,11 @@ class VolumeRequest:
     access_modes: frozenset[str]
     selector: LabelSelector | None
 
-    @property
-    def key(self) -> object:
-        labels = None
-        if self.selector is not None:
-            labels = tuple(sorted(self.selector.match_labels.items())), self.selector.match_expressions
-        return self.size, self.mode, self.attributes_class, self.access_modes, labels
+    @cached_property
+    def key(self) -> bytes:
+        """A digest: a tenant chooses how long the selector is."""
+        asked = self.size, self.mode, self.attributes_class, sorted(self.access_modes), self.selector
+        return digest_of(asked)
 
     def suits(self, volume: PersistentVolume) -> bool:
         """Return whether the volume has the size, mode and attributes: all that it requests of one that
@@ -120,7 +123,11 @@ class StaticVolumes:
 
     def offered(self, request: VolumeRequest) -> Bools:
         """Return the nodes that reach a free volume that fits. Shape (size,)."""
-        counts = self._coverages.get(request.key, lambda: _Coverage(request, self._all())).counts
+        selector = request.selector
+        if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > _LONG_SELECTOR:
+            counts = _Coverage(request, self._all()).counts
+        else:
+            counts = self._coverages.get(request.key, lambda: _Coverage(request, self._all())).counts
         mask = np.zeros(self._nodes.size, dtype=np.bool_)
         by_key: dict[str, list[str]] = {}
         for place in counts:

@@ -1,11 +1,11 @@
 """The volume plugins as filter plugins of the node filter. They share one verdict per pod. Pure."""
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import PodFilter, PodRefusal
 from controller.scheduling.node_filter.volumes.pod_claims import Held, pod_volumes
@@ -32,31 +32,39 @@ class VolumeVerdicts:
         self._nodes = nodes
         self._book = book
         self._filters = VolumeFilters(nodes, book)
-        self._asked: object = None
-        self._verdict = NOTHING
-        self._asked_about: tuple[Pod, Placed | None] | None = None
-        """Their ids are not given to others while they are referenced."""
+        self._latest = NOTHING
+        self._key: object = None
+        self._about: tuple[Pod, Placed | None] | None = None
+        """What it is about; kept, so that no other object gets its `id`."""
+        self.volumes = b""
+        """A digest of the pod's volumes: pods that share all of them have one."""
 
     def of(self, pod: Pod, own: Placed | None) -> VolumeVerdict:
         if not pod.spec.volumes:
             return NOTHING
         nodes = self._nodes
-        asked = id(pod), id(own), self._book.version, nodes.changes.version, nodes.arrivals
-        if asked != self._asked:
-            self._verdict = self._filters.of(pod, own)
-            self._asked = asked
-            self._asked_about = pod, own
-        return self._verdict
+        key = id(pod), id(own), self._book.version, nodes.changes.version, nodes.arrivals
+        if key != self._key:
+            self._latest = self._filters.of(pod, own)
+            self._key, self._about = key, (pod, own)
+            self.volumes = digest_of((pod_volumes(pod), pod.metadata.uid if own is not None else ""))
+        return self._latest
 
     def held(self, pod: Pod) -> PodRefusal | None:
         """Return what holds the pod whatever the node offers, or None."""
         held = self.of(pod, None).held
         return _refusal(held) if held is not None else None
 
+    def reason(self, code: str, pod: Pod, row: int) -> str:
+        """Return why the plugin refuses the node: a sentence with its name, the object, the figure."""
+        own = self._about[1] if self._about is not None and self._about[0] is pod else None
+        found = next((each for each in self.of(pod, own).refusals if _CODE_OF[each.plugin] == code), None)
+        return f"{found.plugin}: {found.reason(row)}" if found is not None else ""
+
 
 class VolumePlugin:
     """One of the four. A filter is kept for pods with equal volumes, such as the replicas that share a
-    model.
+    model; it refers to none of them.
     """
 
     def __init__(self, code: str, verdicts: VolumeVerdicts) -> None:
@@ -72,20 +80,18 @@ class VolumePlugin:
             return _refusal(verdict.held)
         for refusal in verdict.refusals:
             if _CODE_OF[refusal.plugin] == self._code:
-                key = pod_volumes(pod), pod.metadata.uid if own is not None else ""
-                found = self._filters.get(key, lambda: VolumeFilter(self._code))
-                found.update(refusal.refused, refusal.reason)
+                found = self._filters.get(self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts))
+                found.update(refusal.refused)
                 return found
         return None
 
 
 class VolumeFilter(PodFilter):
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, verdicts: VolumeVerdicts) -> None:
         super().__init__(code)
-        self._reason: Callable[[int], str] = lambda _row: ""
+        self._verdicts = verdicts
 
-    def update(self, refused: Bools, reason: Callable[[int], str]) -> None:
-        self._reason = reason
+    def update(self, refused: Bools) -> None:
         if not np.array_equal(refused, self.refused):
             self.refused = refused
             self.version += 1
@@ -93,8 +99,8 @@ class VolumeFilter(PodFilter):
     def refresh(self) -> None:
         """Nothing to do: it was updated when it was asked for."""
 
-    def sentence(self, pod: Pod, row: int) -> str:  # noqa: ARG002 (of the protocol)
-        return f"{_PLUGIN_OF[self.code]}: {self._reason(row)}"
+    def sentence(self, pod: Pod, row: int) -> str:
+        return self._verdicts.reason(self.code, pod, row)
 
 
 _PLUGIN_OF: Final = dict(
