@@ -13,6 +13,7 @@ from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
+from controller.scheduling.decide import pod_shape
 from controller.scheduling.node_filter import resize_state
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
@@ -33,6 +34,7 @@ class Triggers:
     def __init__(self, context: Context, waiting: WaitingPods) -> None:
         self._guard = context.guard("triggers")
         self._informers = context.informers
+        self._inventory = context.inventory
         self._clock = context.clock
         self._scheduler_names = context.settings.scheduling.scheduler_names
         self._queue = waiting.queue
@@ -61,7 +63,7 @@ class Triggers:
             self._gone(old)
         elif not is_live(new):
             self._gone(new)
-        elif old is None or _concerns_us(old, new):
+        elif old is None or _concerns_us(old, new) or self._labels_decide(old, new):
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._timeouts.forget(new.metadata.uid)
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
@@ -203,6 +205,13 @@ class Triggers:
         self.made_room(RELEASED | Change.PODS_LEFT)
         self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
+    def _labels_decide(self, old: Pod, new: Pod) -> bool:
+        """Return whether other nodes may fit the pod by its new labels: nobody reads most labels."""
+        if old.metadata.labels == new.metadata.labels:
+            return False
+        by_labels = any(map(self._inventory.refuses_by_labels, (old, new)))
+        return pod_shape(old, by_labels=by_labels) != pod_shape(new, by_labels=by_labels)
+
     def _node_may_help(self, node: str) -> None:
         if self._refusals.node_changed(node, self._clock.monotonic()):
             self.made_room(Change.REFUSAL_ENDED)
@@ -215,7 +224,6 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
         or old.status.nominated_node_name != new.status.nominated_node_name
         or old.spec != new.spec
         or _policies(old) != _policies(new)
-        or old.metadata.labels != new.metadata.labels
     )
 
 
