@@ -116,13 +116,15 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
     idle = np.array(cards.slots_used == 0, dtype=np.bool_)
     eligible = np.zeros(layout.size, dtype=np.bool_)
     eligible[list(free)] = True
-    cells: Codes = eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE)
+    card_states: Codes = eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE)
     states = vendor.states(
         cards, CardRequest(slots=cards.slots_total, cores=cards.cores_total, memory=cards.memory_total)
     )
 
     def tiers(count: int) -> Iterable[CandidateTier]:
-        node_view = NodeView(layout, cells.tobytes(), states.tobytes(), count, preferences, names.BINPACK, policy.keys)
+        node_view = NodeView(
+            layout, card_states.tobytes(), states.tobytes(), count, preferences, names.BINPACK, policy.keys
+        )
         arrangement = vendor.arrange(node_view)
         return arrangement.tiers if arrangement is not None else ()
 

@@ -49,16 +49,16 @@ def pairs(lanes: Sequence[Sequence[int]], distance: Sequence[str], group: Sequen
     link is known to exist, its width is not.
     """
     size = len(lanes)
-    widths: Ints = np.array(lanes, dtype=np.int64).reshape(size, size)
-    width = np.minimum(widths, widths.T)
-    silent: Bools = (widths == 0).all(axis=1).reshape(size, 1)
+    each_way: Ints = np.array(lanes, dtype=np.int64).reshape(size, size)
+    both_ways = np.minimum(each_way, each_way.T)
+    silent: Bools = (each_way == 0).all(axis=1).reshape(size, 1)
     islands: Ints = np.array(group, dtype=np.int64).reshape(size, 1)
     together = (islands == islands.T) & (islands > 0)
     guessed = together & (silent | silent.T)
-    width = np.where(guessed, np.maximum(width, 1), width)
-    np.fill_diagonal(width, 0)
+    both_ways = np.where(guessed, np.maximum(both_ways, 1), both_ways)
+    np.fill_diagonal(both_ways, 0)
     path = np.array([[PCIE.get(letter, 0) for letter in row] for row in distance], dtype=np.int64).reshape(size, size)
     np.fill_diagonal(path, 0)
     # If only one side knows the distance, that side counts.
     path = np.where((path == 0) | (path.T == 0), np.maximum(path, path.T), np.minimum(path, path.T))
-    return Pairs(score=path + LANE * width, linked=width > 0)
+    return Pairs(score=path + LANE * both_ways, linked=both_ways > 0)

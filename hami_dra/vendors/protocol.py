@@ -167,7 +167,7 @@ class CardState(IntFlag):
     """The request may take it: Kubernetes' rules and `Vendor.refuse` allow it."""
     IDLE = 2
     """No pod holds any of it, including this pod's earlier requests."""
-    MINE = 4
+    OWN = 4
     """An earlier request of the same pod holds some of it."""
 
 
@@ -176,7 +176,7 @@ class NodeView:
     """One request and the cards of one node. Hashable: answers may be cached."""
 
     layout: Layout
-    cells: bytes
+    card_states: bytes
     """`CardState` by position."""
     states: bytes
     """The result of `Vendor.states` for each card, by position."""
@@ -191,9 +191,9 @@ class NodeView:
     not the same.
     """
 
-    def mask(self, cell: CardState) -> int:
+    def mask(self, wanted: CardState) -> int:
         """Return the cards in that state as a bit mask by position."""
-        return sum(1 << position for position, state in enumerate(self.cells) if state & cell)
+        return sum(1 << position for position, state in enumerate(self.card_states) if state & wanted)
 
 
 @dataclass(frozen=True, slots=True)

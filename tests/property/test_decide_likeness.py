@@ -53,7 +53,9 @@ def said(node_classes):
             found.append(None)
         else:
             node_class = node_classes[number]
-            found.append((node_class.layout, node_class.cells.tobytes(), node_class.states.tobytes(), node_class.parts))
+            found.append(
+                (node_class.layout, node_class.card_states.tobytes(), node_class.states.tobytes(), node_class.parts)
+            )
     return found
 
 

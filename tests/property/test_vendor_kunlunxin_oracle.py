@@ -41,16 +41,16 @@ def node_view(
     eligible, idle, count, *, now=None, parts=WHOLE, mine=(), keys=("spread",), node_policy="binpack", groups=True
 ):
     """`now`: card → parts that it is cut into; what is not idle is a whole card in use."""
-    cells, states = [], []
+    card_states, states = [], []
     for card in CARDS:
-        cells.append(
-            CardState.ELIGIBLE * (card in eligible) | CardState.IDLE * (card in idle) | CardState.MINE * (card in mine)
+        card_states.append(
+            CardState.ELIGIBLE * (card in eligible) | CardState.IDLE * (card in idle) | CardState.OWN * (card in mine)
         )
         cut = (now or {}).get(card, 0 if card in idle else WHOLE)
         states.append(8 * cut + parts)
     return NodeView(
         layout=LAYOUTS[0 if groups else 1],
-        cells=bytes(cells),
+        card_states=bytes(card_states),
         states=bytes(states),
         count=count,
         preferences=Preferences(),

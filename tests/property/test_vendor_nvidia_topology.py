@@ -54,9 +54,9 @@ def random_layout(seed):
 
 
 def node_view(wiring, free, count, *, linked=False, numa_bind=False, keys=("topology-aware",)):
-    cells = bytes(CardState.ELIGIBLE | CardState.IDLE if card in free else 0 for card in range(wiring.size))
+    card_states = bytes(CardState.ELIGIBLE | CardState.IDLE if card in free else 0 for card in range(wiring.size))
     preferences = NvidiaPreferences(linked=linked, numa_bind=numa_bind)
-    return NodeView(wiring, cells, bytes(wiring.size), count, preferences, "binpack", keys)
+    return NodeView(wiring, card_states, bytes(wiring.size), count, preferences, "binpack", keys)
 
 
 def as_sets(found, count):

@@ -112,15 +112,15 @@ class VendorContract:
             lanes=tuple(tuple(0 if a == b else links for b in range(size)) for a in range(size)),
             distance=tuple("".join("-" if a == b else "H" for b in range(size)) for a in range(size)),
         )
-        cells = bytes(
+        card_states = bytes(
             dice.choice(
-                [0, CardState.ELIGIBLE, CardState.ELIGIBLE | CardState.IDLE, CardState.ELIGIBLE | CardState.MINE]
+                [0, CardState.ELIGIBLE, CardState.ELIGIBLE | CardState.IDLE, CardState.ELIGIBLE | CardState.OWN]
             )
             for _ in range(size)
         )
         node_view = NodeView(
             layout=layout,
-            cells=cells,
+            card_states=card_states,
             states=plugin.rules.states(cards, ask).tobytes(),
             count=count,
             preferences=plugin.rules.preferences({}),

@@ -33,12 +33,12 @@ _MOST: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """The common properties of the nodes of one number; `cells` and `states` by position in the
+    """The common properties of the nodes of one number; `card_states` and `states` by position in the
     layout.
     """
 
     layout: Layout
-    cells: Codes
+    card_states: Codes
     states: Codes
     parts: bool
     """Parts of cards may be taken instead."""
@@ -115,7 +115,7 @@ class NodeClasses:
 
             place     row 4 -> 0, row 9 -> 1, others -1 (`nodes` reversed)
             where     ([0, 0, 1, 1], [0, 1, 0, 1])       line and column of each card
-            cells     [[idle, idle], [used, idle]]       so the nodes get the numbers 0 and 1
+            states    [[idle, idle], [used, idle]]       so the nodes get the numbers 0 and 1
         """
         inventory, vendor = self._inventory, self._vendor
         devices, position = inventory.devices, inventory.layouts.position
@@ -135,9 +135,11 @@ class NodeClasses:
         rows, eligible = rows[known], eligible[known]
         where = place[devices.node[rows]], position[rows]
         shape = len(nodes), int(position[rows].max(initial=0)) + 1
-        cells: Codes = np.zeros(shape, dtype=np.uint8)
+        card_states: Codes = np.zeros(shape, dtype=np.uint8)
         states: Codes = np.zeros(shape, dtype=np.uint8)
-        cells[where] = card_states_of(eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_))
+        card_states[where] = card_states_of(
+            eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_)
+        )
         ask = self._column.ask(rows)
         for amounts in (ask.slots, ask.cores, ask.memory):
             amounts[~eligible] = 0
@@ -145,21 +147,21 @@ class NodeClasses:
         for each in np.flatnonzero(says).tolist():
             node = int(nodes[each])
             self.number[node] = self._number(
-                int(self._layout[node]), cells[each], states[each], parts=bool(parts[each])
+                int(self._layout[node]), card_states[each], states[each], parts=bool(parts[each])
             )
 
-    def _number(self, layout: int, cells: Codes, states: Codes, *, parts: bool) -> int:
+    def _number(self, layout: int, card_states: Codes, states: Codes, *, parts: bool) -> int:
         """Return the number of the class with these contents, a new one if there is none yet.
 
         The key holds all contents, so that equal keys mean equal classes; lines are cut to the size
         of the layout first.
         """
         found = self._inventory.layouts.numbered(layout)
-        cells, states = cells[: found.size], states[: found.size]
-        key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
+        card_states, states = card_states[: found.size], states[: found.size]
+        key = b"%d %d " % (layout, parts) + card_states.tobytes() + states.tobytes()
         number = self._known.setdefault(key, len(self._classes))
         if number == len(self._classes):
-            self._classes.append(NodeClass(found, cells.copy(), states.copy(), parts))
+            self._classes.append(NodeClass(found, card_states.copy(), states.copy(), parts))
         return number
 
 

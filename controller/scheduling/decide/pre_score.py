@@ -161,20 +161,20 @@ class _NodeQuestion:
         """Return the node as the vendor sees it for this request.
 
         `own`, `taken`: bit masks by position, of the cards that the pod's earlier requests use,
-        and of those they use whole. With own = 0b011 and taken = 0b001 the cards 0 and 1 are MINE
+        and of those they use whole. With own = 0b011 and taken = 0b001 the cards 0 and 1 are OWN
         and no longer IDLE, and card 0 is no longer ELIGIBLE.
         """
-        cells = node_class.cells
+        card_states = node_class.card_states
         if own or taken:
-            cells = cells.copy()
-            for position in range(len(cells)):
+            card_states = card_states.copy()
+            for position in range(len(card_states)):
                 if own >> position & 1:
-                    cells[position] = (cells[position] | CardState.MINE) & ~CardState.IDLE
+                    card_states[position] = (card_states[position] | CardState.OWN) & ~CardState.IDLE
                 if taken >> position & 1:
-                    cells[position] &= ~CardState.ELIGIBLE
+                    card_states[position] &= ~CardState.ELIGIBLE
         return node_view_of(
             node_class.layout,
-            cells,
+            card_states,
             node_class.states,
             self.view.count,
             policies=self._policies,

@@ -20,15 +20,15 @@ def card_states_of(eligible: Bools, idle: Bools, own: Bools) -> Codes:
     >>> card_states_of(yes, yes, no).tolist() == [CardState.ELIGIBLE | CardState.IDLE, 0]
     True
     """
-    cells: Codes = (
-        eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | own * np.uint8(CardState.MINE)
+    card_states: Codes = (
+        eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | own * np.uint8(CardState.OWN)
     )
-    return cells
+    return card_states
 
 
 def node_view_of(
     layout: Layout,
-    cells: Codes,
+    card_states: Codes,
     states: Codes,
     count: int,
     *,
@@ -36,10 +36,10 @@ def node_view_of(
     vendor: Vendor,
     request: ResolvedRequest,
 ) -> NodeView:
-    """Return the view. `cells` and `states`: shape (layout.size,)."""
+    """Return the view. `card_states` and `states`: shape (layout.size,)."""
     return NodeView(
         layout=layout,
-        cells=cells.tobytes(),
+        card_states=card_states.tobytes(),
         states=states.tobytes(),
         count=count,
         preferences=policies.preferences_of(request.claim_key, request.name).of(vendor),

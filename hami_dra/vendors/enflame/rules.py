@@ -52,10 +52,10 @@ def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
     cards = bits(free)
     if len(cards) < count:
         return
-    table = pairs_of(layout)
+    card_pairs = pairs_of(layout)
     sets = all_sets(cards, count)
-    some = grown(table, cards, count) if sets is None else sets
-    measured = measure(table, some, cards)
+    some = grown(card_pairs, cards, count) if sets is None else sets
+    measured = measure(card_pairs, some, cards)
     yield from _tiers(some, measured.total, measured.damage)
     # too many to evaluate: the promising ones were first, the others follow in any order
     if sets is None:

@@ -101,9 +101,9 @@ def arrange(node_view: NodeView) -> CandidateSets:
     sets that lie alike.
     """
     view, handles = board_of(node_view.layout), _handles(node_view)
-    eligible, mine = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.MINE)
+    eligible, own = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.OWN)
     legal = _legal(node_view, view, eligible, handles)
-    tiers = _tiers(node_view, view, _near(legal, view, mine) if mine else legal)
+    tiers = _tiers(node_view, view, _near(legal, view, own) if own else legal)
     best = next(tiers, None)
     if best is None:
         possible = next(choices(view, eligible, node_view.count), None) is not None
@@ -166,13 +166,13 @@ def _alike_together(found: Iterable[Choice]) -> Iterator[Choice]:
         yield Choice(stage, rank, tuple(cards for choice in node_class for cards in choice.sets))
 
 
-def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
-    """Yield first the sets with most cards of `mine`, then those with most cards in the wings of
-    `mine`, then as before.
+def _near(legal: Iterable[Choice], view: Board, own: int) -> Iterator[Choice]:
+    """Yield first the sets with most cards of `own`, then those with most cards in the wings of
+    `own`, then as before.
     """
-    near = view.wings_of(mine)
+    near = view.wings_of(own)
     listed = [
-        (choice.stage, -(cards & mine).bit_count(), -(cards & near).bit_count(), number, cards)
+        (choice.stage, -(cards & own).bit_count(), -(cards & near).bit_count(), number, cards)
         for number, choice in enumerate(islice(legal, MOST_SETS))
         for cards in choice.sets
     ]
@@ -200,10 +200,10 @@ def _score(node_view: NodeView, view: Board, cards: int) -> float:
     """
     if _slicing(node_view, cards):
         return 0.0
-    mine = sum(1 << card for card in bits(node_view.mask(CardState.MINE)) if node_view.states[card] // _STATE <= 1)
-    before = bubble(view, ((1 << node_view.layout.size) - 1) & ~node_view.mask(CardState.IDLE) & ~mine)
-    so_far = _points(bubble(view, mine) - before) if mine else 0.0
-    return _points(bubble(view, mine | cards) - before) - so_far
+    own = sum(1 << card for card in bits(node_view.mask(CardState.OWN)) if node_view.states[card] // _STATE <= 1)
+    before = bubble(view, ((1 << node_view.layout.size) - 1) & ~node_view.mask(CardState.IDLE) & ~own)
+    so_far = _points(bubble(view, own) - before) if own else 0.0
+    return _points(bubble(view, own | cards) - before) - so_far
 
 
 def _points(difference: int) -> float:

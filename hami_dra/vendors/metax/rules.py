@@ -110,7 +110,11 @@ def _kind(node_view: NodeView) -> _Kind:
     """Return the kind of a request. One with amounts is an sGPU's, exclusive if it takes all cores;
     one without is for whole cards.
     """
-    may = [state for cell, state in zip(node_view.cells, node_view.states, strict=True) if cell & CardState.ELIGIBLE]
+    may = [
+        state
+        for card_state, state in zip(node_view.card_states, node_view.states, strict=True)
+        if card_state & CardState.ELIGIBLE
+    ]
     if not all(may):
         return _Kind.SHARED
     return _Kind.WHOLE if node_view.plain else _Kind.EXCLUSIVE
@@ -188,8 +192,8 @@ class _Measure:
     def _allocated(self, cards: int) -> int:
         if self.kind is _Kind.SHARED:
             return self.zones.connection(cards)
-        mine = self.node_view.mask(CardState.MINE) & ~cards
-        return self.zones.connection(mine | cards) - self.zones.connection(mine)
+        own = self.node_view.mask(CardState.OWN) & ~cards
+        return self.zones.connection(own | cards) - self.zones.connection(own)
 
     def _loss(self, cards: int) -> int:
         free = self._free

@@ -70,15 +70,15 @@ def arrange(node_view: NodeView, preferences: NvidiaPreferences, *, topology_awa
     if not (linked or preferences.numa_bind or topology_aware):
         return None
     free = bits(node_view.mask(CardState.ELIGIBLE))
-    table = pairs_of(node_view.layout)
+    card_pairs = pairs_of(node_view.layout)
     groups = _numa_groups(node_view, free) if preferences.numa_bind else [free]
     groups = [group for group in groups if len(group) >= node_view.count]
     if topology_aware:
-        tiers = _by_topology(table, groups, free, node_view.count, linked=linked)
+        tiers = _by_topology(card_pairs, groups, free, node_view.count, linked=linked)
     else:
-        tiers = _by_policy(table, groups, node_view.count, linked=linked)
+        tiers = _by_policy(card_pairs, groups, node_view.count, linked=linked)
     refusal = names.ALLOCATED_CARDS_INSUFFICIENT
-    if linked and (not preferences.numa_bind or not cliques(table, free, node_view.count)):
+    if linked and (not preferences.numa_bind or not cliques(card_pairs, free, node_view.count)):
         refusal = names.TOPOLOGY_NOT_FIT
     elif len(free) >= node_view.count:
         refusal = names.NUMA_NOT_FIT
@@ -100,22 +100,24 @@ def _numa_groups(node_view: NodeView, free: Sequence[int]) -> list[list[int]]:
     return [groups[node] for node in sorted(groups, reverse=downwards)]
 
 
-def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool) -> Iterator[CandidateTier]:
+def _by_policy(
+    card_pairs: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool
+) -> Iterator[CandidateTier]:
     """Yield one tier per NUMA node, or one for all: the device policy chooses, and does not rank
     nodes.
     """
     for group in groups:
-        pools = cliques(table, group, count) if linked else [mask_of(group)]
+        pools = cliques(card_pairs, group, count) if linked else [mask_of(group)]
         if pools:
             yield CandidateTier(0.0, pools=tuple(pools))
 
 
 def _by_topology(
-    table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int], count: int, *, linked: bool
+    card_pairs: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int], count: int, *, linked: bool
 ) -> Iterator[CandidateTier]:
     """Yield tiers by topology. Among equally good sets, those of an earlier group come first."""
     if count == _ONE:
-        yield from _single(table, groups, free)
+        yield from _single(card_pairs, groups, free)
         return
     listed: list[Sets] = []
     rest: list[int] = []
@@ -123,23 +125,23 @@ def _by_topology(
         sets = all_sets(group, count)
         if sets is None:
             # too many to evaluate: promising ones first, then those preferred by the device policy
-            inside = cliques(table, group, count)
-            listed += [grown(table, bits(clique), count) for clique in inside]
+            inside = cliques(card_pairs, group, count)
+            listed += [grown(card_pairs, bits(clique), count) for clique in inside]
             if not linked:
-                listed.append(grown(table, group, count))
+                listed.append(grown(card_pairs, group, count))
             rest += inside if linked else [mask_of(group)]
         else:
             listed.append(sets)
     if listed:
         number = np.repeat(np.arange(len(listed)), [len(sets) for sets in listed])
-        yield from _several(table, np.concatenate(listed), number, free, linked=linked)
+        yield from _several(card_pairs, np.concatenate(listed), number, free, linked=linked)
     if rest:
         yield CandidateTier(0.0, pools=tuple(rest))
 
 
-def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) -> Iterator[CandidateTier]:
-    sizes = components(table, free)
-    sums = table.score[:, np.array(free, dtype=np.intp)].sum(axis=1).tolist() if free else []
+def _single(card_pairs: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) -> Iterator[CandidateTier]:
+    sizes = components(card_pairs, free)
+    sums = card_pairs.score[:, np.array(free, dtype=np.intp)].sum(axis=1).tolist() if free else []
     ordered: dict[tuple[bool, int, int], list[int]] = {}
     for number, group in enumerate(groups):
         for card in group:
@@ -149,11 +151,13 @@ def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) 
         yield CandidateTier(score, tie=-float(total), sets=tuple(1 << card for card in cards))
 
 
-def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[CandidateTier]:
+def _several(
+    card_pairs: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool
+) -> Iterator[CandidateTier]:
     """Yield tiers of several cards. `group`: int64 per set, the place of its NUMA node."""
-    measured = measure(table, sets, free)
-    sizes = components(table, free)
-    island = np.zeros(table.size, dtype=np.int64)
+    measured = measure(card_pairs, sets, free)
+    sizes = components(card_pairs, free)
+    island = np.zeros(card_pairs.size, dtype=np.int64)
     for card, size in sizes.items():
         island[card] = size
     left_over = np.where(measured.cliques, island[sets[:, 0]] - sets.shape[1], 0)

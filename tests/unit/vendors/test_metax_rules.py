@@ -122,10 +122,10 @@ def layout(group):
     )
 
 
-def node_view(kind, count, group=TWO_ZONES, cells=ALL_FREE, policy="binpack", **said):
+def node_view(kind, count, group=TWO_ZONES, card_states=ALL_FREE, policy="binpack", **said):
     return NodeView(
         layout=layout(group),
-        cells=bytes(cells),
+        card_states=bytes(card_states),
         states=bytes([kind != SHARED] * len(group)),
         count=count,
         preferences=preferences(**said),
@@ -189,10 +189,10 @@ SHAPES = [
 def test_scores_of_every_busy_pattern(kind, group):
     for pattern in range(256):
         free = {card for card in range(8) if pattern >> card & 1}
-        cells = [FREE if card in free else 0 for card in range(8)]
+        card_states = [FREE if card in free else 0 for card in range(8)]
         for count in range(2, len(free) + 1):
             for policy in ("binpack", "spread"):
-                first = next(iter(METAX.arrange(node_view(kind, count, group, cells, policy)).tiers))
+                first = next(iter(METAX.arrange(node_view(kind, count, group, card_states, policy)).tiers))
                 for each in sets_of(first, count)[:6]:
                     allocated, loss, final = slow_parts(group, free, {card for card in range(8) if each >> card & 1})
                     expected = {
@@ -210,9 +210,9 @@ def test_scores_of_every_busy_pattern(kind, group):
 @pytest.mark.parametrize("kind", [WHOLE, EXCLUSIVE, SHARED])
 def test_every_set_appears_once_and_the_rest_with_the_best_connected_first(kind, group):
     for free in ({0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 3, 5, 6, 7}, {1, 4, 7}):
-        cells = [FREE if card in free else 0 for card in range(8)]
+        card_states = [FREE if card in free else 0 for card in range(8)]
         for count in range(2, len(free) + 1):
-            by_tier = [sets_of(tier, count) for tier in tiers(kind, count, group, cells)]
+            by_tier = [sets_of(tier, count) for tier in tiers(kind, count, group, card_states)]
             found = [each for sets in by_tier for each in sets]
             assert sorted(found) == sorted(sum(1 << card for card in cards) for cards in combinations(free, count))
             mask = sum(1 << card for card in free)
@@ -223,17 +223,17 @@ def test_every_set_appears_once_and_the_rest_with_the_best_connected_first(kind,
 
 
 def test_cards_of_which_a_part_is_taken_are_no_loss_and_no_choice_of_exclusive_requests():
-    cells = [CardState.ELIGIBLE, CardState.ELIGIBLE, FREE, FREE, 0, 0, 0, 0]
-    assert [tier.score for tier in tiers(SHARED, 2, cells=cells)] == [10.0]
-    (only,) = tiers(EXCLUSIVE, 2, cells=cells)
+    card_states = [CardState.ELIGIBLE, CardState.ELIGIBLE, FREE, FREE, 0, 0, 0, 0]
+    assert [tier.score for tier in tiers(SHARED, 2, card_states=card_states)] == [10.0]
+    (only,) = tiers(EXCLUSIVE, 2, card_states=card_states)
     assert (only.pools, only.score) == ((0b1100,), 100.0)
 
 
 def test_requests_of_one_pod_add_up_to_the_cards_of_the_pod():
     """Two requests for two cards are as one for four: 600, not twice 60."""
     first, *_ = tiers(EXCLUSIVE, 2)
-    mine = CardState.MINE | CardState.ELIGIBLE
-    second, *_ = tiers(EXCLUSIVE, 2, cells=[mine, mine, *(FREE,) * 6])
+    own = CardState.OWN | CardState.ELIGIBLE
+    second, *_ = tiers(EXCLUSIVE, 2, card_states=[own, own, *(FREE,) * 6])
     assert first.score + second.score == slow_parts(TWO_ZONES, set(range(8)), {0, 1, 2, 3})[2] == 600
 
 

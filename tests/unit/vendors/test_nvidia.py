@@ -100,8 +100,10 @@ def box():
 
 
 def first_tier(layout, free, count):
-    cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(layout.size))
-    node_view = NodeView(layout, cells, bytes(layout.size), count, NvidiaPreferences(), "binpack", ("topology-aware",))
+    card_states = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(layout.size))
+    node_view = NodeView(
+        layout, card_states, bytes(layout.size), count, NvidiaPreferences(), "binpack", ("topology-aware",)
+    )
     return next(iter(Nvidia().arrange(node_view).tiers))
 
 
@@ -688,8 +690,10 @@ def test_large_machines_are_not_looked_at_set_by_set(linked):
     lanes = tuple((*row, *([0] * 32)) for row in half.lanes) + tuple((*([0] * 32), *row) for row in half.lanes)
     layout = Layout(tuple(range(64)), (1,) * 32 + (2,) * 32, (0,) * 64, ("GPU",) * 64, lanes, ("C" * 64,) * 64)
     free = set(range(20)) | set(range(32, 50))
-    cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(64))
-    node_view = NodeView(layout, cells, bytes(64), 16, NvidiaPreferences(linked=linked), "binpack", ("topology-aware",))
+    card_states = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(64))
+    node_view = NodeView(
+        layout, card_states, bytes(64), 16, NvidiaPreferences(linked=linked), "binpack", ("topology-aware",)
+    )
     tiers = Nvidia().arrange(node_view).tiers
     first = next(iter(tiers))
     assert all(mask >> 32 and not mask & 0xFFFFFFFF for mask in first.sets), "the island that leaves two, not four"
