@@ -229,3 +229,23 @@ def test_a_sharer_that_goes_makes_room_for_the_one_that_waits_on_its_node():
         await harness.bound("b", seconds=3)
 
     play(story, **QUICK)
+
+
+def test_a_label_that_another_pod_keeps_away_wakes_its_pod():
+    """The exception: labels decide where a pod with an anti-affinity to them runs."""
+
+    async def story(harness):
+        term = {"labelSelector": {"matchLabels": {"app": "noisy"}}, "topologyKey": "host"}
+        away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await harness.add(kinds.POD, pod("quiet", nodeName="n0", affinity=away))
+        await harness.add(kinds.RESOURCE_CLAIM, claim("mine"))
+        noisy = pod("noisy", claims=["mine"])
+        noisy["metadata"]["labels"] = {**noisy["metadata"].get("labels", {}), "app": "noisy"}
+        await harness.add(kinds.POD, noisy)
+        await harness.sleep(3)
+        assert not (await harness.claim("mine")).results
+        await harness.cluster.patch(kinds.POD, "noisy", {"metadata": {"labels": {"app": "calm"}}}, namespace=SPACE)
+        await harness.sleep(3)
+        assert (await harness.claim("mine")).results
+
+    play(story, nodes=1, node_options={"labels": {"host": "n0"}}, **QUICK)
