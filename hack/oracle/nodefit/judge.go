@@ -92,7 +92,8 @@ func newJudges(ctx context.Context, profile *config.KubeSchedulerProfile, seen *
 // assume runs a pod's scheduling cycle for one node. Returns false, and changes nothing, where the node refuses the pod.
 func (j *judges) assume(ctx context.Context, pod *v1.Pod, node string) bool {
 	state := framework.NewCycleState()
-	if !statuses(ctx, j.all, state, pod, j.world)[node].IsSuccess() {
+	status, known := statuses(ctx, j.all, state, pod, j.world)[node]
+	if !known || !status.IsSuccess() {
 		return false
 	}
 	if !j.all.RunReservePluginsReserve(ctx, state, pod, node).IsSuccess() {

@@ -7,13 +7,16 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
@@ -64,16 +67,22 @@ func defaultProfile() (*config.KubeSchedulerProfile, error) {
 	plugins.Enabled = slices.DeleteFunc(plugins.Enabled, func(plugin config.Plugin) bool {
 		return plugin.Name == names.DynamicResources || plugin.Name == names.DefaultPreemption
 	})
-	// asked about a CSIStorageCapacity without `capacity`, it would end the process (as it ends kube-scheduler 1.37)
+	// asked about a CSIStorageCapacity without `capacity`, it panics (which ends kube-scheduler 1.37)
 	profile.Plugins.Score.Disabled = append(profile.Plugins.Score.Disabled, config.Plugin{Name: names.VolumeBinding})
 	return profile, nil
 }
+
+// panicked is the latest panic in a plugin's goroutine, which would have ended kube-scheduler.
+var panicked atomic.Value
 
 // answerTo turns a panic into an answer, so that the next question is answered too.
 func answerTo(profile *config.KubeSchedulerProfile, asked question) (given answer) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			given = answer{Error: fmt.Sprintf("panic: %v %s", cause, debug.Stack())}
+			panicked.Store(fmt.Sprintf("panic: %v %s", cause, debug.Stack()))
+		}
+		if cause := panicked.Swap(""); cause != "" {
+			given = answer{Error: cause.(string)}
 		}
 	}()
 	given, err := judge(profile, asked)
@@ -85,6 +94,11 @@ func answerTo(profile *config.KubeSchedulerProfile, asked question) (given answe
 
 func main() {
 	klog.SetLogger(logr.Discard())
+	panicked.Store("")
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, cause any) {
+		panicked.Store(fmt.Sprintf("panic: %v %s", cause, debug.Stack()))
+	}}
 	metrics.Register()
 	profile, err := defaultProfile()
 	if err != nil {

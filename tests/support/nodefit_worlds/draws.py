@@ -32,6 +32,8 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.themes = set(self.some(THEMES, self.one([1, 1, 2, 2, 3])))
+        if self.maybe(0.15):
+            self.themes.add("soft")
         self.bad = self.maybe(0.12)
         """Whether some of the input is bad."""
         self.node_names: list[str] = []
