@@ -233,7 +233,15 @@ class Deallocator:
         if pod is None or now < watched.not_before:
             return None
         victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._informers.pods_on(watched.node)))
-        found = verdict(watched, pod, self._informers.node(watched.node), now, self._settings, victims=victims)
+        found = verdict(
+            watched,
+            pod,
+            self._informers.node(watched.node),
+            now,
+            self._settings,
+            victims=victims,
+            binds_volumes=self._inventory.volumes.is_binding(pod, watched.node),
+        )
         if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
             return None
         if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):

@@ -14,6 +14,8 @@ from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition
 from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, scheduled_condition
 
+VOLUME_TIMEOUT: Final = 600.0
+"""Seconds that kube-scheduler gives the volumes of a pod to be bound (`bindTimeoutSeconds`)."""
 _TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
 """Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
 kube-scheduler judges all other taints.
@@ -52,11 +54,19 @@ def is_schedulable(pod: Pod, settings: Settings) -> bool:
 
 
 def verdict(
-    watched: PinnedPod, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
+    watched: PinnedPod,
+    pod: Pod,
+    node: Node | None,
+    now: float,
+    settings: Settings,
+    *,
+    victims: bool = False,
+    binds_volumes: bool = False,
 ) -> DeallocationVerdict | None:
     """Return why to give up on this node for this pod, or None to keep waiting.
 
-    `victims`: pods are being evicted from the node.
+    `victims`: pods are being evicted from the node. `binds_volumes`: a volume of the pod is being
+    made or bound for the node.
     """
     if pod.spec.node_name:
         # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
@@ -74,8 +84,8 @@ def verdict(
         patient_until = watched.refused_at + settings.repair.unschedulable_timeout
     else:
         # The condition is older than the commit: a busy kube-scheduler may not have tried again
-        # yet.
-        patient_until = watched.since + settings.repair.silent_timeout
+        # yet, or it binds volumes, which it says nothing of until they are bound.
+        patient_until = watched.since + (VOLUME_TIMEOUT if binds_volumes else settings.repair.silent_timeout)
     if node_made_free(pod) == watched.node:
         # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
         # evicted.

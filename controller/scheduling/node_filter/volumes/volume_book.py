@@ -22,6 +22,7 @@ from controller.scheduling.node_filter.volumes.storage_objects import StorageObj
 from controller.scheduling.node_filter.volumes.volume_binding import Binding, VolumeBinding
 from controller.scheduling.node_filter.volumes.volume_limits import VolumeLimits
 from hami_dra.api import kinds
+from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import volume_claim_refs
@@ -161,6 +162,16 @@ class VolumeBook:
             if any(ref.key == key and not ref.is_ephemeral for ref in volume_claim_refs(placed.pod)):
                 return placed.pod.key
         return ""
+
+    def is_binding(self, pod: Pod, node: str) -> bool:
+        """Return whether a volume of the pod is being made for the node, or bound to its claim."""
+        for ref in volume_claim_refs(pod) if pod.spec.volumes else ():
+            claim = self.objects.claim_of(ref, pod)
+            if claim is not None and not claim.is_fully_bound:
+                volume = self._free.reserved_for(claim)
+                if claim.selected_node == node or (volume is not None and volume.spec.claim_ref is not None):
+                    return True
+        return False
 
     # -- reservations ------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ def refused_pod(**status):
     return Pod(metadata=ObjectMeta(name="p"), status=PodStatus(conditions=(condition,), **status))
 
 
-def judge(pod=None, node=None, *, now, refused_at=None, since=0.0, victims=False):
+def judge(pod=None, node=None, *, now, refused_at=None, since=0.0, **seen):
     watched = PinnedPod("ns/p", "n1", since, None, refused_at)
     node = Node(metadata=ObjectMeta(name="n1"), status=READY) if node is None else node
-    found = verdict(watched, pod or refused_pod(), node or None, now, SETTINGS, victims=victims)
+    found = verdict(watched, pod or refused_pod(), node or None, now, SETTINGS, **seen)
     return found.cause if found else None
 
 
@@ -36,6 +36,12 @@ def test_unschedulable_is_believed_after_fifteen_seconds():
 def test_a_condition_from_before_the_commit_counts_only_after_a_minute():
     assert judge(now=59) is None
     assert judge(now=60) == "unschedulable"
+
+
+def test_volumes_that_are_being_bound_are_waited_for_as_long_as_kube_scheduler_does():
+    assert judge(now=599, binds_volumes=True) is None
+    assert judge(now=600, binds_volumes=True) == "unschedulable"
+    assert judge(now=20, refused_at=2, binds_volumes=True) == "unschedulable", "it has said since that it gave up"
 
 
 def test_a_pod_that_kube_scheduler_has_not_looked_at_is_waited_for():

@@ -303,6 +303,17 @@ def test_a_volume_that_is_being_made_is_waited_for_on_its_node(world):
     assert "is being made for node b" in world.refused(pod("data"))["a"][1]
 
 
+def test_volumes_are_being_bound_from_the_choice_of_kube_scheduler_on(world):
+    world.storage_class("wait")
+    world.claim("data", storage_class="wait")
+    assert not world.book.is_binding(pod("data"), "b")
+    world.claim("data", storage_class="wait", annotations={names.SELECTED_NODE: "b"})
+    assert world.book.is_binding(pod("data"), "b")
+    assert not world.book.is_binding(pod("data"), "a")
+    world.bound("data")
+    assert not world.book.is_binding(pod("data"), "b")
+
+
 def test_a_second_pod_goes_where_a_decision_will_have_the_shared_volume_made(world):
     world.storage_class("wait")
     world.claim("data", storage_class="wait")
