@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.objects import Raw, derived_uid, gather, read
 from controller.insight.simulation.report import SimulationReport, claim_entry
 from controller.insight.simulation.view import SimulatedCluster
@@ -148,7 +149,7 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
     if is_finished(pod):
         return True
     if pod.spec.node_name:
-        view.run(pod)
+        view.run(with_label_keys(pod))
         return True
     return pod.metadata.deletion_timestamp is not None
 
@@ -172,7 +173,7 @@ def _settled(source: str, raw: Raw, view: SimulatedCluster) -> _Waiting:
     item = read(source, kinds.POD, raw)
     namespace = item.object.metadata.namespace
     if not view.is_converted(namespace):
-        return _Waiting(item.object)
+        return _Waiting(with_label_keys(item.object))
     try:
         conversion = convert_pod(item.raw, namespace, _UNGATED)
     except ConversionRefused as error:
@@ -180,7 +181,7 @@ def _settled(source: str, raw: Raw, view: SimulatedCluster) -> _Waiting:
     view.notes.extend(f"{source}: Pod {item.key}: {warning}" for warning in conversion.warnings)
     for template in conversion.templates:
         view.feed(read(source, kinds.RESOURCE_CLAIM_TEMPLATE, template))
-    return _Waiting(read(source, kinds.POD, conversion.pod).object, conversion.resources)
+    return _Waiting(with_label_keys(read(source, kinds.POD, conversion.pod).object), conversion.resources)
 
 
 def _named_claims(pod: Pod) -> list[str]:

@@ -251,7 +251,7 @@ class SchedulingCycle:
             self._not_yet(ready.request, f"kube-scheduler is making room for it on {ready.request.preferred_node}")
             self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
         elif not ready.request.required_node and not self._inventory.fits_in_any_order(pod, decision.node):
-            why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
+            why = "other pods must be bound before it, or kube-scheduler would find its topology spread or affinity broken"
             self._not_yet(ready.request, why)
             self._unplaced.wait_for_others(pod.key, ready.signature, refused_at=now)
         else:

@@ -26,7 +26,8 @@ _UNKNOWN: Final = 0
 use no memory.
 """
 _NOTHING: Final[Mapping[str, int]] = {}
-_UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods"), MOST)
+_UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
+_ALWAYS_DECLARED: Final = frozenset({"cpu", "memory", "pods"})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
@@ -105,7 +106,7 @@ class NodeColumns:
         """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,).
 
         Every kubelet declares cpu, memory and pods; a node that declares none of them (in a file) is
-        not thereby full: they are `MOST` then.
+        not thereby full: they and ephemeral-storage are `MOST` then.
         """
         return self._offers[self._resources.get(resource, _UNKNOWN), : self.size]
 
@@ -214,7 +215,7 @@ class NodeColumns:
 
 def _offered(node: Node) -> Amounts:
     found = amounts(node.status.allocatable)
-    if found.keys().isdisjoint(_UNDECLARED):
+    if found.keys().isdisjoint(_ALWAYS_DECLARED):
         found.update(_UNDECLARED)
     return found
 
