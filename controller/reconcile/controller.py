@@ -137,7 +137,7 @@ class Controller:
                 group.create_task(beating, name="heartbeat")
             group.create_task(informers.run(), name="informers")
             group.create_task(events.run(), name="events")
-            group.create_task(self._tell_synced(informers), name="sync")
+            group.create_task(self._report_synced(informers), name="sync")
             if elector is not None:
                 election = (
                     elector if self._process.side is None else ThreadedElection(elector, self._process.side.thread)
@@ -182,7 +182,7 @@ class Controller:
             return ["not all objects are listed yet"]
         return self.informers.problems()
 
-    async def _tell_synced(self, informers: Informers) -> None:
+    async def _report_synced(self, informers: Informers) -> None:
         await informers.wait_synced()
         log.info(
             "synced: %d nodes, %d pods, %d claims",

@@ -72,7 +72,7 @@ class Term:
         context.metrics.queue = waiting.queue
         self._triggers = Triggers(context, waiting)
         self._deallocator = Deallocator(context, claims, waiting.refusals, waiting.in_flight)
-        self._deallocator.on_done(self._triggers.look_at)
+        self._deallocator.on_done(self._triggers.evaluate)
         committer = ClaimCommitter(context, claims, self._fence.holds)
         self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers)
         self._scheduling_cycle = SchedulingCycle(
@@ -110,7 +110,7 @@ class Term:
                     self._subscribe(ends)
                     group.create_task(self._fence.run(), name="fence")
                     group.create_task(self._scheduling_cycle.run(), name="scheduling cycle")
-                    group.create_task(self._held_back.run(self._triggers.look_at_namespace), name="held back")
+                    group.create_task(self._held_back.run(self._triggers.evaluate_namespace), name="held back")
                     group.create_task(self._deallocator.run(), name="deallocator")
                     group.create_task(self._external_allocations.run(), name="external allocations")
                 ends.callback(informers.pods.subscribe(self._gate.pod_changed))
@@ -118,7 +118,7 @@ class Term:
                 group.create_task(self._leaked_claims.run(), name="leaked claims")
                 for feed in (informers.claims, informers.pods, informers.slices):
                     ends.callback(feed.subscribe(self._vanished.changed))
-                self._vanished.look()
+                self._vanished.report_all()
                 ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
                 if self._templates is not None:

@@ -105,7 +105,7 @@ class BindingCycle:
                 await self._commit(pod, decision)
         finally:
             for key in self.slots.admitted(namespace):
-                self._look_at(key)
+                self._evaluate(key)
 
     async def _commit(self, pod: Pod, decision: Decision) -> None:
         started = self._clock.monotonic()
@@ -118,13 +118,13 @@ class BindingCycle:
             self._failed(pod, decision, "stale", self._pause(pod))
         except Rejected as error:
             log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
-            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+            self._events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
             self._failed(pod, decision, "refused", self._settings.retry_most)
         except Exception as error:
             if not self._guard.contains(pod.key, error):
                 raise
             note = f"internal error, see the controller's log: {error!r}"
-            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, note))
+            self._events.report(POD, pod, messages.warning(messages.BINDING_FAILED, note))
             self._failed(pod, decision, "refused", self._settings.retry_most)
         self._end(pod)
 
@@ -134,10 +134,10 @@ class BindingCycle:
             self._inventory.confirm(entry.claim.metadata.uid)
         self._forget(pod.metadata.uid)
         self._metrics.commits.labels("done").inc()
-        self._events.tell(POD, pod, messages.placed(decision))
+        self._events.report(POD, pod, messages.placed(decision))
         for left in decision.left_out:
-            self._events.tell(POD, pod, messages.left_out(pod, decision.node, left))
-            self._events.tell(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
+            self._events.report(POD, pod, messages.left_out(pod, decision.node, left))
+            self._events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
             self._gate.lift(current, "allocated", placed=True)
 
@@ -171,7 +171,7 @@ class BindingCycle:
         uid = pod.metadata.uid
         for key in self._in_flight.end([uid, *self._assumed.pop(uid)]):
             if key != pod.key or not self._is_as_written(pod):
-                self._look_at(key)
+                self._evaluate(key)
 
     def _is_as_written(self, pod: Pod) -> bool:
         current = self._informers.pod(pod.key)
@@ -180,9 +180,9 @@ class BindingCycle:
         claims = map(self._informers.claim, claim_keys(current))
         return all(claim is not None and claim.status.allocation is not None for claim in claims)
 
-    def _look_at(self, pod_key: str) -> None:
+    def _evaluate(self, pod_key: str) -> None:
         if (found := self._informers.pod(pod_key)) is not None:
-            self._triggers.look_at(found)
+            self._triggers.evaluate(found)
 
     def _forget(self, pod_uid: str) -> None:
         self._failures.pop(pod_uid, None)

@@ -181,7 +181,7 @@ class GateKeeper:
                 log.warning("gate of pod %s cannot be lifted: %s", pod.key, error)
                 self._metrics.gates_not_lifted.inc()
             wanted.reported = True
-            self._events.tell(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
+            self._events.report(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
         else:
             log.info("gate of pod %s not lifted yet: %s", pod.key, error)
 

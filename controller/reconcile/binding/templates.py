@@ -58,7 +58,7 @@ class TemplateMaker:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._retries.pop(old.metadata.uid, None)
         if new is not None and _waits_for_a_claim(new):
-            self._lanes.add(new.metadata.namespace, new.key, partial(self._look_at, new.key))
+            self._lanes.add(new.metadata.namespace, new.key, partial(self._check, new.key))
 
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         """Recreate a deleted template for the pods that still need it. Subscribed by the term."""
@@ -73,7 +73,7 @@ class TemplateMaker:
         async with self._lanes:
             await asyncio.Event().wait()
 
-    async def _look_at(self, key: str) -> None:
+    async def _check(self, key: str) -> None:
         with self._guard.each(f"Pod {key}"):
             await self._make_for(key)
 
@@ -85,7 +85,7 @@ class TemplateMaker:
         try:
             body = self._conversion.template(pod)
         except ValueError as error:
-            self._tell(pod, f"its claim template cannot be made: {error}")
+            self._report(pod, f"its claim template cannot be made: {error}")
             return
         if body is None:
             return
@@ -135,21 +135,21 @@ class TemplateMaker:
         pod = self._informers.pod(key)
         if pod is None:
             return
-        self._tell(pod, why)
+        self._report(pod, why)
         pause = self._retries.setdefault(pod.metadata.uid, Backoff(_RETRY_FIRST, _RETRY_MOST)).next()
-        self._lanes.add_later(pause, pod.metadata.namespace, key, partial(self._look_at, key))
+        self._lanes.add_later(pause, pod.metadata.namespace, key, partial(self._check, key))
 
     def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
         """Report on the pod if a different template has the name that its request needs."""
         if not self._conversion.is_template(body, stored):
-            self._tell(
+            self._report(
                 pod,
                 f"ResourceClaimTemplate {stored.key} exists with other content than its name stands for; delete it, and "
                 "the pod; the controller makes the right one for the next",
             )
 
-    def _tell(self, pod: Pod, note: str) -> None:
-        self._events.tell(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
+    def _report(self, pod: Pod, note: str) -> None:
+        self._events.report(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
 
 
 def _waits_for_a_claim(pod: Pod) -> bool:

@@ -240,7 +240,7 @@ class DriverFence:
             note = f"kube-scheduler has not looked at the probe pod of {self._driver}: {until} until it does"
         log.warning("%s", note)
         if self._rules is not None:
-            self._rules.tell(self._driver, messages.warning(messages.FENCE_BROKEN, note))
+            self._rules.report(self._driver, messages.warning(messages.FENCE_BROKEN, note))
 
     def _fall(self, why: str) -> None:
         if self._ready:

@@ -81,9 +81,9 @@ class FenceKeeper:
         patch = {"metadata": {"uid": rule.metadata.uid, "annotations": {names.FENCE_PROVEN: proof(rule)}}}
         await self._patch(driver, rule, patch)
 
-    def tell(self, driver: str, message: messages.Message) -> None:
+    def report(self, driver: str, message: messages.Message) -> None:
         """Report an event about the chosen rule."""
-        self._events.tell(self._feed.kind, self.chosen[driver], message, "Fence")
+        self._events.report(self._feed.kind, self.chosen[driver], message, "Fence")
 
     async def put(self, driver: str) -> None:
         """Create or repair the driver's rule. Raises ClusterError, LeadershipLost."""
@@ -99,7 +99,7 @@ class FenceKeeper:
             return
         await self._patch(driver, found, restored(found, driver))
         if not is_intact(found, driver):
-            self._tell_restored(driver, self.chosen[driver], "was changed and was put right")
+            self._report_restored(driver, self.chosen[driver], "was changed and was put right")
 
     async def _make(self, driver: str, leaving: list[DeviceTaintRule]) -> None:
         """Create a rule under a free name. `leaving`: rules that are being deleted."""
@@ -120,9 +120,9 @@ class FenceKeeper:
         kept = next((each for each in leaving if each.metadata.name != name and is_in_force(each, driver)), None)
         if kept is not None:
             what = f"is being deleted: it stays in force until {name}, which takes its place, is proven"
-            self._tell_restored(driver, kept, what)
+            self._report_restored(driver, kept, what)
         elif known or leaving:
-            self._tell_restored(driver, rule, "was gone and was put back")
+            self._report_restored(driver, rule, "was gone and was put back")
         else:
             log.info("fence rule for %s made", driver)
 
@@ -170,11 +170,11 @@ class FenceKeeper:
         self.chosen[driver] = rule
         self._feed.reflector.observe(rule)
 
-    def _tell_restored(self, driver: str, rule: DeviceTaintRule, what: str) -> None:
+    def _report_restored(self, driver: str, rule: DeviceTaintRule, what: str) -> None:
         self._metrics.fence_restored.labels(driver).inc()
         note = f"the rule that keeps kube-scheduler off the devices of {driver} {what}"
         log.warning("%s", note)
-        self._events.tell(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
+        self._events.report(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
 
 
 def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:

@@ -57,11 +57,11 @@ class Target:
 
 
 def find_target(
-    inventory: Inventory, driver: str, features: FeatureGates, look: Callable[[Sequence[str]], Bodies]
+    inventory: Inventory, driver: str, features: FeatureGates, bodies_for: Callable[[Sequence[str]], Bodies]
 ) -> Target | None:
-    """Return a node that would serve the probe. `look`: returns the probe for given capacities."""
+    """Return a node that would serve the probe. `bodies_for`: returns the probe for given capacities."""
     tried: set[tuple[int, tuple[str, ...]]] = set()
-    fits = inventory.node_fit(look(()).pod).mask
+    fits = inventory.node_fit(bodies_for(()).pod).mask
     for row, capacities in islice(_candidates(inventory, driver), _TRIES):
         nodes = [int(inventory.devices.node[row])]
         if nodes == [NOWHERE]:
@@ -70,7 +70,7 @@ def find_target(
             if node < 0 or not fits[node] or (node, capacities) in tried:
                 continue
             tried.add((node, capacities))
-            found = _search(inventory, node, driver, features, look(capacities))
+            found = _search(inventory, node, driver, features, bodies_for(capacities))
             if found is not None:
                 devices = frozenset(pick.device.id for picks in found.picks for pick in picks)
                 return Target(inventory.nodes.names[node], capacities, devices, inventory.devices.changes.version)

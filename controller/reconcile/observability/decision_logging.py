@@ -38,10 +38,10 @@ def details(
 ) -> None:
     """Log the details from -v4 on. Call it before the inventory changes."""
     if log.isEnabledFor(NODES):
-        tell(explanation_of(take(inventory, scheduling_request, options, answer, most=MOST_NODES)))
+        report(explanation_of(take(inventory, scheduling_request, options, answer, most=MOST_NODES)))
 
 
-def tell(explanation: Explanation) -> None:
+def report(explanation: Explanation) -> None:
     """Log the lines of the present level."""
     pod = explanation.pod
     for node in explanation.nodes:

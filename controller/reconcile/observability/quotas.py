@@ -60,11 +60,11 @@ class QuotaNotes:
                 state = (self._context.inventory.quotas.version, self._changes)
                 if state != self._seen or self._retries:
                     self._seen = state
-                    self._tell_problems()
+                    self._report_problems()
                     self._write_all()
                 await self._context.clock.sleep(self._context.settings.observability.quota_interval)
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         """Report each problem once, on its quota."""
         problems: dict[str, str] = {}
         for each in self._context.informers.quotas.store:
@@ -75,7 +75,7 @@ class QuotaNotes:
             quota = self._context.informers.quotas.store.get(key)
             if quota is not None and self._reported.get(key) != problem:
                 log.warning("ResourceQuota %s: %s", key, problem)
-                self._context.events.tell(
+                self._context.events.report(
                     kinds.RESOURCE_QUOTA, quota, messages.warning(messages.QUOTA_NOT_ENFORCED, problem)
                 )
         self._reported = problems

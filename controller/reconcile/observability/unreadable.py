@@ -26,11 +26,11 @@ class UnreadableObjects:
         with ExitStack() as ends:
             for feed in self._informers.feeds():
                 for broken in tuple(feed.reflector.unreadable.values()):
-                    self._tell(feed.kind, broken)
-                ends.callback(feed.subscribe_unreadable(self._tell))
+                    self._report(feed.kind, broken)
+                ends.callback(feed.subscribe_unreadable(self._report))
             yield
 
-    def _tell(self, kind: Kind[Any], broken: Broken) -> None:
+    def _report(self, kind: Kind[Any], broken: Broken) -> None:
         if kind.name in _OF_TENANTS:
             note = f"hami-dra cannot read this {kind.name}: {broken.problem}"
-            self._events.tell(kind, broken.object, messages.warning(messages.UNREADABLE, note), "Read")
+            self._events.report(kind, broken.object, messages.warning(messages.UNREADABLE, note), "Read")

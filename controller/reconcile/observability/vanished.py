@@ -23,7 +23,7 @@ class VanishedWatch:
         self._reported: set[tuple[str, str]] = set()
         """UIDs of claim and pod."""
 
-    def look(self) -> None:
+    def report_all(self) -> None:
         """Report changes; called at the start of a term and after each change of claims, pods and
         slices.
         """
@@ -35,13 +35,13 @@ class VanishedWatch:
             for holder in gone.holders:
                 current.add((gone.uid, holder.uid))
                 if (gone.uid, holder.uid) not in self._reported:
-                    self._tell(gone, holder.uid, holder.key)
+                    self._report(gone, holder.uid, holder.key)
         self._reported = current
 
     def changed(self, _old: Object | None, _new: Object | None) -> None:
-        self.look()
+        self.report_all()
 
-    def _tell(self, gone: VanishedClaim, uid: str, key: str) -> None:
+    def _report(self, gone: VanishedClaim, uid: str, key: str) -> None:
         pod = self._informers.pod(key)
         if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
             return
@@ -51,4 +51,4 @@ class VanishedWatch:
             f"ResourceClaim {gone.key} is gone, and this pod still holds its devices ({shown}): they count, for quotas as "
             "well, until the pod has ended; delete the pod to free them"
         )
-        self._events.tell(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")
+        self._events.report(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")

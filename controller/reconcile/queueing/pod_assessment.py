@@ -66,7 +66,7 @@ class Pending:
     until: float | None = None
     passing: bool = True
     """It ends without the user's help: the pod keeps its gate meanwhile."""
-    tell: messages.Message | None = None
+    event: messages.Message | None = None
     behind: str = ""
     """UID of an object that is being written: the pod is evaluated when that has ended."""
 
@@ -138,7 +138,7 @@ class PodAssessor:
                 return Pending(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
         if not pod.spec.node_name and (held := self._inventory.held(pod)) is not None:
             return Pending(
-                held.sentence, passing=False, tell=messages.warning(messages.VOLUME_NOT_READY, held.sentence)
+                held.sentence, passing=False, event=messages.warning(messages.VOLUME_NOT_READY, held.sentence)
             )
         return None
 
@@ -166,7 +166,7 @@ class PodAssessor:
             return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
         if ref.template and not _is_own(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
-            return Pending(note, passing=False, tell=messages.warning(messages.INVALID_CLAIM, note))
+            return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
             return Pending(f"{where}: ResourceClaim {ref.key} is being deleted")
         return claim
@@ -188,7 +188,7 @@ class PodAssessor:
         if note := joined_in_a_container(
             pod, joinable, _own_driver_of(claims, drivers, self._settings.drivers.own_drivers)
         ):
-            return Pending(note, passing=False, tell=messages.warning(messages.INVALID_CLAIM, note))
+            return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Pending("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
@@ -202,11 +202,11 @@ class PodAssessor:
                 pod, [entry.claim for entry in claims], templates, classes, self._settings.scheduling.policies
             )
         except InvalidPolicy as error:
-            return Pending(str(error), passing=False, tell=messages.warning(messages.INVALID_POLICY, str(error)))
+            return Pending(str(error), passing=False, event=messages.warning(messages.INVALID_POLICY, str(error)))
         try:
             converted_from = self._conversion.plugin_resources(pod) if self._conversion else ()
         except ValueError as error:
-            return Pending(str(error), passing=False, tell=messages.warning(messages.INVALID_CLAIM, str(error)))
+            return Pending(str(error), passing=False, event=messages.warning(messages.INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(ownership.drivers for ownership in ownerships)))
         companions, refused_for_companions = self._companions(pod, open_claims, now)
         request = SchedulingRequest(

@@ -67,7 +67,7 @@ class Triggers:
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._timeouts.forget(new.metadata.uid)
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
-            self.look_at(new, changed=not is_same)
+            self.evaluate(new, changed=not is_same)
 
     def _note_room(self, old: Pod | None, new: Pod | None) -> None:
         """Note what a change of a pod on a node may do for other pods."""
@@ -123,7 +123,7 @@ class Triggers:
             return
         for pod in self._informers.pods_of(claim.key):
             if is_live(pod) and (is_pending(pod) or not has):
-                self.look_at(pod)
+                self.evaluate(pod)
 
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         template = new or old
@@ -131,7 +131,7 @@ class Triggers:
         if old is not None and new is not None and old.spec == new.spec and _policies(old) == _policies(new):
             return
         for pod in self._informers.pods_waiting_for_template(template.key):
-            self.look_at(pod)
+            self.evaluate(pod)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -145,7 +145,7 @@ class Triggers:
         again.
         """
         self.made_room(Change.CLASS)
-        self.look_at_waiting(lambda _pod: True)
+        self.evaluate_waiting(lambda _pod: True)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
@@ -169,7 +169,7 @@ class Triggers:
         elif old.metadata.annotations != new.metadata.annotations:
             self.made_room(Change.DEVICES_FREED)
 
-    def look_at(self, pod: Pod, *, changed: bool = False) -> None:
+    def evaluate(self, pod: Pod, *, changed: bool = False) -> None:
         """Evaluate the pod. `changed`: it is new, or requests something else than before."""
         if pod.metadata.uid in self._in_flight:
             self._in_flight.put_off(pod.metadata.uid, pod.key)
@@ -178,15 +178,15 @@ class Triggers:
             self._queue.ready(pod.key, rank(pod), changed=changed)
             self._wake()
 
-    def look_at_waiting(self, concerns: Callable[[Pod], bool]) -> None:
+    def evaluate_waiting(self, concerns: Callable[[Pod], bool]) -> None:
         """Evaluate the pods that wait for an event about themselves, if it concerns them."""
         for key in self._queue.keys_in("waiting"):
             if (pod := self._informers.pod(key)) is not None and concerns(pod):
-                self.look_at(pod)
+                self.evaluate(pod)
 
-    def look_at_namespace(self, namespace: str) -> None:
+    def evaluate_namespace(self, namespace: str) -> None:
         """Evaluate pods of a namespace that is no longer postponed, or less so."""
-        self.look_at_waiting(lambda pod: pod.metadata.namespace == namespace)
+        self.evaluate_waiting(lambda pod: pod.metadata.namespace == namespace)
 
     def _gone(self, pod: Pod) -> None:
         self._queue.drop(pod.key)

@@ -42,7 +42,7 @@ class VolumeTriggers:
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         if _differ(old, new):
             key = (new or old or PersistentVolumeClaim()).key
-            self._look_at_users([key])
+            self._evaluate_users([key])
             self._triggers.made_room(Change.VOLUMES, key.partition("/")[0])
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
@@ -54,13 +54,13 @@ class VolumeTriggers:
                 keys.update(self._volumes.objects.claims_of_volume(each.metadata.name))
                 if each.spec.claim_ref is not None:
                     keys.add(each.spec.claim_ref.key)
-        self._look_at_users(keys)
+        self._evaluate_users(keys)
         self._triggers.made_room(Change.VOLUMES)
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """A pod whose claim names a class that did not exist waits for it."""
         if _differ(old, new):
-            self._triggers.look_at_waiting(lambda pod: bool(pod.spec.volumes))
+            self._triggers.evaluate_waiting(lambda pod: bool(pod.spec.volumes))
             self._triggers.made_room(Change.VOLUMES)
 
     def _other_changed(self, old: Object | None, new: Object | None) -> None:
@@ -68,13 +68,13 @@ class VolumeTriggers:
             self._triggers.made_room(Change.VOLUMES)
 
     def _claim_unused(self, key: str) -> None:
-        self._look_at_users([key])
+        self._evaluate_users([key])
 
-    def _look_at_users(self, claim_keys: Iterable[str]) -> None:
+    def _evaluate_users(self, claim_keys: Iterable[str]) -> None:
         for key in claim_keys:
             for pod in self._informers.pods_with_volume_claim(key):
                 if is_pending(pod):
-                    self._triggers.look_at(pod)
+                    self._triggers.evaluate(pod)
 
 
 def _differ(old: Object | None, new: Object | None) -> bool:

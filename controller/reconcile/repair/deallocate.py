@@ -52,7 +52,7 @@ class Deallocator:
         self._guard = context.guard("undo", Stale, Rejected)
         self._refusals = refusals
         self._in_flight = in_flight
-        self._look_again: Callable[[Pod], None] = lambda _: None
+        self._evaluate: Callable[[Pod], None] = lambda _: None
         self._watched: dict[str, PinnedPod] = {}
         self._busy: set[str] = set()
         """UIDs of pods."""
@@ -60,11 +60,11 @@ class Deallocator:
         """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow."""
         self._wake = asyncio.Event()
 
-    def on_done(self, look_again: Callable[[Pod], None]) -> None:
-        """Call `look_again` for each pod whose claims were being cleared, or that waited for one of
+    def on_done(self, evaluate: Callable[[Pod], None]) -> None:
+        """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of
         them.
         """
-        self._look_again = look_again
+        self._evaluate = evaluate
 
     # --- handlers, subscribed by the controller ----------------------------------------------------
 
@@ -160,7 +160,7 @@ class Deallocator:
             put_off = self._in_flight.end(affected)
             for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
                 if (current := self._informers.pod(key)) is not None:
-                    self._look_again(current)
+                    self._evaluate(current)
 
     async def _take_back(
         self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, affected: dict[str, Pod], *, refuse: bool
@@ -184,7 +184,7 @@ class Deallocator:
         cleared = [
             claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
-        self._tell(pod, len(cleared), node, found)
+        self._report(pod, len(cleared), node, found)
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
         """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present
@@ -219,12 +219,12 @@ class Deallocator:
             if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
                 self._refusals.add(uid, node, why, now)
 
-    def _tell(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
+    def _report(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
         log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
         if cleared:
             self._metrics.undos.labels(found.cause).inc(cleared)
             note = f"allocation on node {node} taken back: {found.why}"
-            self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+            self._events.report(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
 
     # --- judging ----------------------------------------------------------------------------------
 

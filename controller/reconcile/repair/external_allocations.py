@@ -97,7 +97,7 @@ class ExternalAllocationWatch:
                 f"a device of {driver} was allocated by another allocator than hami-dra, which manages it: "
                 "a claim that tolerates the fence, or another scheduler"
             )
-            self._events.tell(RESOURCE_CLAIM, new, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
+            self._events.report(RESOURCE_CLAIM, new, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
         for _, device in devices:
             self._suspect(device)
 
@@ -112,9 +112,9 @@ class ExternalAllocationWatch:
             await asyncio.Event().wait()
 
     def _suspect(self, device: str) -> None:
-        self._lanes.add(device, device, partial(self._look_at, device))
+        self._lanes.add(device, device, partial(self._check, device))
 
-    async def _look_at(self, device: str) -> None:
+    async def _check(self, device: str) -> None:
         settled = False
         with self._guard.each(f"device {device}"):
             settled = await self._settle(device)
@@ -122,7 +122,7 @@ class ExternalAllocationWatch:
             self._unsettled.pop(device, None)
         else:
             pause = self._unsettled.setdefault(device, Backoff(_LOOK_AGAIN, _LOOK_AGAIN_MOST)).next()
-            self._lanes.add_later(pause, device, device, partial(self._look_at, device))
+            self._lanes.add_later(pause, device, device, partial(self._check, device))
 
     async def _settle(self, device: str) -> bool:
         """Undo overlapping allocations. Returns False if a write failed that may succeed later."""
@@ -142,7 +142,7 @@ class ExternalAllocationWatch:
         if settled and self._is_overlapping(device):
             for claim in self._informers.claims_on(device):
                 note = f"device {device} is allocated to several claims at once, and pods are bound already: delete one of them"
-                self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
+                self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
         return settled
 
     async def _take_back(self, claim: ResourceClaim, device: str) -> bool:
@@ -155,7 +155,7 @@ class ExternalAllocationWatch:
         if cleared:
             self._metrics.undos.labels("overlap").inc()
             note = f"allocation taken back: device {device} was also allocated by another allocator"
-            self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+            self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
         return True
 
     def _is_overlapping(self, device: str) -> bool:

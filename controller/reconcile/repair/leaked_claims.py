@@ -140,7 +140,7 @@ class LeakedClaims:
                 return
             self._metrics.orphans_freed.inc()
             note = "allocation freed: it had no reservation, and no pod referred to the claim"
-            self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
+            self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
             await self._claims.unmark(self._informers.claim(claim.key) or claim, self._looks_lost)
 
     async def _remove_mark(self, claim: ResourceClaim) -> None:

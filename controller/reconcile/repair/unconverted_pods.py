@@ -33,7 +33,7 @@ class UnconvertedPodWatch:
             return
         offered = {name for name, nodes in self._offered.items() if nodes > 0}
         if note := self._conversion.bypassed(new, offered):
-            self._events.tell(POD, new, messages.warning(messages.WEBHOOK_BYPASSED, note), "Convert")
+            self._events.report(POD, new, messages.warning(messages.WEBHOOK_BYPASSED, note), "Convert")
 
 
 def _offered(node: Node) -> list[str]:

@@ -1,6 +1,6 @@
 """Sends events without ever delaying the caller.
 
-Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the
+Called by every part of `reconcile`: `report` queues a message and returns at once; `run` sends in the
 background. A repeated message about an object becomes a series of the first event, whose count is
 updated at most once a minute. So does a message of the same topic with other figures, for a
 configurable time (Kubernetes does not allow changes to an event's note); the newest figures are
@@ -168,7 +168,7 @@ class Events:
         """Slow down normal events while `is_busy` is true, in favour of more urgent requests."""
         self._is_busy = is_busy
 
-    def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
+    def report(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
         outbox = self._warnings if message.type == WARNING else self._others
         who = about.metadata.uid or about.key
@@ -207,7 +207,7 @@ class Events:
             self._wake.set()
         others[key] = later
 
-    def _tell_what_is_due(self) -> None:
+    def _report_what_is_due(self) -> None:
         now = self._clock.monotonic()
         while self._due and self._due[0][0] <= now:
             _, key = heapq.heappop(self._due)
@@ -218,7 +218,7 @@ class Events:
             if later is not None:
                 if (series := self._known.get(key)) is not None:
                     series.began_at = float("-inf")  # over, however its time is rounded
-                self.tell(later.kind, later.about, later.message, later.action)
+                self.report(later.kind, later.about, later.message, later.action)
 
     async def run(self) -> None:
         """Send events until cancelled."""
@@ -227,7 +227,7 @@ class Events:
                 due = self._due[0][0] - self._clock.monotonic() if self._due else math.inf
                 await wait_at_most(self._wake, due)
                 self._wake.clear()
-                self._tell_what_is_due()
+                self._report_what_is_due()
 
     def _has_better_to_do(self) -> bool:
         return self._is_busy() or len(self._warnings.lanes) > 0

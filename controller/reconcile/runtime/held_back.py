@@ -93,8 +93,8 @@ class HeldBack:
 
     # --- keeping up -------------------------------------------------------------------------------
 
-    async def run(self, look_again: Callable[[str], None]) -> None:
-        """Run until cancelled. Calls `look_again` with a namespace whose pods may no longer be
+    async def run(self, evaluate: Callable[[str], None]) -> None:
+        """Run until cancelled. Calls `evaluate` with a namespace whose pods may no longer be
         postponed.
         """
         while True:
@@ -104,7 +104,7 @@ class HeldBack:
             now = self._clock.monotonic()
             self._metrics.held_back_pods.set(sum(now < end for end in self._ends.values()))
             for namespace in sorted(self._freed):
-                look_again(namespace)
+                evaluate(namespace)
             self._freed.clear()
 
     def _is_there(self, entry: StalledDecision) -> bool:

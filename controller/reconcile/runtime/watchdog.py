@@ -106,9 +106,9 @@ class Watchdog:
         while True:
             await self._sleep(_TICK)
             with guard.each("the main loop"):
-                await self._look()
+                await self._check()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         now, deciding = self._clock(), self._heartbeat.deciding
         stalled = self._beat.observe(self._heartbeat.beats, now)
         in_decision = min(self._decision.observe(deciding and deciding.serial, now), stalled) if deciding else 0.0

@@ -125,7 +125,7 @@ class SchedulingCycle:
                     await self._idle(now)
                     continue
                 before = self._clock.cpu()
-                self._look_guarded(key, now)
+                self._evaluate_guarded(key, now)
                 spent = self._clock.cpu() - before
                 self._queue.charge(spent)
                 # After long work, leave the rest of the loop as much time as the work took.
@@ -144,7 +144,7 @@ class SchedulingCycle:
             for key in self._queue.keys_in("waiting"):
                 with self._guard.each(key):
                     if (pod := self._informers.pod(key)) is not None:
-                        self._triggers.look_at(pod)
+                        self._triggers.evaluate(pod)
         if self._triggers.news and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
             self._unplaced.room_made(now, self._triggers.news)
@@ -159,16 +159,16 @@ class SchedulingCycle:
 
     # --- one pod ----------------------------------------------------------------------------------
 
-    def _look_guarded(self, key: str, now: float) -> None:
-        """Call `_look`; an unexpected error postpones the pod, and ends nothing."""
+    def _evaluate_guarded(self, key: str, now: float) -> None:
+        """Call `_evaluate`; an unexpected error postpones the pod, and ends nothing."""
         try:
-            self._look(key, now)
+            self._evaluate(key, now)
         except Exception as error:
             if not self._guard.contains(key, error):
                 raise
             self._queue.wait(key, now + self._retry_after_error)
 
-    def _look(self, key: str, now: float) -> None:
+    def _evaluate(self, key: str, now: float) -> None:
         pod = self._informers.pod(key)
         if pod is None:
             self._queue.drop(key)
@@ -178,7 +178,7 @@ class SchedulingCycle:
         held_back = self._deciding.held_back
         if (hold := held_back.hold(pod, now)) is not None:
             event = messages.decision_stalled(hold.why)
-            self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=event), now)
+            self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, event=event), now)
             return
         before = time.perf_counter()
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
@@ -188,7 +188,7 @@ class SchedulingCycle:
             budget.decided()
         except NamespaceWaits as wait:
             event = messages.namespace_over_budget(wait.note)
-            self._unplaced.keep_waiting(pod, Pending(wait.note, wait.until, tell=event), now)
+            self._unplaced.keep_waiting(pod, Pending(wait.note, wait.until, event=event), now)
         except SliceSpent:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
             self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
@@ -197,7 +197,7 @@ class SchedulingCycle:
             log.exception("pod %s: cannot be decided", key)
             self._metrics.decisions.labels("error").inc()
             note = f"internal error, see the controller's log: {error!r}"
-            self._events.tell(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
+            self._events.report(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
             self._queue.wait(key, now + self._retry_after_error)
 
     def _selectors_of(self, pod: Pod) -> bytes:
@@ -231,7 +231,7 @@ class SchedulingCycle:
                 self._remember(ready.request, known)
                 self._refuse(pod, ready, known, now, refused_at=None)
                 return
-        answer = self._ask(pod, ready.request)
+        answer = self._decide(pod, ready.request)
         self._remember(ready.request, answer)
         decision_logging.details(self._inventory, ready.request, self._deciding.options, answer)
         answer = self._equal.of(without_trace(answer))
@@ -271,7 +271,7 @@ class SchedulingCycle:
             return False
         return True
 
-    def _ask(self, pod: Pod, request: SchedulingRequest) -> Decision | Unschedulable:
+    def _decide(self, pod: Pod, request: SchedulingRequest) -> Decision | Unschedulable:
         """Decide the pod. Raises SliceSpent.
 
         A pod that keeps an earlier claim counts on that claim's node; it must not block itself

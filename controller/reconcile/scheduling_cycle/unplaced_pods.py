@@ -60,8 +60,8 @@ class UnplacedPods:
         log.debug("pod %s waits: %s", pod.key, wait.why)
         if wait.behind:
             self._in_flight.put_off(wait.behind, pod.key)
-        if wait.tell is not None:
-            self._events.tell(POD, pod, wait.tell)
+        if wait.event is not None:
+            self._events.report(POD, pod, wait.event)
         self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
@@ -106,7 +106,7 @@ class UnplacedPods:
         It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
         node, and has no such limits.
         """
-        self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
+        self._events.report(POD, pod, messages.over_budget(refusal, until - now))
         self._queue.wait(pod.key, until)
 
     def no_room(
@@ -117,7 +117,7 @@ class UnplacedPods:
         `refused_at`: now, or None if it was not decided because equal pods were refused.
         """
         for message in messages.refused(refusal):
-            self._events.tell(POD, pod, message)
+            self._events.report(POD, pod, message)
         self._uneven.discard(ready.signature)
         self._refused[ready.signature] = refusal
         self._refused.move_to_end(ready.signature)

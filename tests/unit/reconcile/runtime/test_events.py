@@ -66,7 +66,7 @@ async def sent(cluster):
 
 def test_an_event_says_who_did_what_to_whom():
     async def story(cluster, events, _metrics):
-        events.tell(kinds.POD, POD, messages.warning("InvalidPolicy", "bad"))
+        events.report(kinds.POD, POD, messages.warning("InvalidPolicy", "bad"))
         await asyncio.sleep(1)
         [event] = await sent(cluster)
         assert event["regarding"] == {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "ns", "uid": "u1"}
@@ -89,7 +89,7 @@ def test_an_event_says_who_did_what_to_whom():
 def test_an_object_without_namespace_has_its_events_in_default():
     async def story(cluster, events, _metrics):
         rule = Pod(metadata=ObjectMeta(name="rule", uid="u2"))
-        events.tell(kinds.DEVICE_TAINT_RULE, rule, messages.warning("FenceRestored", "x"))
+        events.report(kinds.DEVICE_TAINT_RULE, rule, messages.warning("FenceRestored", "x"))
         await asyncio.sleep(1)
         [event] = await sent(cluster)
         assert event["metadata"]["namespace"] == "default"
@@ -101,10 +101,10 @@ def test_an_object_without_namespace_has_its_events_in_default():
 def test_repetitions_become_a_series_that_is_counted_up_once_a_minute():
     async def story(cluster, events, _metrics):
         for _ in range(50):
-            events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+            events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(61)
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(1)
         [event] = await sent(cluster)
         assert event["series"]["count"] >= 51
@@ -118,9 +118,9 @@ def test_repetitions_become_a_series_that_is_counted_up_once_a_minute():
 def test_other_texts_and_other_pods_are_other_events():
     async def story(cluster, events, _metrics):
         other = Pod(metadata=ObjectMeta(name="q", namespace="ns", uid="u2"))
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no memory"))
-        events.tell(kinds.POD, other, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no memory"))
+        events.report(kinds.POD, other, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(1)
         assert len(await sent(cluster)) == 3
 
@@ -129,9 +129,9 @@ def test_other_texts_and_other_pods_are_other_events():
 
 def test_after_a_while_the_same_again_is_a_new_event():
     async def story(cluster, events, _metrics):
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(601)
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(1)
         assert len(await sent(cluster)) == 2
 
@@ -144,7 +144,7 @@ def test_what_went_well_is_told_slowly_while_commits_are_under_way():
         events.yield_to(lambda: busy)
         for number in range(200):
             pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
-            events.tell(kinds.POD, pod, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+            events.report(kinds.POD, pod, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
         await asyncio.sleep(20)
         assert 65 <= cluster.requests["create events"] <= 75
         busy = False
@@ -159,12 +159,12 @@ def test_what_went_well_is_told_slowly_and_after_every_warning():
         well = messages.Message("Normal", "FilteringSucceed", "find fit node(n1)")
         for number in range(200):
             pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
-            events.tell(kinds.POD, pod, well)
+            events.report(kinds.POD, pod, well)
         await asyncio.sleep(5)
         assert 140 <= cluster.requests["create events"] <= 160
         for number in range(100):
             pod = Pod(metadata=ObjectMeta(name=f"q{number}", namespace="ns", uid=f"v{number}"))
-            events.tell(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
+            events.report(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(1)
         assert sum(event["type"] == "Warning" for event in await sent(cluster)) == 100
         await asyncio.sleep(20)
@@ -178,7 +178,7 @@ def test_a_flood_is_throttled_and_the_rest_dropped_and_counted():
     async def story(cluster, events, metrics):
         for number in range(5000):
             pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
-            events.tell(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
+            events.report(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(2)
         assert 300 <= cluster.requests["create events"] <= 360
         await asyncio.sleep(100)
@@ -192,8 +192,8 @@ def test_a_flood_is_throttled_and_the_rest_dropped_and_counted():
 def test_an_event_that_cannot_be_sent_stops_nothing(error):
     async def story(cluster, events, _metrics):
         cluster.fail_next(error, verb="create", kind=kinds.EVENT)
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "lost"))
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "arrives"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "lost"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "arrives"))
         await asyncio.sleep(1)
         assert [event["note"] for event in await sent(cluster)] == ["arrives"]
 
@@ -216,12 +216,14 @@ def test_other_figures_of_the_same_reason_are_an_event_of_their_own_only_after_a
     async def story(cluster, events, _metrics):
         for nodes in range(3, 13):
             code = "CardInsufficientMemory"
-            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
+            events.report(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
             await asyncio.sleep(2)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes"]
         await asyncio.sleep(15)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "12 nodes"]
-        events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", "2 nodes", "CardInsufficientMemory"))
+        events.report(
+            kinds.POD, POD, messages.Message("Warning", "FilteringFailed", "2 nodes", "CardInsufficientMemory")
+        )
         await asyncio.sleep(1)
         assert len(await sent(cluster)) == 2
         await asyncio.sleep(30)
@@ -234,8 +236,8 @@ def test_figures_of_a_refusal_are_not_told_after_the_pod_was_placed():
     async def story(cluster, events, _metrics):
         for nodes in (3, 4):
             code = "CardInsufficientMemory"
-            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
-        events.tell(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+            events.report(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
+        events.report(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
         await asyncio.sleep(100)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "find fit node(n1)"]
 
@@ -246,7 +248,9 @@ def test_a_moment_that_is_rounded_down_does_not_put_news_off_for_ever():
     async def story(cluster, events, _metrics):
         await asyncio.sleep(8.8)  # 8.8 + 30 - 8.8 is less than 30
         for nodes in (3, 4):
-            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", "NumaNotFit"))
+            events.report(
+                kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", "NumaNotFit")
+            )
         await asyncio.sleep(31)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "4 nodes"]
 
@@ -266,10 +270,10 @@ def test_a_namespace_whose_events_hang_delays_nobody_elses():
 
         cluster.hooks.append(hang)
         for number in range(100):
-            events.tell(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
+            events.report(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(1)
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
-        events.tell(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
         await asyncio.sleep(2)
         assert [event["reason"] for event in await sent(cluster)] == ["FilteringFailed", "FilteringSucceed"]
 
@@ -279,8 +283,8 @@ def test_a_namespace_whose_events_hang_delays_nobody_elses():
 def test_a_namespace_with_thousands_of_events_loses_its_own():
     async def story(cluster, events, metrics):
         for number in range(5000):
-            events.tell(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
-        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+            events.report(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
+        events.report(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
         await asyncio.sleep(2)
         assert "ns" in {event["metadata"]["namespace"] for event in await sent(cluster)}
         assert metrics.registry.get_sample_value("hami_dra_events_dropped_total") >= 3000

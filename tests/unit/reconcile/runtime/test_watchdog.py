@@ -57,7 +57,7 @@ class Story:
         for _ in range(int(seconds / tick)):
             self.now += tick
             self.heartbeat.beats += beating
-            await self.watchdog._look()
+            await self.watchdog._check()
 
     async def lease(self):
         return await self.cluster.get(kinds.LEASE, "lease", "ns")
@@ -105,7 +105,7 @@ async def test_a_process_that_was_stopped_or_a_machine_that_slept_is_nobodys_fau
     await story.ticks(1)
     for _ in range(5):
         story.now += 10_000  # one tick, in which this thread did not run either
-        await story.watchdog._look()
+        await story.watchdog._check()
     assert story.exit_codes == []
     assert story.watchdog.unhealthy() == ()
 
