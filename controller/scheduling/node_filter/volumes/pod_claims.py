@@ -75,9 +75,13 @@ def claims_of(pod: Pod, objects: StorageObjects) -> PodClaims | Held:
 def exclusive_claims(pod: Pod, objects: StorageObjects) -> Iterator[str]:
     """Return the keys of the claims that no other pod may use at the same time."""
     for ref in volume_claim_refs(pod):
-        claim = objects.claims.get(ref.key)
-        if not ref.is_ephemeral and claim is not None and READ_WRITE_ONCE_POD in claim.spec.access_modes:
+        if not ref.is_ephemeral and is_exclusive(objects.claims.get(ref.key)):
             yield ref.key
+
+
+def is_exclusive(claim: PersistentVolumeClaim | None) -> bool:
+    """Return whether only one pod at a time may use the claim."""
+    return claim is not None and READ_WRITE_ONCE_POD in claim.spec.access_modes
 
 
 def in_use(key: str, other: str) -> Held:

@@ -16,7 +16,7 @@ from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
 from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
-from controller.scheduling.node_filter.volumes.pod_claims import Held, claims_of
+from controller.scheduling.node_filter.volumes.pod_claims import Held, claims_of, is_exclusive
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from controller.scheduling.node_filter.volumes.volume_binding import Binding, VolumeBinding
@@ -45,7 +45,7 @@ class VolumeBook:
         self.version = 0
         """Increases with each change of what is in the book."""
         self.on_unused: Callable[[str], None] | None = None
-        """Called with the key of a claim that no pod on a node uses any more."""
+        """Called with the key of a ReadWriteOncePod claim that no pod on a node uses any more."""
         self._nodes = nodes
         self._csi_nodes = CsiNodeColumns(nodes, self.objects)
         self._attached = AttachedVolumes(nodes, self.objects)
@@ -144,7 +144,8 @@ class VolumeBook:
                 users.pop(uid, None)
                 if not users:
                     del self._users[ref.key]
-                    unused.append(ref.key)
+                    if is_exclusive(self.objects.claims.get(ref.key)):
+                        unused.append(ref.key)
             self._end_reservation(uid, ref.key)
         if self.on_unused is not None:
             for key in unused:
