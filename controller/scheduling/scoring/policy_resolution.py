@@ -24,6 +24,7 @@ from controller.scheduling.scoring.policies import (
     parse_weights,
 )
 from hami_dra.api import names
+from hami_dra.api.config import DeviceConfig
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -129,18 +130,32 @@ def _parameters(
                 configs = device_configs(device_class, claim, frozenset({request.name, name}))
             except AllocatorError:
                 continue
-            found: dict[str, str] = {}
-            final: dict[str, _Final] = {}
-            for driver, config in configs.items():
-                vendor = vendor_of(driver)
-                for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items():
-                    annotation = vendor.parameters.get(field_name) if vendor is not None else None
-                    if annotation is not None:
-                        found[annotation] = str(value)
-                        if field_name in config.final:
-                            final[annotation] = _Final(device_class, field_name, str(value))
+            found, final = _as_annotations(configs, device_class)
             if found:
                 yield name, found, final
+
+
+def _as_annotations(
+    configs: Mapping[str, DeviceConfig], device_class: DeviceClass
+) -> tuple[dict[str, str], dict[str, _Final]]:
+    """Return the parameters that stand for an annotation, by its name; and those of them that the
+    class makes final.
+
+        metax.hami.io with qos best-effort -> {"metax-tech.com/sgpu-qos-policy": "best-effort"}, {}
+    """
+    found: dict[str, str] = {}
+    final: dict[str, _Final] = {}
+    for driver, config in configs.items():
+        vendor = vendor_of(driver)
+        if vendor is None:
+            continue
+        for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items():
+            annotation = vendor.parameters.get(field_name)
+            if annotation is not None:
+                found[annotation] = str(value)
+                if field_name in config.final:
+                    final[annotation] = _Final(device_class, field_name, str(value))
+    return found, final
 
 
 def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None:
