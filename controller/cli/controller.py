@@ -24,6 +24,8 @@ from controller.cli.service_options import (
     LogFormat,
     LogFormatOption,
     Mode,
+    Preferences,
+    PreferencesOption,
 )
 from hami_dra.api import names
 
@@ -99,6 +101,7 @@ def controller(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
     ] = None,
+    preferences: PreferencesOption = Preferences.honor,
     feature_gates: FeatureGatesOption = "",
     installation: Annotated[
         str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
@@ -210,7 +213,9 @@ def controller(
                 policies=default_policies(
                     node_policy, names.SPREAD if first_fit else device_policy, default or [], packing_weights
                 ),
-                options=decide_options(feature_gates, first_fit=first_fit),
+                options=decide_options(
+                    feature_gates, first_fit=first_fit, honor_preferences=preferences is Preferences.honor
+                ),
             ),
             queueing=runtime.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),
             binding=runtime.BindingSettings(installation=installation),

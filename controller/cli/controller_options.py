@@ -54,13 +54,15 @@ def default_policies(node: str, device: str, defaults: Sequence[str], weights: s
         raise CommandError(str(error)) from error
 
 
-def decide_options(feature_gates: str, *, first_fit: bool) -> "Options":
+def decide_options(feature_gates: str, *, first_fit: bool, honor_preferences: bool) -> "Options":
     """Raises CommandError."""
     from controller.scheduling.allocation import FeatureGates, UnknownGate
     from controller.scheduling.decide import Options
 
     try:
-        return Options(first_fit=first_fit, gates=FeatureGates.parse(feature_gates))
+        return Options(
+            first_fit=first_fit, honor_preferences=honor_preferences, gates=FeatureGates.parse(feature_gates)
+        )
     except UnknownGate as error:
         raise CommandError(f"--feature-gates: {error}") from error
 

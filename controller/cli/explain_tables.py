@@ -100,16 +100,23 @@ def _nodes(nodes: "Sequence[NodeExplanation]") -> Table:
     terms = list(dict.fromkeys(term.name for node in nodes for term in node.terms))
     ranked, topology = any(node.rank for node in nodes), any(node.topology for node in nodes)
     extra = [name for name, used in ((">LIST", ranked), (">TOPOLOGY", topology)) if used]
-    table = _table("NODE", "RESULT", *extra, ">SCORE", *(f">{name.upper()}" for name in terms), "WHY NOT")
+    prefers = ["PREFERS"] if any(node.preferences for node in nodes) else []
+    table = _table("NODE", "RESULT", *extra, *prefers, ">SCORE", *(f">{name.upper()}" for name in terms), "WHY NOT")
     for node in nodes:
         style = "green" if node.chosen else "" if node.fits else "red"
         more = [_number(value) for value, used in ((node.rank, ranked), (node.topology, topology)) if used]
+        more += [_preferences(node)] if prefers else []
         table.add_row(
             Text(node.node, style=style),
             Text("chosen" if node.chosen else "fits" if node.fits else "does not fit", style=style),
             *_texts(*more, f"{node.score:.2f}", *(_term(node.terms, name) for name in terms), _why(node)),
         )
     return table
+
+
+def _preferences(node: "NodeExplanation") -> str:
+    parts = ", ".join(f"{term.name} {_number(term.value)}" for term in node.preferences if term.value)
+    return f"{node.preference} ({parts})" if parts else _NONE
 
 
 def _runner_up(what: "Explanation") -> Text:

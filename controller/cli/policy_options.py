@@ -56,6 +56,7 @@ def simulation_settings(
     default: Iterable[str] = (),
     feature_gates: str = "",
     *,
+    honor_preferences: bool = True,
     packing_weights: str = "",
     prefix: str = "--",
     profiles: DriverProfiles = BUILT_IN_PROFILES,
@@ -63,7 +64,7 @@ def simulation_settings(
     """Return settings from the policy options of a command. Raises CommandError.
 
     The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
-    `--packing-weights`. `prefix`: the prefix of the policy options' names.
+    `--preferences`, `--packing-weights`. `prefix`: the prefix of the policy options' names.
     """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
@@ -84,4 +85,6 @@ def simulation_settings(
         annotations=default_annotations(default),
         packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )
-    return SimulationSettings(policies=defaults, first_fit=first_fit, gates=gates, profiles=profiles)
+    return SimulationSettings(
+        policies=defaults, first_fit=first_fit, honor_preferences=honor_preferences, gates=gates, profiles=profiles
+    )

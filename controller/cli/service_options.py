@@ -41,6 +41,23 @@ Verbosity = Annotated[
 ]
 HealthHost = Annotated[str, typer.Option(help="Address of the health and metrics server.")]
 HealthPort = Annotated[int, typer.Option(help="Its port; 0 takes a free one.")]
+
+
+class Preferences(StrEnum):
+    """Whether what pods prefer of nodes counts."""
+
+    honor = "honor"
+    ignore = "ignore"
+
+
+PreferencesOption = Annotated[
+    Preferences,
+    typer.Option(
+        "--preferences",
+        help="What pods prefer of nodes (preferred affinity, ScheduleAnyway, PreferNoSchedule): honor, above the node "
+        "policy; or ignore, which is HAMi's order.",
+    ),
+]
 FeatureGatesOption = Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")]
 RuntimeClasses = Annotated[
     list[str] | None,

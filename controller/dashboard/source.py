@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from controller.insight.explain import Explanation
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime import Informers
+from controller.scheduling.decide import Options
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
@@ -44,7 +45,8 @@ class Source(Protocol):
         """Return the controller's defaults."""
 
     @property
-    def first_fit(self) -> bool: ...
+    def options(self) -> Options:
+        """Return the options of the controller's decisions."""
 
     @property
     def is_leader(self) -> bool:
@@ -105,8 +107,8 @@ class InformerSource:
         return self._controller.settings.scheduling.policies
 
     @property
-    def first_fit(self) -> bool:
-        return self._controller.settings.scheduling.options.first_fit
+    def options(self) -> Options:
+        return self._controller.settings.scheduling.options
 
     @property
     def is_leader(self) -> bool:

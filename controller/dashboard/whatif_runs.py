@@ -61,12 +61,15 @@ class WhatIfRuns:
         """Return the change that the form describes. Raises Refused."""
         source = self._source
         present = SimulationSettings(
-            policies=source.policies, first_fit=source.first_fit, profiles=source.inventory.profiles
+            policies=source.policies,
+            first_fit=source.options.first_fit,
+            honor_preferences=source.options.honor_preferences,
+            profiles=source.inventory.profiles,
         )
         node, device = query.get("node-policy", ""), query.get("device-policy", "")
         said = [(NODE_AXIS, node)] if node else []
         said += [(DEVICE_AXIS, device)] if device else []
-        first_fit = source.first_fit if not device else device == names.FIRST_FIT
+        first_fit = source.options.first_fit if not device else device == names.FIRST_FIT
         chosen = source.policies
         try:
             if node:

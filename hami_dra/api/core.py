@@ -117,6 +117,7 @@ class ContainerRestartRule(Struct, frozen=True):
 
 class Container(Struct, frozen=True):
     name: str = ""
+    image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
@@ -207,11 +208,18 @@ class NodeSpec(Struct, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
+class ContainerImage(Struct, frozen=True):
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
 class NodeStatus(Struct, frozen=True):
     allocatable: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     capacity: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     declared_features: tuple[str, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    """What the kubelet reports: the 50 largest by default (nodeStatusMaxImages)."""
 
 
 class Node(Object, frozen=True):

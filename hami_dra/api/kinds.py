@@ -10,6 +10,7 @@ from hami_dra.api.opaque import settle_claim, settle_class, settle_template
 from hami_dra.api.sharing import (
     share_claim_parts,
     share_csi_node_parts,
+    share_node_parts,
     share_parts,
     share_pod_parts,
     share_template_parts,
@@ -60,7 +61,7 @@ def _settle_template(template: resource.ResourceClaimTemplate) -> str:
 
 
 POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts)
-NODE = Kind("Node", "", "v1", "nodes", False, core.Node)
+NODE = Kind("Node", "", "v1", "nodes", False, core.Node, share_node_parts)
 NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace)
 RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota)
 SECRET = Kind("Secret", "", "v1", "secrets", True, core.Secret)

@@ -1,7 +1,7 @@
-"""Volumes of a pod: the fields that kube-scheduler's Filter plugins read.
+"""Volumes of a pod: the fields that kube-scheduler's Filter and Score plugins read.
 
 Most volumes of a pod (ConfigMaps, Secrets, tokens, empty directories) decide nothing about its
-node: `needs_filter` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read.
+node: `is_read` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read.
 """
 
 from typing import Final
@@ -53,6 +53,10 @@ class PortworxSource(Struct, frozen=True):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
+class ImageVolume(Struct, frozen=True):
+    reference: str = ""
+
+
 class Volume(Struct, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -64,12 +68,14 @@ class Volume(Struct, frozen=True):
     azure_disk: AzureDisk | None = None
     cinder: CinderSource | None = None
     portworx_volume: PortworxSource | None = None
+    image: ImageVolume | None = None
+    """Decides nothing about nodes, but a node that has the image is preferred."""
 
     @property
-    def needs_filter(self) -> bool:
+    def is_read(self) -> bool:
         """Return whether some plugin of kube-scheduler reads the volume."""
-        return any(getattr(self, source) is not None for source in SOURCES)
+        return self.image is not None or any(getattr(self, source) is not None for source in SOURCES)
 
 
-SOURCES: Final = tuple(field for field in Volume.__struct_fields__ if field != "name")
-"""The kinds of volume that are read; a Volume has at most one."""
+SOURCES: Final = tuple(field for field in Volume.__struct_fields__ if field not in {"name", "image"})
+"""The kinds of volume that filters read; a Volume has at most one kind."""

@@ -16,6 +16,10 @@ UNREADABLE: Final = "hami.io/unreadable"
 """Key under which a decoder states why it could not read a part of an object. API servers never
 send it.
 """
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every DeviceClass implies, followed by its name
+(KEP-5004).
+"""
 
 # --- slices ---------------------------------------------------------------------------------------
 
@@ -137,6 +141,12 @@ class DeviceClassSpec(Struct, frozen=True):
 
 class DeviceClass(Object, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def extended_resources(self) -> tuple[str, ...]:
+        """The names under which pods may request the class (KEP-5004)."""
+        implicit, named = f"{IMPLICIT_RESOURCE}{self.metadata.name}", self.spec.extended_resource_name
+        return (implicit, named) if named else (implicit,)
 
 
 class CapacityRequirements(Struct, frozen=True):

@@ -34,6 +34,11 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
     )
 
 
+def term_problem(term: NodeSelectorTerm) -> str:
+    """Return why a term of node affinity cannot be parsed, or an empty text."""
+    return next(filter(None, map(_problem_of, term.match_expressions)), "")
+
+
 def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Labels) -> bool:
     """Return whether the labels meet the requirement.
 

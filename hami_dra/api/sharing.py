@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from hami_dra.api.core import Container, Pod
+from hami_dra.api.core import Container, Node, Pod
 from hami_dra.api.meta import ObjectMeta
-from hami_dra.api.podvolumes import Volume
+from hami_dra.api.podvolumes import ImageVolume, Volume
 from hami_dra.api.resource import (
     DeviceCapacity,
     ResourceClaim,
@@ -34,6 +34,9 @@ _LONG: Final = 32
 """Entries of a list or map."""
 _LONG_SPEC: Final = 1_024
 """Bytes of the JSON of a claim's spec."""
+_LONG_IMAGE: Final = 512
+"""Characters of an image's name. No registry has such a name; what tenants write there is not kept."""
+_NO_IMAGE: Final = ImageVolume()
 _known: Final[dict[Any, Any]] = {}
 _RESIZE: Final = "PodResizePending"
 _CONDITIONS: Final = frozenset({"PodScheduled", "Ready", _RESIZE})
@@ -90,8 +93,8 @@ def share_pod_parts(pod: Pod) -> str:
         _drop_repeated_resources(pod)
     _share_set(status, ("phase",))
     if spec.volumes:
-        filtered = tuple([each for each in spec.volumes if each.needs_filter])
-        is_short = len(filtered) <= _LONG and not any(map(_has_long_monitors, filtered))
+        filtered = tuple([each for each in spec.volumes if each.is_read])
+        is_short = len(filtered) <= _LONG and not any(map(_is_long, filtered))
         force_setattr(spec, "volumes", _known.setdefault(filtered, filtered) if is_short else filtered)
     _forget_if_full()
     return ""
@@ -137,6 +140,17 @@ def share_csi_node_parts(node: CSINode) -> str:
     """Deduplicate the drivers of a CSINode: most nodes have the same."""
     _share_set(node.spec, ("drivers",))
     _forget_if_full()
+    return ""
+
+
+def share_node_parts(node: Node) -> str:
+    """Deduplicate the images of a node: most are on others, too. At 50 images per node 5,000 nodes
+    have 2 MiB of them in place of 90.
+    """
+    images = node.status.images
+    if images:
+        force_setattr(node.status, "images", tuple([_known.setdefault(each, each) for each in images]))
+        _forget_if_full()
     return ""
 
 
@@ -192,7 +206,9 @@ def _forget_if_full() -> None:
         _known.clear()
 
 
-def _has_long_monitors(volume: Volume) -> bool:
+def _is_long(volume: Volume) -> bool:
+    if volume.image is not None and len(volume.image.reference) > _LONG_IMAGE:
+        force_setattr(volume, "image", _NO_IMAGE)
     return volume.rbd is not None and len(volume.rbd.monitors) > _LONG
 
 
@@ -206,6 +222,9 @@ def _shared_capacity(capacity: dict[str, DeviceCapacity]) -> dict[str, DeviceCap
 
 def _shared_containers(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     """Return the one tuple for equal containers; the containers as they are if a part is long."""
+    for each in containers:
+        if len(each.image) > _LONG_IMAGE:
+            force_setattr(each, "image", "")
     if len(containers) > _LONG:
         return containers
     content = tuple([_content(container) for container in containers])
@@ -223,6 +242,7 @@ def _content(container: Container) -> tuple[Any, ...] | None:
         return None
     return (
         container.name,
+        container.image,
         container.restart_policy,
         container.restart_policy_rules,
         ports,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES
 from controller.scheduling.node_filter.codes import PLUGINS as PLUGIN_OF
@@ -71,6 +73,8 @@ def compare(world: Json, answer: Json, version: str, compared: Collection[str] =
     """Return how often each plugin was blamed by both. Raises Disagreement."""
     ours = verdicts(world, answer.get("leftOut", ()), version)
     differences = list(_differences(ours, answer, compared))
+    if not differences:
+        differences = list(_score_differences(world, answer, version))
     if differences:
         raise Disagreement(differences)
     return Counter(answer["refused"].get(node, "fits") for node in ours)
@@ -191,6 +195,28 @@ class _Feeds:
                 inventory.class_changed(old, new)
             case storage:
                 inventory.volumes.changed(storage, old, new)
+
+
+def _score_differences(world: Json, answer: Json, version: str) -> Iterator[Difference]:
+    """Compare the scores of the plugins that say something, on the nodes that fit."""
+    theirs: dict[str, dict[str, int]] = answer.get("scores") or {}
+    if answer.get("errored") or not theirs:
+        return
+    inventory, pod = furnished(world, answer.get("leftOut", ()), version)
+    names = [each["metadata"]["name"] for each in world["nodes"] if each["metadata"]["name"] not in answer["refused"]]
+    rows = np.array([inventory.nodes.index_of(name) for name in names], dtype=np.intp)
+    preferences = inventory.preferences(pod)
+    scores = preferences.scores(rows).by_plugin if preferences is not None else {}
+    for plugin in PREFERENCES:
+        expected = [theirs.get(plugin, {}).get(name, 0) for name in names]
+        mine = scores[plugin][rows].tolist() if plugin in scores else [0] * len(names)
+        if plugin not in theirs and len(set(mine)) <= 1:
+            continue  # an equal score for all nodes is no preference
+        if preferences is None and (plugin == "ImageLocality" or len(set(expected)) <= 1):
+            continue  # images alone are none, either
+        for name, score, found in zip(names, expected, mine, strict=True):
+            if score != found:
+                yield Difference(name, f"score of {plugin}", str(score), str(found))
 
 
 def _key(raw: Json) -> tuple[str, str, str]:

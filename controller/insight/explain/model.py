@@ -16,6 +16,7 @@ yet.
 
 RANK: Final = "rank"
 TOPOLOGY: Final = "topology"
+PREFERENCE: Final = "preference"
 SCORE: Final = "node score"
 TIE: Final = "tie"
 NAME: Final = "name"
@@ -96,6 +97,12 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """
     topology: float = 0.0
     """The vendors' value of the best set of cards; higher is better, compared before the score."""
+    preference: int = 0
+    """What the pod prefers of nodes, as kube-scheduler scores it; higher is better, compared after
+    `topology` and before the score.
+    """
+    preferences: tuple[Term, ...] = ()
+    """The summands of `preference`, by kube-scheduler's plugin."""
     tie: float = 0.0
     """The vendors' value that decides between nodes of equal score."""
     reasons: dict[str, int] = {}

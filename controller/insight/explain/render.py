@@ -99,6 +99,11 @@ def _node(picture: DecisionSnapshot, place: NodeSnapshot) -> NodeExplanation:
         terms=tuple(_terms(place)),
         rank=place.rank,
         topology=place.topology,
+        preference=sum(weight * score for _, weight, score in place.preferences),
+        preferences=tuple(
+            Term(plugin, weight * score, f"{score} of 100, weight {weight}")
+            for plugin, weight, score in place.preferences
+        ),
         tie=place.tie,
         reasons=dict(place.reasons),
         text=place.why

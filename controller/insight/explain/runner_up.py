@@ -1,7 +1,7 @@
 """The order of the fitting nodes: the runner-up with what it lost by, and all others, best first.
 
 Called by `explain.snapshot`. The keys are those of `decide`: rank of prioritized lists, the vendors'
-value of the sets, the value by the node policy, the tie-break, the name. A node that was searched
+value of the sets, what the pod prefers of nodes, the value by the node policy, the tie-break, the name. A node that was searched
 counts with what the search found, others with the estimate made before the search. Pure.
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.insight.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
+from controller.insight.explain.model import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
 from controller.scheduling.decide import SchedulingRequest, Trace
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import best_node
@@ -20,6 +20,7 @@ from hami_dra.api.arrays import Ints, Positions
 _WORDS: Final = {
     RANK: "it can only meet a later choice of a list (firstAvailable)",
     TOPOLOGY: "its best set of cards is worse for its vendor",
+    PREFERENCE: "the pod's preferences (affinity, spread, taints) favour the other one",
     TIE: "of equal score, its best set of cards is worse for its vendor",
     NAME: "equal in everything: the lower name wins",
     NOMINATED: "kube-scheduler has made room for the pod on the other one",
@@ -32,6 +33,7 @@ class NodePlacing:
 
     rank: int
     topology: float
+    preference: int
     value: float
     tie: float
 
@@ -52,7 +54,7 @@ class Contenders:
         found = []
         for row, (rank, topology, value, tie) in zip(rows.tolist(), promised, strict=True):
             worth = tried.get(row) or (rank, topology)
-            found.append(NodePlacing(worth[0], worth[1], value, tie))
+            found.append(NodePlacing(worth[0], worth[1], estimates.preference_of(row), value, tie))
         return found
 
     def fit(self, rows: Positions) -> list[bool]:
@@ -68,6 +70,7 @@ class Contenders:
             self._inventory.nodes.rank[rows],
             -estimates.tie[rows],
             values if self._node_policy == names.SPREAD else -values,
+            *([] if estimates.preference is None else [-estimates.preference[rows]]),
             -estimates.topology[rows],
             -estimates.rank[rows],
         )
@@ -80,7 +83,9 @@ class Contenders:
         rows, estimates = self._fitting[self._fitting != chosen], self.trace.estimates
         if not rows.size:
             return -1
-        for key in (estimates.rank, estimates.topology):
+        for key in (estimates.rank, estimates.topology, estimates.preference):
+            if key is None:
+                continue
             mine = key[rows]
             rows = rows[mine == mine.max()]
         nodes = self._inventory.nodes
@@ -95,6 +100,7 @@ class Contenders:
         for key, ahead in (
             (RANK, float(first.rank - other.rank)),
             (TOPOLOGY, first.topology - other.topology),
+            (PREFERENCE, float(first.preference - other.preference)),
             (SCORE, sign * (first.value - other.value)),
             (TIE, first.tie - other.tie),
         ):

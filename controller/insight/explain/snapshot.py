@@ -47,6 +47,8 @@ class NodeSnapshot:
     """(used, total) of slots, cores and memory: the inputs of HAMi's score."""
     rank: int = 0
     topology: float = 0.0
+    preferences: list[tuple[str, int, int]] = field(default_factory=list)
+    """(kube-scheduler's plugin, weight, score from 0 to 100)"""
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=_nothing)
     why: str = ""
@@ -230,6 +232,8 @@ def _add_nodes(
         )
         if fit:
             place.rank, place.topology, place.tie = placing.rank, placing.topology, placing.tie
+            if trace.preferences is not None:
+                place.preferences = trace.preferences.terms(row)
         else:
             place.reasons = why
             if isinstance(picture.answer, Unschedulable):

@@ -74,7 +74,7 @@ def question(
     return Question(
         pod=pod,
         inventory=view.inventory,
-        options=Options(first_fit=settings.first_fit, gates=settings.gates),
+        options=settings.options,
         request=None if isinstance(asked, str) else asked,
         problem=asked if isinstance(asked, str) else "",
         notes=(*notes, *view.notes),

@@ -52,12 +52,19 @@ class SimulationSettings:
 
     policies: Policies = Policies()
     first_fit: bool = False
+    honor_preferences: bool = True
+    """Nodes that a pod prefers come before those that the node policy prefers."""
     gates: FeatureGates = FeatureGates()
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of drivers that hami-dra does not ship are read."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     """Time that the allocations carry."""
     new_share_id: Callable[[], str] = new_share_id
+
+    @property
+    def options(self) -> Options:
+        """The options of its decisions."""
+        return Options(first_fit=self.first_fit, honor_preferences=self.honor_preferences, gates=self.gates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +215,7 @@ class _Placing:
         except (_Unready, InvalidPolicy) as error:
             self._report.refused(key, {}, str(error), str(error))
             return
-        options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
-        answer = decide(self._view.inventory, request, options)
+        answer = decide(self._view.inventory, request, self._settings.options)
         if isinstance(answer, Unschedulable):
             message = (
                 answer.message

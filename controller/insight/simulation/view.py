@@ -17,6 +17,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import (
+    IMPLICIT_RESOURCE,
     AllocationResult,
     ConsumerReference,
     DeviceClass,
@@ -25,10 +26,6 @@ from hami_dra.api.resource import (
 )
 from hami_dra.vendors.profiles import DriverProfiles
 
-IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the extended resource that every DeviceClass implies, followed by its name
-(KEP-5004).
-"""
 _ASSUMED: Final = "(assumed)"
 
 

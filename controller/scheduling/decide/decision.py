@@ -1,6 +1,7 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -20,6 +21,7 @@ from controller.scheduling.decide.fast_path import fast_path_of
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import (
+    Estimate,
     NodeEstimates,
     Wanted,
     arranging_of,
@@ -31,9 +33,10 @@ from controller.scheduling.decide.problems import inputs_of, requested_devices_o
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.decide.trace import Quality, Trace, enough
+from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
+from controller.scheduling.node_preferences import PodPreferences, PreferenceScores
 from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_stored_score
@@ -91,6 +94,7 @@ class _Decision:
         """Drivers whose vendors score sets of devices."""
         self._only_quota = False
         self._ranking: Ranking = Plain(inventory)
+        self._preferences: PodPreferences | None = None
         self._company = Company(inventory, request)
 
     def run(self) -> Decision | Unschedulable:
@@ -111,9 +115,12 @@ class _Decision:
         if self._scope.vendor_rules:
             self._arranging = arranging_of(self._inventory, self._request.policies, managed)
         flat = estimate_if_uniform(self._inventory, managed, self._arranging)
-        # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search)
-        # and quotas (charged card by card): these take the full path.
-        if flat is not None and not (self._options.first_fit or self._foreign.claims or self._headroom):
+        if self._options.honor_preferences and not self._options.first_fit:
+            self._preferences = self._inventory.preferences(self._request.pod)
+        # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search),
+        # quotas (charged card by card) and preferences (another order): these take the full path.
+        special = self._options.first_fit or self._foreign.claims or self._headroom or self._preferences is not None
+        if flat is not None and not special:
             self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted)
             if self._search.fast_path is not None and (found := self._decide_fast(wanted, flat)) is not None:
                 return found
@@ -172,7 +179,10 @@ class _Decision:
             self._inventory, self._request.policies, self._request.pod, wanted[: self._managed_count]
         )
         self._search.chooser.ranking = self._ranking
-        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, estimates)
+        preferences = self._preferences.scores(fitting) if self._preferences is not None else None
+        if preferences is not None:
+            estimates = replace(estimates, preference=preferences.total)
+        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, estimates, preferences)
         found = self._best_node(fitting, estimates)
         if found is None:
             return self._refusal(trace)
@@ -200,6 +210,7 @@ class _Decision:
         wanted: Wanted,
         quota: QuotaVerdicts | None,
         estimates: NodeEstimates,
+        preferences: PreferenceScores | None = None,
     ) -> Trace:
         chooser = None if self._options.first_fit else self._search.chooser
         return Trace(
@@ -209,6 +220,7 @@ class _Decision:
             quota=quota,
             estimates=estimates,
             ranking=self._ranking,
+            preferences=preferences,
             chooser=chooser,
             tried=self._search.tried,
         )
@@ -256,7 +268,7 @@ class _Decision:
         """
         nodes = self._inventory.nodes
         tie = None if estimates.flat else estimates.tie
-        second_best: tuple[Quality, int, Solution] | None = None
+        second_best: tuple[Estimate, int, Solution] | None = None
         overestimated = 0
         while candidates.size and self._search.exhausted < _BUDGETS:
             best_estimate, most = most_promising(candidates, estimates)
@@ -265,7 +277,7 @@ class _Decision:
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node_policy, tie)
             if (found := self._search.on(best)) is not None:
-                solution, quality = found
+                solution, quality = found[0], (*found[1], estimates.preference_of(best))
                 # The estimate was right, so no other node can be better.
                 if quality >= best_estimate:
                     return best, solution

@@ -8,7 +8,7 @@ find less (constraints, counters); `decide` then goes on to the next node. Pure.
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -47,8 +47,13 @@ class NodeEstimates:
     """The vendors' score that decides between nodes equal by the node policy too."""
     flat: bool
     """All nodes have equal estimates: no vendor scores them, and no list is prioritized."""
+    preference: Ints | None = None
+    """What the pod prefers of nodes, exact; higher is better. None: nothing."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
+
+    def preference_of(self, node: int) -> int:
+        return int(self.preference[node]) if self.preference is not None else 0
 
 
 def estimate_nodes(
@@ -99,24 +104,36 @@ def estimate_if_uniform(inventory: Inventory, wanted: Wanted, drivers: frozenset
     return _flat(inventory.nodes.size)
 
 
-def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[int, float], Ints]:
-    """Return the best (rank of prioritized lists, vendors' score) of the candidates, and the
-    candidates that have it.
+Estimate = tuple[int, float, int]
+"""(rank of prioritized lists, vendors' score, preference) of a node; higher is better."""
 
-    `candidates`: not empty. The rank decides first, the score among equal ranks:
+
+def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[Estimate, Ints]:
+    """Return the best estimate of the candidates, and the candidates that have it.
+
+    `candidates`: not empty. The rank decides first, the score among equal ranks, the preference among
+    equal scores:
 
     >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
     >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)
     >>> best_estimate, rows = most_promising(np.array([0, 1, 2]), estimates)
     >>> best_estimate, rows.tolist()
-    ((8, 2.0), [1])
+    ((8, 2.0, 0), [1])
     """
-    if estimates.flat:
-        return (0, 0.0), candidates
-    ranks = estimates.rank[candidates]
-    candidates = candidates[ranks == ranks.max()]
-    scores = estimates.topology[candidates]
-    return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]
+    rank, score, preference = 0, 0.0, 0
+    if not estimates.flat:
+        rank, candidates = _highest(estimates.rank, candidates)
+        score, candidates = _highest(estimates.topology, candidates)
+    if estimates.preference is not None:
+        preference, candidates = _highest(estimates.preference, candidates)
+    return (int(rank), float(score), int(preference)), candidates
+
+
+def _highest(column: Any, candidates: Ints) -> tuple[Any, Ints]:
+    """Return the highest value of the candidates, and the candidates that have it."""
+    values = column[candidates]
+    highest = values.max()
+    return highest, candidates[values == highest]
 
 
 def arranging_of(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:

@@ -71,5 +71,7 @@ class Options:
     report_nodes: int = 20
     search_steps: int = DEFAULT_BUDGET
     """Limit of the search on one node, in steps."""
+    honor_preferences: bool = True
+    """Nodes that the pod prefers come before those that the node policy prefers."""
     rank_nodes: NodeRanker = rank_nodes
     """Comparison of nodes under `fair-share`; benchmarks replace it to compare other rules."""

@@ -18,12 +18,15 @@ from controller.scheduling.decide.pre_score import NodeEstimates, Wanted
 from controller.scheduling.decide.quotas import QuotaVerdicts, Shortage
 from controller.scheduling.decide.report import RefusalReport
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.node_preferences import PreferenceScores
 from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api.arrays import Bools, Ints
 
 Quality = tuple[int, float]
-"""(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first."""
+"""(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first, then by
+what the pod prefers of nodes.
+"""
 
 
 @dataclass(kw_only=True)
@@ -41,6 +44,8 @@ class Trace:
     quota: QuotaVerdicts | None
     estimates: NodeEstimates
     ranking: Ranking
+    preferences: PreferenceScores | None
+    """None where the pod prefers nothing."""
     chooser: PolicyChooser | None
     """None under `first-fit`: nothing was scored."""
     tried: dict[int, Quality | None] = field(default_factory=dict)

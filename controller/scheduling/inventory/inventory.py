@@ -32,6 +32,7 @@ from controller.scheduling.inventory.verdicts import Verdicts
 from controller.scheduling.node_filter.assembly import FilterAssembly
 from controller.scheduling.node_filter.node_filters import NodeFit, ShapeFit
 from controller.scheduling.node_filter.plugin import PodRefusal
+from controller.scheduling.node_preferences import NodePreferences, PodPreferences
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
@@ -76,6 +77,7 @@ class Inventory:
         self._pods = self._assembly.pods
         self._filters = self._assembly.filters
         self.volumes = self._assembly.volumes
+        self._preferences = NodePreferences(self._assembly.state, self._assembly.attraction)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
@@ -146,6 +148,10 @@ class Inventory:
         """Return why no node can have the pod until one of its volumes changes, or None."""
         return self._assembly.volume_verdicts.held(pod) if pod.spec.volumes else None
 
+    def preferences(self, pod: Pod) -> PodPreferences | None:
+        """Return what the pod prefers of nodes; None if nothing. For use at once."""
+        return self._preferences.of(pod, self._pods.placed(pod.metadata.uid))
+
     def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:
         """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
         return self._filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
@@ -179,10 +185,11 @@ class Inventory:
     def set_version(self, major: int, minor: int) -> None:
         """Note the version of Kubernetes where its plugins differ; without it the newest counts."""
         self._assembly.set_version((major, minor))
+        self._preferences.set_version((major, minor))
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)
-        self._delegated = {name for each in self.classes.values() for name in _extended_resources(each)}
+        self._delegated = {name for each in self.classes.values() for name in each.extended_resources}
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         name = (new or old or Namespace()).metadata.name
@@ -190,6 +197,7 @@ class Inventory:
         _store(self.namespaces, old, new)
         if before is None or new is None or before.metadata.labels != new.metadata.labels:
             self._assembly.namespaces_changed()
+            self._preferences.namespaces_changed()
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = (new or old or Node()).metadata.name
@@ -390,10 +398,3 @@ def _store(where: dict[str, Any], old: Any, new: Any) -> None:
         where.pop(old.metadata.name, None)
     if new is not None:
         where[new.metadata.name] = new
-
-
-def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:
-    """Return the names under which pods may request the class (KEP-5004)."""
-    implicit = f"deviceclass.resource.kubernetes.io/{device_class.metadata.name}"
-    named = device_class.spec.extended_resource_name
-    return (implicit, named) if named else (implicit,)

@@ -1,6 +1,8 @@
-"""Required terms of inter-pod affinity, parsed as kube-scheduler parses them (framework.AffinityTerm)."""
+"""Terms of inter-pod affinity, parsed as kube-scheduler parses them (framework.AffinityTerm,
+framework.PodInfo).
+"""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,11 +59,76 @@ class AffinityTerm:
         return PodSelector(self.namespaces | chosen, self.selector)
 
 
+@dataclass(frozen=True, slots=True)
+class WeightedTerm:
+    term: AffinityTerm
+    weight: int
+    """Negative where it keeps pods apart."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal terms of one weight."""
+        return self.term.key, self.weight
+
+
 def required_terms(pod: Pod, affinity: PodAffinity | None) -> tuple[AffinityTerm, ...]:
     """Return the required terms, `pod` being the one that has them. Raises InvalidTerm."""
     if affinity is None:
         return ()
     return tuple([_parsed(pod, each) for each in affinity.required_during_scheduling_ignored_during_execution])
+
+
+def preferred_terms(pod: Pod) -> tuple[WeightedTerm, ...]:
+    """Return the preferred terms of affinity and anti-affinity, each once. Raises InvalidTerm."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    return _merged((*_preferred(pod, affinity.pod_affinity, +1), *_preferred(pod, affinity.pod_anti_affinity, -1)))
+
+
+def anti_affinity_of(pod: Pod) -> tuple[WeightedTerm, ...]:
+    """Return the required anti-affinity of a pod that is there, every term with weight 1. Of terms
+    that cannot be parsed kube-scheduler reads none.
+    """
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    try:
+        return _merged(WeightedTerm(each, 1) for each in required_terms(pod, affinity.pod_anti_affinity))
+    except InvalidTerm:
+        return ()
+
+
+def attraction_of(pod: Pod) -> tuple[WeightedTerm, ...]:
+    """Return the terms of a pod that is there that score nodes for others: its preferred ones, and
+    its required affinity with weight 1 (hardPodAffinityWeight).
+    """
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    found: list[WeightedTerm] = []
+    try:
+        found += (WeightedTerm(each, 1) for each in required_terms(pod, affinity.pod_affinity))
+        found += (*_preferred(pod, affinity.pod_affinity, +1), *_preferred(pod, affinity.pod_anti_affinity, -1))
+    except InvalidTerm:
+        return ()
+    return _merged(found)
+
+
+def _preferred(pod: Pod, affinity: PodAffinity | None, sign: int) -> Iterable[WeightedTerm]:
+    if affinity is None:
+        return ()
+    terms = affinity.preferred_during_scheduling_ignored_during_execution
+    return [WeightedTerm(_parsed(pod, each.pod_affinity_term), sign * each.weight) for each in terms]
+
+
+def _merged(terms: Iterable[WeightedTerm]) -> tuple[WeightedTerm, ...]:
+    """Return equal terms as one, with the sum of their weights."""
+    found: dict[Hashable, WeightedTerm] = {}
+    for each in terms:
+        before = found.get(each.term.key)
+        found[each.term.key] = each if before is None else WeightedTerm(each.term, before.weight + each.weight)
+    return tuple(found.values())
 
 
 def _parsed(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from controller.scheduling.node_filter.affinity_terms import NAMESPACES_MERGED
+from controller.scheduling.node_filter.affinity_terms import NAMESPACES_MERGED, anti_affinity_of, attraction_of
 from controller.scheduling.node_filter.declared_features import NodeDeclaredFeatures
-from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
+from controller.scheduling.node_filter.existing_terms import ExistingTerms
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_filters import NodeFilters
 from controller.scheduling.node_filter.node_ports import NodePorts
@@ -33,14 +33,15 @@ class FilterAssembly:
     def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
         nodes = self.nodes = NodeColumns()
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
-        rules, existing = NodeRules(nodes), ExistingAntiAffinity(nodes, namespaces)
-        state = FilterState(nodes, rules, groups, domains, existing, namespaces)
-        self._state = state
+        rules, apart = NodeRules(nodes), ExistingTerms(nodes, namespaces, anti_affinity_of)
+        state = self.state = FilterState(nodes, rules, groups, domains, apart, namespaces)
+        self.attraction = ExistingTerms(nodes, namespaces, attraction_of)
+        """Terms of the pods that are there that score nodes for others."""
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
         self.volumes = VolumeBook(nodes)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
-        self.pods = PodBook(nodes, (groups, existing, ports, self.volumes))
+        self.pods = PodBook(nodes, (groups, apart, self.attraction, ports, self.volumes))
         self.filters = NodeFilters(
             nodes,
             rules,
@@ -61,7 +62,7 @@ class FilterAssembly:
         """
         self.volumes.limits.scaling = version >= VOLUME_LIMIT_SCALING
         self.pods.resizes_by_sums = version >= RESIZES_BY_SUMS
-        self._state.reads_unlabelled_namespaces = version < NAMESPACES_MERGED
+        self.state.reads_unlabelled_namespaces = version < NAMESPACES_MERGED
 
     def namespaces_changed(self) -> None:
         """Note that a namespace came, went, or changed its labels."""
@@ -70,4 +71,4 @@ class FilterAssembly:
 
     def refuses_by_labels(self, pod: Pod) -> bool:
         """Return whether a pod that is there has an anti-affinity to pods with these labels."""
-        return self._state.existing.against(pod) is not None
+        return self.state.anti_affinity.about(pod) is not None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
-from controller.scheduling.node_filter.existing_anti_affinity import ExistingAntiAffinity
+from controller.scheduling.node_filter.existing_terms import ExistingTerms
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
@@ -18,7 +18,8 @@ class FilterState:
     rules: NodeRules
     groups: PodGroups
     domains: TopologyDomains
-    existing: ExistingAntiAffinity
+    anti_affinity: ExistingTerms
+    """Required anti-affinity of the pods that are there."""
     namespaces: Mapping[str, Namespace]
     """By name, live."""
     reads_unlabelled_namespaces: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.derived_column import DerivedColumns
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.node_filter.nodes import NodeColumns
@@ -16,10 +17,14 @@ from hami_dra.api.core import Node
 
 
 class NodeColumn(DerivedColumns):
-    """`judge` is called once per node and change; rows without a node have `absent`."""
+    """`judge` is called once per node and change; rows without a node have `absent`. `log`: the changes
+    that matter, else all that may keep pods away.
+    """
 
-    def __init__(self, nodes: NodeColumns, judge: Callable[[Node], int], absent: int) -> None:
-        super().__init__(nodes.changes)
+    def __init__(
+        self, nodes: NodeColumns, judge: Callable[[Node], int], absent: int, log: ChangeLog | None = None
+    ) -> None:
+        super().__init__(nodes.changes if log is None else log)
         self._nodes = nodes
         self._judge = judge
         self._absent = absent

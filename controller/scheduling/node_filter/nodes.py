@@ -59,6 +59,8 @@ class NodeColumns:
         """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon,
         readiness.
         """
+        self.image_changes = ChangeLog()
+        """Rows where a node came, went, or has other images."""
         self.loads = ChangeLog()
         """Rows where what a node offers, or what its pods use of it, changed."""
         self.arrivals = 0
@@ -150,6 +152,8 @@ class NodeColumns:
             self.loads.add(row)
         if before is None or not _alike(before, node):
             self.changes.add(row)
+        if before is None or before.status.images != node.status.images:
+            self.image_changes.add(row)
         return row
 
     def remove(self, name: str) -> int:
@@ -166,8 +170,8 @@ class NodeColumns:
         self.scores.clear(row)
         self._free.append(row)
         self._rank = None
-        self.changes.add(row)
-        self.loads.add(row)
+        for log in (self.changes, self.image_changes, self.loads):
+            log.add(row)
         return row
 
     def use(self, name: str, requests: Mapping[str, int], sign: int) -> None:
@@ -245,12 +249,13 @@ def _condition_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _alike(one: Node, other: Node) -> bool:
-    """Return whether the nodes are equal for the pods that fit: heartbeats and other resources do
-    not matter.
+    """Return whether the nodes are equal for the pods that fit and prefer them: heartbeats and other
+    resources do not matter.
     """
     return (
         one.metadata.labels == other.metadata.labels
         and effective_taints(one) == effective_taints(other)
+        and one.spec.taints == other.spec.taints
         and one.status.declared_features == other.status.declared_features
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, required_terms
-from controller.scheduling.node_filter.existing_anti_affinity import PodClass, pods_with_terms
+from controller.scheduling.node_filter.existing_terms import PodClass, pods_with_terms
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import RecomputedFilter
@@ -33,7 +33,7 @@ class PodAntiAffinityPlugin:
         self._filters: LruCache[PodAntiAffinityFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAntiAffinityFilter | None":
-        affinity, against = pod.spec.affinity, self._state.existing.against(pod)
+        affinity, against = pod.spec.affinity, self._state.anti_affinity.about(pod)
         terms = required_terms(pod, affinity.pod_anti_affinity) if affinity is not None else ()
         if against is None and not terms:
             return None
@@ -43,7 +43,7 @@ class PodAntiAffinityPlugin:
 
     def namespaces_changed(self) -> None:
         """Resolve the namespace selectors of all terms again."""
-        self._state.existing.namespaces_changed()
+        self._state.anti_affinity.namespaces_changed()
         self._filters.clear()
 
 

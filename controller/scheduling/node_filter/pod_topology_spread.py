@@ -9,7 +9,7 @@ nodes, and matching pods on them:
     a pod in a: 3 + 1 - 1 = 3 > 1, refused; in b: 1 + 1 - 1 = 1, allowed
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ import numpy as np
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import required_affinity
+from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
 from controller.scheduling.node_filter.pod_groups import (
@@ -55,13 +56,13 @@ class PodTopologySpread:
             if problem := selector_problem(each.label_selector):
                 sentence = f"PodTopologySpread: the selector of a topology spread constraint is invalid: {problem}"
                 return PodRefusal(names.NODE_TOPOLOGY_SPREAD, sentence)
-        hard = [_Hard.of(pod, each) for each in constraints]
-        key = tuple([each.key for each in hard]), _inclusion_key(pod, constraints)
+        hard = [SpreadConstraint.of(pod, each) for each in constraints]
+        key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
         found = self._filters.get(key, lambda: SpreadFilter(self._state, pod, hard))
         return found if own is None else found.without(own)
 
 
-def _inclusion_key(pod: Pod, constraints: list[TopologySpreadConstraint]) -> Hashable:
+def inclusion_key(pod: Pod, constraints: Sequence[TopologySpreadConstraint]) -> Hashable:
     """Return what decides which nodes the constraints' policies include."""
     spec = pod.spec
     honors_taints = any(each.node_taints_policy == "Honor" for each in constraints)
@@ -70,8 +71,8 @@ def _inclusion_key(pod: Pod, constraints: list[TopologySpreadConstraint]) -> Has
 
 
 @dataclass(frozen=True, slots=True)
-class _Hard:
-    """One hard constraint of a pod."""
+class SpreadConstraint:
+    """One constraint of a pod, hard or soft."""
 
     constraint: TopologySpreadConstraint
     selector: LabelSelector | None
@@ -80,7 +81,7 @@ class _Hard:
     matches_itself: bool
 
     @classmethod
-    def of(cls, pod: Pod, constraint: TopologySpreadConstraint) -> "_Hard":
+    def of(cls, pod: Pod, constraint: TopologySpreadConstraint) -> "SpreadConstraint":
         selector = _with_label_keys(pod, constraint)
         itself = label_selector_matches(selector, pod.metadata.labels)
         return cls(constraint, selector, pod.metadata.namespace, itself)
@@ -108,11 +109,20 @@ class _Hard:
             return ()
         return (PodSelector(frozenset({self.namespace}), selector),)
 
+    def includes(self, rules: NodeRules, pod: Pod) -> Bools | np.bool_:
+        """Return the nodes that the constraint's policies include for the pod."""
+        included: Bools | np.bool_ = np.True_
+        if self.constraint.node_affinity_policy in {None, "Honor"}:
+            included = included & rules.admitted(pod)
+        if self.constraint.node_taints_policy == "Honor":
+            included = included & rules.untainted(pod)
+        return included
+
 
 class SpreadFilter(RecomputedFilter):
     """The hard constraints of pods of one shape. `pod`: one of them."""
 
-    def __init__(self, state: FilterState, pod: Pod, hard: list[_Hard], own: Placed | None = None) -> None:
+    def __init__(self, state: FilterState, pod: Pod, hard: list[SpreadConstraint], own: Placed | None = None) -> None:
         super().__init__(names.NODE_TOPOLOGY_SPREAD)
         self._state = state
         self._pod = pod
@@ -175,7 +185,9 @@ class SpreadFilter(RecomputedFilter):
             bad |= missing | over[np.where(missing, 0, domain)]
         return bad
 
-    def _per_domain(self, hard: _Hard, counts: MatchingPods, unbound: Collection[Placed]) -> tuple[Ints, int]:
+    def _per_domain(
+        self, hard: SpreadConstraint, counts: MatchingPods, unbound: Collection[Placed]
+    ) -> tuple[Ints, int]:
         """Return the matching pods per number of a domain, and the fewest of any domain."""
         domain, eligible = self._state.domains.of(hard.constraint.topology_key), self._eligible(hard)
         per_node = counts.column()
@@ -195,18 +207,14 @@ class SpreadFilter(RecomputedFilter):
         fewest = int(sure[exists].min()) if enough and exists.any() else 0
         return pods, fewest
 
-    def _eligible(self, hard: _Hard) -> Bools:
+    def _eligible(self, hard: SpreadConstraint) -> Bools:
         """Return the nodes whose pods count: those with all topology keys that the constraint's
         policies include.
         """
         eligible: Bools = self._state.nodes.present[: self._state.nodes.size].copy()
         for each in self._hard:
             eligible &= self._state.domains.of(each.constraint.topology_key) != NO_DOMAIN
-        if hard.constraint.node_affinity_policy in {None, "Honor"}:
-            eligible &= self._state.rules.admitted(self._pod)
-        if hard.constraint.node_taints_policy == "Honor":
-            eligible &= self._state.rules.untainted(self._pod)
-        return eligible
+        return eligible & hard.includes(self._state.rules, self._pod)
 
 
 def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:

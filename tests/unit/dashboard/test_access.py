@@ -12,6 +12,7 @@ from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.serving import DashboardSettings, parse_bind
 from controller.insight.explain.model import Explanation
+from controller.scheduling.decide import Options
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
@@ -70,7 +71,7 @@ class Empty:
         self.inventory = Inventory()
         self.decisions = Kept()
         self.policies = Policies()
-        self.first_fit = False
+        self.options = Options()
         self.is_leader = True
 
     def problems(self):

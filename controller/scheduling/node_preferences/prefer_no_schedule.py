@@ -1,0 +1,58 @@
+"""Taints with effect PreferNoSchedule (kube-scheduler's TaintToleration): the fewer a pod does not
+tolerate, the better.
+"""
+
+from typing import Final
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_preferences.score import default_normalized
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.api.core import Node, Pod, Toleration
+from hami_dra.api.selectors import tolerates
+
+_SHAPES_KEPT: Final = 64
+_PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+
+class PreferNoSchedule:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._columns: LruCache[NodeColumn] = LruCache(_SHAPES_KEPT)
+        self._taints = NodeColumn(nodes, lambda node: _untolerated((), node), 0)
+        self._seen = -1
+        self._is_used = False
+
+    def matters_for(self, pod: Pod) -> bool:
+        """Return whether some node has such a taint that the pod does not tolerate."""
+        version = self._nodes.changes.version
+        if version != self._seen:
+            self._is_used = bool(self._taints.current().any())
+            self._seen = version
+        return self._is_used and bool(self._column(pod).current().any())
+
+    def score_for(self, pod: Pod) -> "TaintScore":
+        return TaintScore(self._column(pod))
+
+    def _column(self, pod: Pod) -> NodeColumn:
+        tolerations = tuple([each for each in pod.spec.tolerations if each.effect in {"", _PREFER_NO_SCHEDULE}])
+        return self._columns.get(
+            tolerations, lambda: NodeColumn(self._nodes, lambda node: _untolerated(tolerations, node), 0)
+        )
+
+
+class TaintScore:
+    def __init__(self, column: NodeColumn) -> None:
+        self._column = column
+
+    def normalized(self, fitting: Positions) -> Ints:
+        return default_normalized(self._column.current()[fitting], reverse=True)
+
+
+def _untolerated(tolerations: tuple[Toleration, ...], node: Node) -> int:
+    """Return the number of the node's PreferNoSchedule taints that are not tolerated."""
+    return sum(
+        taint.effect == _PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in tolerations)
+        for taint in node.spec.taints
+    )

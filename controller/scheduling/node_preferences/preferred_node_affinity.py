@@ -1,0 +1,46 @@
+"""Preferred node affinity (kube-scheduler's NodeAffinity): the weights of the terms that a node
+meets, summed.
+"""
+
+from typing import Final
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_preferences.score import default_normalized
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.api.core import Node, Pod, PreferredSchedulingTerm
+from hami_dra.api.selectors import term_matches, term_problem
+
+_SHAPES_KEPT: Final = 64
+
+
+class PreferredNodeAffinity:
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._columns: LruCache[NodeColumn] = LruCache(_SHAPES_KEPT)
+
+    def score_for(self, pod: Pod) -> "NodeAffinityScore | None":
+        """Return the pod's score; None: it prefers no node, or a term cannot be parsed."""
+        affinity = pod.spec.affinity
+        if affinity is None or affinity.node_affinity is None:
+            return None
+        terms = affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
+        if not terms or any(term_problem(each.preference) for each in terms if each.weight):
+            return None
+        return NodeAffinityScore(
+            self._columns.get(terms, lambda: NodeColumn(self._nodes, lambda node: _weight(terms, node), 0))
+        )
+
+
+class NodeAffinityScore:
+    def __init__(self, column: NodeColumn) -> None:
+        self._column = column
+
+    def normalized(self, fitting: Positions) -> Ints:
+        return default_normalized(self._column.current()[fitting])
+
+
+def _weight(terms: tuple[PreferredSchedulingTerm, ...], node: Node) -> int:
+    name, labels = node.metadata.name, node.metadata.labels
+    return sum(each.weight for each in terms if term_matches(each.preference, name, labels))

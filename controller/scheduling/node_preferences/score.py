@@ -1,0 +1,34 @@
+"""What a score plugin is, and kube-scheduler's default normalisation."""
+
+from typing import Final, Protocol
+
+from hami_dra.api.arrays import Ints, Positions
+
+MOST: Final = 100
+"""fwk.MaxNodeScore"""
+
+
+class PluginScore(Protocol):
+    """One plugin's score of nodes for one pod."""
+
+    def normalized(self, fitting: Positions) -> Ints:
+        """Return 0 to `MOST` for each of these rows: the nodes that the pod fits, not empty. What a
+        node gets depends on all of them.
+        """
+
+
+def default_normalized(raw: Ints, *, reverse: bool = False) -> Ints:
+    """Return counts in proportion to the largest (helper.DefaultNormalizeScore); `reverse`: low ones
+    are good.
+
+    >>> import numpy as np
+    >>> default_normalized(np.array([0, 1, 3])).tolist()
+    [0, 33, 100]
+    >>> default_normalized(np.array([0, 1, 3]), reverse=True).tolist()
+    [100, 67, 0]
+    >>> default_normalized(np.array([0, 0]), reverse=True).tolist()
+    [100, 100]
+    """
+    most = int(raw.max())
+    scores: Ints = raw if most == 0 else MOST * raw // most
+    return MOST - scores if reverse else scores

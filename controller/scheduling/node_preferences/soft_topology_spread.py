@@ -1,0 +1,107 @@
+"""Soft topologySpreadConstraints, `whenUnsatisfiable: ScheduleAnyway`, scored like kube-scheduler's
+PodTopologySpread plugin (scoring.go).
+
+Each constraint adds (matching pods in the node's domain) x ln(domains + 2) + maxSkew - 1; the fewer
+the better. Two zones among the fitting nodes, three matching pods in a and one in b, maxSkew 1:
+
+    a  3 x ln 4 = 4.16 -> 4    normalised  100 x (4 + 1 - 4) / 4 = 25
+    b  1 x ln 4 = 1.39 -> 1                100 x (4 + 1 - 1) / 4 = 100
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.nodes import Placed
+from controller.scheduling.node_filter.pod_groups import MatchingPods
+from controller.scheduling.node_filter.pod_topology_spread import SpreadConstraint, inclusion_key, is_hard
+from controller.scheduling.node_filter.topology_domains import HOSTNAME, NO_DOMAIN
+from controller.scheduling.node_preferences.score import MOST
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.api.core import Pod
+from hami_dra.api.selectors import selector_problem
+
+_SHAPES_KEPT: Final = 64
+
+
+class SoftTopologySpread:
+    def __init__(self, state: FilterState) -> None:
+        self._state = state
+        self._scores: LruCache[SpreadScore] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+
+    def score_for(self, pod: Pod, own: Placed | None) -> "SpreadScore | None":
+        """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
+        soft = [each for each in pod.spec.topology_spread_constraints if not is_hard(each)]
+        if not soft or any(selector_problem(each.label_selector) for each in soft):
+            return None
+        constraints = [SpreadConstraint.of(pod, each) for each in soft]
+        key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
+        found = self._scores.get(key, lambda: SpreadScore(self._state, pod, constraints))
+        return found if own is None else found.without(own)
+
+
+class SpreadScore:
+    """The score of pods of one shape. `pod`: one of them."""
+
+    def __init__(
+        self, state: FilterState, pod: Pod, constraints: Sequence[SpreadConstraint], own: Placed | None = None
+    ) -> None:
+        self._state = state
+        self._pod = pod
+        self._constraints = constraints
+        self._own = own
+        self._counts: list[MatchingPods] = [
+            state.groups.acquire(each.counts_key, each.pods, leaving=False) for each in constraints
+        ]
+
+    def close(self) -> None:
+        """Release the counts; the score must not be used any more."""
+        for each in self._constraints:
+            self._state.groups.release(each.counts_key)
+
+    def without(self, own: Placed) -> "SpreadScore":
+        """Return the score as if this pod counted nowhere. For use at once."""
+        found = SpreadScore(self._state, self._pod, self._constraints, own)
+        found.close()  # this score holds the same counts
+        return found
+
+    def normalized(self, fitting: Positions) -> Ints:
+        complete = self._complete()
+        scored = complete[fitting]
+        scores = np.zeros(len(fitting), dtype=np.int64)
+        rows = fitting[scored]
+        if rows.size:
+            raw = self._raw(rows, complete)
+            most, fewest = int(raw.max()), int(raw.min())
+            scores[scored] = MOST if most == 0 else MOST * (most + fewest - raw) // most
+        return scores
+
+    def _raw(self, rows: Positions, complete: Bools) -> Ints:
+        """Return the scores before normalisation, shape (len(rows),); lower is better."""
+        total: Floats = np.zeros(len(rows), dtype=np.float64)
+        for each, counts in zip(self._constraints, self._counts, strict=True):
+            per_node = (
+                counts.column() if self._own is None else counts.without(self._own.node, counts.share_of(self._own))
+            )
+            if each.constraint.topology_key == HOSTNAME:
+                pods, domains = per_node[rows], len(rows)
+            else:
+                domain = self._state.domains.of(each.constraint.topology_key)
+                counted = complete & each.includes(self._state.rules, self._pod)
+                table = np.bincount(domain[counted], weights=per_node[counted], minlength=int(domain.max()) + 1)
+                pods, domains = table[domain[rows]].astype(np.int64), len(np.unique(domain[rows]))
+            total += pods * math.log(domains + 2) + (each.constraint.max_skew - 1)
+        rounded: Ints = np.floor(total + 0.5).astype(np.int64)  # math.Round: no score is negative
+        return rounded
+
+    def _complete(self) -> Bools:
+        """Return the nodes that have the topology keys of all constraints."""
+        nodes = self._state.nodes
+        complete: Bools = nodes.present[: nodes.size].copy()
+        for each in self._constraints:
+            complete &= self._state.domains.of(each.constraint.topology_key) != NO_DOMAIN
+        return complete
