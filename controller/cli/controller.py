@@ -24,7 +24,7 @@ from controller.cli.service_options import (
     LogFormat,
     LogFormatOption,
     Mode,
-    Preferences,
+    PreferenceMode,
     PreferencesOption,
 )
 from hami_dra.api import names
@@ -101,7 +101,7 @@ def controller(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
     ] = None,
-    preferences: PreferencesOption = Preferences.honor,
+    preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
     installation: Annotated[
         str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
@@ -214,7 +214,7 @@ def controller(
                     node_policy, names.SPREAD if first_fit else device_policy, default or [], packing_weights
                 ),
                 options=decide_options(
-                    feature_gates, first_fit=first_fit, honor_preferences=preferences is Preferences.honor
+                    feature_gates, first_fit=first_fit, honor_preferences=preferences is PreferenceMode.honor
                 ),
             ),
             queueing=runtime.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),

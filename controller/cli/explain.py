@@ -10,7 +10,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, Preferences, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from hami_dra.api import names
 
@@ -90,7 +90,7 @@ def explain(
         ),
     ] = None,
     manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = Preferences.honor,
+    preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
     node: Annotated[
         list[str] | None,
@@ -116,7 +116,7 @@ def explain(
             device_policy,
             default or (),
             feature_gates,
-            honor_preferences=preferences is Preferences.honor,
+            honor_preferences=preferences is PreferenceMode.honor,
             packing_weights=packing_weights,
             profiles=driver_profiles(manage_profile),
         )

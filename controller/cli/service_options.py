@@ -43,7 +43,7 @@ HealthHost = Annotated[str, typer.Option(help="Address of the health and metrics
 HealthPort = Annotated[int, typer.Option(help="Its port; 0 takes a free one.")]
 
 
-class Preferences(StrEnum):
+class PreferenceMode(StrEnum):
     """Whether what pods prefer of nodes counts."""
 
     honor = "honor"
@@ -51,7 +51,7 @@ class Preferences(StrEnum):
 
 
 PreferencesOption = Annotated[
-    Preferences,
+    PreferenceMode,
     typer.Option(
         "--preferences",
         help="What pods prefer of nodes (preferred affinity, ScheduleAnyway, PreferNoSchedule): honor, above the node "

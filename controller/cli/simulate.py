@@ -12,7 +12,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, Preferences, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -70,7 +70,7 @@ def simulate(
         ),
     ] = None,
     manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = Preferences.honor,
+    preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
@@ -87,7 +87,7 @@ def simulate(
         device_policy,
         default or [],
         feature_gates,
-        honor_preferences=preferences is Preferences.honor,
+        honor_preferences=preferences is PreferenceMode.honor,
         packing_weights=packing_weights,
         profiles=driver_profiles(manage_profile),
     )

@@ -8,7 +8,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, Preferences, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def whatif(
         bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
     ] = False,
     manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = Preferences.honor,
+    preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
     output: OutputOption = Output.table,
     fail_unplaced: Annotated[
@@ -113,7 +113,7 @@ def whatif(
         present_device_policy,
         (),
         feature_gates,
-        honor_preferences=preferences is Preferences.honor,
+        honor_preferences=preferences is PreferenceMode.honor,
         packing_weights=present_packing_weights,
         profiles=profiles,
         prefix="--present-",
@@ -124,7 +124,7 @@ def whatif(
             device_policy or present_device_policy,
             (),
             feature_gates,
-            honor_preferences=preferences is Preferences.honor,
+            honor_preferences=preferences is PreferenceMode.honor,
             packing_weights=packing_weights or present_packing_weights,
             profiles=profiles,
         ),

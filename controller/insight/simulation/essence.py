@@ -5,7 +5,7 @@ simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.a
 that only clocks and people read. Commands, arguments, environment, images, names of Secrets,
 foreign annotations and parameters of other drivers are therefore never in it. Of volumes it has
 those that decide about a node: which PersistentVolumeClaim or disk it is, and nothing of ConfigMaps
-and Secrets. Pure.
+and Secrets. So in a simulation from a snapshot no node is preferred for an image that it has. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,6 +55,10 @@ def _strip(raw: Raw) -> None:
     raw.pop("kind", None)
     _strip_metadata(raw.get("metadata", {}))
     spec, status = raw.get("spec", {}), raw.get("status", {})
+    # names of images say what runs in a cluster; without them no node has an image already
+    status.pop("images", None)
+    for holder in (*spec.get("containers", ()), *spec.get("initContainers", ()), *spec.get("volumes", ())):
+        holder.pop("image", None)
     if volumes := [volume for volume in spec.pop("volumes", ()) if volume.keys() - {"name"}]:
         spec["volumes"] = volumes
     if "metadata" in spec:  # of a template
