@@ -85,6 +85,23 @@ def apart_from(app: str) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
+def preferring(app: str) -> dict[str, Any]:
+    """A preferred zone, soft spread over nodes, and preferred anti-affinity to one application."""
+    selector = {"matchLabels": {"app": app}}
+    zone = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z1"]}]}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
+    return {
+        "affinity": {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": zone}]},
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "podAffinityTerm": term}]
+            },
+        },
+        "topologySpreadConstraints": [spread],
+    }
+
+
 QUESTIONS = {
     "decide: a shared card": Question(1, PACKED, {"memory": "7500Mi", "cores": "0"}),
     "decide: 8 whole cards": Question(8, PACKED),
@@ -92,6 +109,9 @@ QUESTIONS = {
     "decide: 2 cards, two constraints": Question(2, PACKED, {}, LINKED),
     "decide: a shared card, anti-affine": Question(
         1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=lambda _number: apart_from("web"), labels={"app": "web"}
+    ),
+    "decide: a shared card, preferences": Question(
+        1, PACKED, {"memory": "7500Mi", "cores": "0"}, spec=lambda _number: preferring("web"), labels={"app": "web"}
     ),
 }
 REPLICAS = 30
