@@ -1,4 +1,5 @@
-"""The option `--manage-profile` of the commands that read devices of drivers hami-dra does not ship.
+"""The option `--manage-profile` of the commands that read devices of drivers hami-dra does not
+ship.
 
 In: files. Out: `DriverProfiles`. Errors name the file, the field and the fix.
 """

@@ -1,8 +1,8 @@
 """Documents as an inventory and its objects, for commands that only read.
 
-Called by `status` and `doctor`, after `controller.cli.state`. In: documents. Out: `Seen`. Objects get
-UIDs derived from kind and name (`controller.insight.simulation.objects.read`), so that files without UIDs
-can be read, too.
+Called by `status` and `doctor`, after `controller.cli.state`. In: documents. Out: `Seen`. Objects
+get UIDs derived from kind and name (`controller.insight.simulation.objects.read`), so that files
+without UIDs can be read, too.
 """
 
 from collections import defaultdict

@@ -1,8 +1,8 @@
 """The state of a cluster for read-only commands: from files, or else from the live cluster.
 
 Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out:
-documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects, as JSON:
-code that passes them on strips them (`controller.insight.simulation.essence`).
+documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects,
+as JSON: code that passes them on strips them (`controller.insight.simulation.essence`).
 
 Read live: everything that a decision reads (`KINDS`); where volumes cannot be judged, pods come
 without theirs. Not workloads: their pods exist already.
@@ -197,7 +197,9 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
 
 def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return objects by namespace and name; pods in the order of `controller.reconcile.queueing.queue`."""
+    """Return objects by namespace and name; pods in the order of
+    `controller.reconcile.queueing.queue`.
+    """
 
     def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
         metadata = raw["metadata"]

@@ -1,9 +1,9 @@
 """Authorization: the cluster decides, by TokenReview and SubjectAccessReview; verdicts are cached.
 
-Used by `guard`. In: a bearer token. Out: a `AccessVerdict`. Tokens are never logged and never stored: the
-cache key is a digest of the token under a key of this process, and entries live for seconds.
-Viewing requires the verb `get` on the resource `dashboards` of the group `hami.io`, cluster-wide.
-No such resource is served; it exists for RBAC alone (ClusterRole hami-dra-viewer).
+Used by `guard`. In: a bearer token. Out: a `AccessVerdict`. Tokens are never logged and never
+stored: the cache key is a digest of the token under a key of this process, and entries live for
+seconds. Viewing requires the verb `get` on the resource `dashboards` of the group `hami.io`,
+cluster-wide. No such resource is served; it exists for RBAC alone (ClusterRole hami-dra-viewer).
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Recent history: allocations and releases of each card, and each vendor's utilisation over time.
 
 In memory, bounded, lost with the process. Fed by `Source.on_claim` and by a tick every `INTERVAL`
-seconds; read by the pages of a card and the overview. In: claims old and new. Out: `TimelineEvent`s and
-`Sample`s, oldest first.
+seconds; read by the pages of a card and the overview. In: claims old and new. Out: `TimelineEvent`s
+and `Sample`s, oldest first.
 """
 
 from collections import OrderedDict, deque

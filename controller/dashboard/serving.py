@@ -1,7 +1,7 @@
 """The dashboard as a service: address, certificate, access control.
 
-Called by `hami-dra controller`, next to the controller. In: checked `DashboardSettings`, a `Source`. Serves
-within a block. A changed certificate is read again.
+Called by `hami-dra controller`, next to the controller. In: checked `DashboardSettings`, a
+`Source`. Serves within a block. A changed certificate is read again.
 """
 
 import asyncio

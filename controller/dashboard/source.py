@@ -76,7 +76,9 @@ class Source(Protocol):
         """
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
+        """Call `callback` after each change of anything shown. Returns a function that
+        unsubscribes.
+        """
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` with each claim that was added, changed or deleted, old and new.

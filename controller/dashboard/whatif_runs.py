@@ -1,7 +1,7 @@
 """Simulations of a change to the present state: one at a time, in a thread, with a time limit.
 
-Called by `app`. In: the query of the form. Out: `controller.insight.whatif.Comparison`. Running decisions
-are not disturbed: the thread gets its own copy, and nothing is written anywhere.
+Called by `app`. In: the query of the form. Out: `controller.insight.whatif.Comparison`. Running
+decisions are not disturbed: the thread gets its own copy, and nothing is written anywhere.
 """
 
 import asyncio

@@ -46,7 +46,9 @@ class Options:
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
-    """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into containers."""
+    """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into
+    containers.
+    """
     vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
 
 
@@ -241,8 +243,8 @@ class _Conversion:
     def _runtime_class(self, vendors: Iterable[str]) -> str:
         """Return the RuntimeClass to set, or nothing.
 
-        HAMi's rule (pkg/device/nvidia/device.go, MutateAdmission): only where the pod does not have the
-        field.
+        HAMi's rule (pkg/device/nvidia/device.go, MutateAdmission): only where the pod does not have
+        the field.
         """
         if self._spec.get(RUNTIME_CLASS) is not None:
             return ""

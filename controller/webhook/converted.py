@@ -1,7 +1,7 @@
 """Facts about pods that were converted, or should have been, for the controller.
 
-Implements `controller.reconcile.queueing.pod_assessment.Conversion`; created by the program that starts the controller.
-Pure.
+Implements `controller.reconcile.queueing.pod_assessment.Conversion`; created by the program that
+starts the controller. Pure.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,7 @@
 """The difference between two JSON documents as an RFC 6902 patch, the format webhooks answer in.
 
-Called by `controller.webhook.admission`. Pure. Lists are compared position by position: additions to
-the end of a list, the only change that a conversion makes to lists, stay small patches.
+Called by `controller.webhook.admission`. Pure. Lists are compared position by position: additions
+to the end of a list, the only change that a conversion makes to lists, stay small patches.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The containers of a pod that share one request of its claim.
 
-Called by `controller.webhook.convert` for one vendor at a time. Pure. A pod holds its cards from its
-first init container until it ends, so containers that never run at the same time use the same
+Called by `controller.webhook.convert` for one vendor at a time. Pure. A pod holds its cards from
+its first init container until it ends, so containers that never run at the same time use the same
 cards:
 
 - every app container and every sidecar has cards of its own (they run in parallel);

@@ -1,9 +1,9 @@
 """The lifecycle of ResourceClaimTemplates of conversions: comparison with a stored one, and
 deletion.
 
-The leading controller creates them (`controller.reconcile.binding.templates`) and runs `TemplateCollector`.
-It does no harm to collect a template in the instant a new pod refers to it: the controller
-recreates it from the pod's annotation.
+The leading controller creates them (`controller.reconcile.binding.templates`) and runs
+`TemplateCollector`. It does no harm to collect a template in the instant a new pod refers to it:
+the controller recreates it from the pod's annotation.
 """
 
 import asyncio

@@ -98,7 +98,9 @@ def _left_out(item: ResourceSlice, problem: str) -> Finding:
 
 
 def node_lacks(state: State) -> Iterator[Finding]:
-    """What drivers tell of their own nodes: containers that would start without libraries, limits or MIG instances."""
+    """What drivers tell of their own nodes: containers that would start without libraries, limits
+    or MIG instances.
+    """
     for item in state.slices:
         text = item.metadata.annotations.get(names.NODE_LACKS, "")
         if not text or item.spec.driver not in state.own_drivers:

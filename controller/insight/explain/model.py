@@ -1,8 +1,8 @@
 """The explanation of one decision, as it is stored, served as JSON (camelCase) and printed.
 
-Created by `controller.insight.explain.explain` and `controller.reconcile.runtime.decision_log`; read by `hami-dra
-explain` and the dashboard. Keys may be added, never removed. Texts are English, for people; no
-program should have to parse them.
+Created by `controller.insight.explain.explain` and `controller.reconcile.runtime.decision_log`;
+read by `hami-dra explain` and the dashboard. Keys may be added, never removed. Texts are English,
+for people; no program should have to parse them.
 """
 
 from typing import Final, Literal

@@ -1,8 +1,9 @@
 """The order of the fitting nodes: the runner-up with what it lost by, and all others, best first.
 
-Called by `explain.snapshot`. The keys are those of `decide`: rank of prioritized lists, the vendors'
-value of the sets, what the pod prefers of nodes, the value by the node policy, the tie-break, the name. A node that was searched
-counts with what the search found, others with the estimate made before the search. Pure.
+Called by `explain.snapshot`. The keys are those of `decide`: rank of prioritized lists, the
+vendors' value of the sets, what the pod prefers of nodes, the value by the node policy, the
+tie-break, the name. A node that was searched counts with what the search found, others with the
+estimate made before the search. Pure.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """A snapshot of one decision: copies of the few figures that explain it, cheap to take and to keep.
 
 Taken by `explain` and by the controller's decision log, right after `decide` and before the
-inventory changes. In: the answer with its trace. Out: a `DecisionSnapshot`, from which `render` renders the
-`Explanation` on demand. Works on columns; Python loops run only over the nodes shown. Pure.
+inventory changes. In: the answer with its trace. Out: a `DecisionSnapshot`, from which `render`
+renders the `Explanation` on demand. Works on columns; Python loops run only over the nodes shown.
+Pure.
 """
 
 from collections.abc import Mapping

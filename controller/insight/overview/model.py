@@ -1,7 +1,7 @@
 """Read model of cards, nodes and namespaces, shared by tables, dashboard, metrics and `-o json`.
 
-Created by `controller.insight.overview.read` and `packing`. JSON has the field names in camelCase, and
-every field is always present. Amounts are whole numbers: memory in bytes, cores in the driver's
+Created by `controller.insight.overview.read` and `packing`. JSON has the field names in camelCase,
+and every field is always present. Amounts are whole numbers: memory in bytes, cores in the driver's
 unit (percent of a card; NeuronCores), shares in slots. A total of 0 means that the driver does not
 publish the amount.
 """

@@ -1,8 +1,8 @@
 """The fields of an object that decisions read, for snapshots, reports and simulations from stores.
 
-Called by `hami-dra snapshot` and `controller.insight.whatif`. In: JSON or Structs of the kinds that a
-simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.api` name, less those
-that only clocks and people read. Commands, arguments, environment, images, names of Secrets,
+Called by `hami-dra snapshot` and `controller.insight.whatif`. In: JSON or Structs of the kinds that
+a simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.api` name, less
+those that only clocks and people read. Commands, arguments, environment, images, names of Secrets,
 foreign annotations and parameters of other drivers are therefore never in it. Of volumes it has
 those that decide about a node: which PersistentVolumeClaim or disk it is, and nothing of ConfigMaps
 and Secrets. So in a simulation from a snapshot no node is preferred for an image that it has. Pure.

@@ -1,5 +1,6 @@
 """What the API server writes into a pod's affinity when it creates the pod (matchLabelKeys and
-mismatchLabelKeys; pkg/registry/core/pod/strategy.go). Pods in files may not have been created yet. Pure.
+mismatchLabelKeys; pkg/registry/core/pod/strategy.go). Pods in files may not have been created yet.
+Pure.
 """
 
 from msgspec.structs import replace
@@ -38,8 +39,8 @@ def _settled(pod: Pod, affinity: PodAffinity | None) -> PodAffinity | None:
 
 
 def _merged(pod: Pod, term: PodAffinityTerm) -> PodAffinityTerm:
-    """Return the term with the pod's own values of the labels in its selector; without a selector it
-    matches nothing, whatever the keys.
+    """Return the term with the pod's own values of the labels in its selector; without a selector
+    it matches nothing, whatever the keys.
     """
     selector, labels = term.label_selector, pod.metadata.labels
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):

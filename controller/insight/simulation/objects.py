@@ -1,9 +1,9 @@
 """Reads documents as the objects of a simulation.
 
-Called by `controller.insight.simulation`. In: the documents of files. Out: `Item`s in file order, and notes
-about unused documents. Nothing is validated as the API server would: every readable object counts.
-If a document cannot be read as its kind, `BadManifest` names file, document, object and field.
-Pure.
+Called by `controller.insight.simulation`. In: the documents of files. Out: `Item`s in file order,
+and notes about unused documents. Nothing is validated as the API server would: every readable
+object counts. If a document cannot be read as its kind, `BadManifest` names file, document, object
+and field. Pure.
 """
 
 import re

@@ -1,8 +1,8 @@
 """One simulation: places the pods of the input in file order, each on top of those before it.
 
-Called through `controller.insight.simulation`. First, everything that depends on the pod alone is resolved
-for all pods (conversion, claims), because a pod that shares a claim must be placed where the others
-fit too. Then the pods are decided one by one.
+Called through `controller.insight.simulation`. First, everything that depends on the pod alone is
+resolved for all pods (conversion, claims), because a pod that shares a claim must be placed where
+the others fit too. Then the pods are decided one by one.
 """
 
 from collections.abc import Callable, Iterable
@@ -121,7 +121,8 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
 
 
 def generate_volume_claims(pods: Iterable[tuple[str, Raw]], workloads: Workloads, view: SimulatedCluster) -> None:
-    """Add the PersistentVolumeClaims that controllers would create for pods that no cluster has seen.
+    """Add the PersistentVolumeClaims that controllers would create for pods that no cluster has
+    seen.
 
     A pod from a cluster has its claims there, or waits for them. Raises BadManifest.
     """

@@ -1,7 +1,7 @@
 """The cluster that the input describes, and its changes while pods are placed.
 
-Called by `controller.insight.simulation.run`. In: items of the input, and decisions. Out: the inventory
-that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
+Called by `controller.insight.simulation.run`. In: items of the input, and decisions. Out: the
+inventory that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
 """
 
 from collections.abc import Mapping

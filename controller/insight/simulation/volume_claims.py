@@ -1,7 +1,8 @@
 """PersistentVolumeClaims that controllers would create for the pods of a simulation. Pure.
 
-In: pods and StatefulSets as JSON. Out: claims as JSON: those of generic ephemeral volumes, and those
-of a StatefulSet's `volumeClaimTemplates`, with the names and owners that Kubernetes gives them.
+In: pods and StatefulSets as JSON. Out: claims as JSON: those of generic ephemeral volumes, and
+those of a StatefulSet's `volumeClaimTemplates`, with the names and owners that Kubernetes gives
+them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,8 +44,8 @@ def of_stateful_set(workload: Mapping[str, Any], pod_name: str, namespace: str) 
 
 
 def with_claims(spec: Mapping[str, Any], workload: Mapping[str, Any], pod_name: str) -> Raw:
-    """Return the spec of a StatefulSet's pod with its claims as volumes; they replace volumes of their
-    names.
+    """Return the spec of a StatefulSet's pod with its claims as volumes; they replace volumes of
+    their names.
     """
     claims = {
         _name(each): f"{_name(each)}-{pod_name}" for each in _listed(workload.get("spec"), "volumeClaimTemplates")

@@ -1,8 +1,8 @@
 """Expands Deployments, StatefulSets, ReplicaSets, Jobs and DaemonSets to the pods they would
 create.
 
-Called by `controller.insight.simulation`. In: the workloads, nodes and pods of the input. Out: pods as
-JSON, named `<workload>-<i>`. Pods of the input that a workload owns count as its own, so that
+Called by `controller.insight.simulation`. In: the workloads, nodes and pods of the input. Out: pods
+as JSON, named `<workload>-<i>`. Pods of the input that a workload owns count as its own, so that
 objects read from a cluster are not duplicated. Pure.
 """
 

@@ -1,8 +1,8 @@
 """A change, and the documents of the changed state.
 
-Called by `controller.insight.whatif.compare`. In: documents of the present state and a `Change`. Out: the
-documents with the change applied: pods to be placed again lose their node, and their claims the
-allocation. Nothing is decided here. Pure.
+Called by `controller.insight.whatif.compare`. In: documents of the present state and a `Change`.
+Out: the documents with the change applied: pods to be placed again lose their node, and their
+claims the allocation. Nothing is decided here. Pure.
 """
 
 from collections.abc import Iterable, Mapping

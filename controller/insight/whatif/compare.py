@@ -1,8 +1,8 @@
 """Comparison of two simulations of one state, with and without the change.
 
-Called through `controller.insight.whatif`. The simulation without the change continues from the present
-state, so waiting pods are placed there, too. The inventory's columns, maintained by the ledger, say
-whether a card is held. Pure.
+Called through `controller.insight.whatif`. The simulation without the change continues from the
+present state, so waiting pods are placed there, too. The inventory's columns, maintained by the
+ledger, say whether a card is held. Pure.
 """
 
 from collections import Counter

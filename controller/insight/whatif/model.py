@@ -1,7 +1,7 @@
 """Plain values that describe the effects of a change, for tables, the dashboard and `-o json`.
 
-Created by `controller.insight.whatif.compare`. JSON has the field names in camelCase, and every field is
-always present.
+Created by `controller.insight.whatif.compare`. JSON has the field names in camelCase, and every
+field is always present.
 """
 
 from controller.insight.overview import NodeView, Packing, PlacedPod, View

@@ -1,4 +1,6 @@
-"""From a decision to the API server: claims are written, scheduling gates removed, claim templates made."""
+"""From a decision to the API server: claims are written, scheduling gates removed, claim templates
+made.
+"""
 
 from controller.reconcile.binding.binding_cycle import BindingCycle
 from controller.reconcile.binding.claim_commit import ClaimCommitter

@@ -1,9 +1,9 @@
 """The binding cycle: assume a decision, write it in the background, then report, ungate, or retry.
 
-Called by the scheduling cycle. Between `start` and the end of the commit the result counts in the inventory
-as assumed, and pod and claims are in flight: no other decision is made about them. The end is one
-of: written; stale (decided again, with growing pauses); rejected by the API server (reported,
-retried rarely). In every case, pods that had to wait for it are evaluated next.
+Called by the scheduling cycle. Between `start` and the end of the commit the result counts in the
+inventory as assumed, and pod and claims are in flight: no other decision is made about them. The
+end is one of: written; stale (decided again, with growing pauses); rejected by the API server
+(reported, retried rarely). In every case, pods that had to wait for it are evaluated next.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Removes our scheduling gate from pods, in the background. No caller waits for it.
 
-Called by the scheduling cycle and after commits (allocated, not ours, unschedulable), for every pod that
-still carries the gate in native mode, and by uninstall. The patch removes our gate and nothing
+Called by the scheduling cycle and after commits (allocated, not ours, unschedulable), for every pod
+that still carries the gate in native mode, and by uninstall. The patch removes our gate and nothing
 else; a pod that was deleted, or has no such gate any more, is done.
 
 A gate that cannot be removed (because an admission webhook refuses the update, for example) is

@@ -59,7 +59,9 @@ class Target:
 def find_target(
     inventory: Inventory, driver: str, features: FeatureGates, bodies_for: Callable[[Sequence[str]], Bodies]
 ) -> Target | None:
-    """Return a node that would serve the probe. `bodies_for`: returns the probe for given capacities."""
+    """Return a node that would serve the probe. `bodies_for`: returns the probe for given
+    capacities.
+    """
     tried: set[tuple[int, tuple[str, ...]]] = set()
     fits = inventory.node_fit(bodies_for(()).pod).mask
     for row, capacities in islice(_candidates(inventory, driver), _TRIES):

@@ -1,8 +1,8 @@
 """Log lines about a decision, at HAMi's levels: v4 one line per node, v5 also one line per card.
 
-Called by the scheduling cycle right after a decision, before the inventory changes. Each line is a reason
-code and `name=value` fields; in JSON the fields have keys of their own (`logs`). Source: HAMi
-docs/scheduler-event-log.md. Pure but for logging.
+Called by the scheduling cycle right after a decision, before the inventory changes. Each line is a
+reason code and `name=value` fields; in JSON the fields have keys of their own (`logs`). Source:
+HAMi docs/scheduler-event-log.md. Pure but for logging.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Reports deleted claims whose devices pods still hold: one event on each such pod.
 
-Subscribed by `term` while this process leads. `controller.scheduling.inventory.vanished` decides what counts
-and until when; this module only checks for changes.
+Subscribed by `term` while this process leads. `controller.scheduling.inventory.vanished` decides
+what counts and until when; this module only checks for changes.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Assesses a pod: the input of `decide`, or why there is nothing to decide.
 
-Called by the scheduling cycle, once per evaluation of a pod. Reads the informers, changes nothing, and makes
-no calls: the answer says what to report or do.
+Called by the scheduling cycle, once per evaluation of a pod. Reads the informers, changes nothing,
+and makes no calls: the answer says what to report or do.
 
 - `Schedulable`: decide now.
 - `Pending`: not now. It ends by an event about the pod, its claims, template or classes, or at
@@ -265,8 +265,8 @@ def _claim(claim: ResourceClaim, pod: Pod) -> object:
 def _own_driver_of(
     claims: list[PodClaim], drivers: Mapping[str, Collection[str]], ours: frozenset[str]
 ) -> dict[str, str]:
-    """Return each claim's own driver, by the claim's name in the pod. Claims that may get devices of
-    other drivers are left out.
+    """Return each claim's own driver, by the claim's name in the pod. Claims that may get devices
+    of other drivers are left out.
 
     `drivers`: key of a claim without an allocation -> the drivers whose devices it may get.
     """

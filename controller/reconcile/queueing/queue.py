@@ -6,10 +6,10 @@ A pod is in one of these states:
   decisions take (`fairness`); within a namespace, pods that were never decided come first, then by
   age, then by name.
 - no room: `decide` refused it. Pods with equal requests (equal signature) wait as one group. When
-  something happens that may help them (`queueing_hints`), or when the group was not tried for a while, only
-  its first pod is tried, and the others follow once it was placed. So an event costs one decision
-  per kind of pod that it may help, not one per pod. After each refusal the group pauses before the
-  next attempt, twice as long as before, up to `pause_most`.
+  something happens that may help them (`queueing_hints`), or when the group was not tried for a
+  while, only its first pod is tried, and the others follow once it was placed. So an event costs
+  one decision per kind of pod that it may help, not one per pod. After each refusal the group
+  pauses before the next attempt, twice as long as before, up to `pause_most`.
 - not ours: like no room, for pods whose devices are all of unmanaged drivers.
 - waiting: for an event about itself, which calls `ready`, or for a point in time.
 - held: taken out by `pop`; the caller decides its next state, and reports its cost with `charge`.

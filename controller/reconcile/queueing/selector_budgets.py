@@ -1,7 +1,8 @@
 """Budgets of CPU time for the selectors of each namespace, claim and expression.
 
-Created by `term`; the scheduling cycle takes a `DecisionBudget` from it for each evaluation of a pod and puts
-it in force (`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
+Created by `term`; the scheduling cycle takes a `DecisionBudget` from it for each evaluation of a
+pod and puts it in force (`Inventory.verdicts.within`). Limits are CPU seconds
+(`settings.SelectorLimits`):
 
 - slice: what a decision may evaluate without interruption; then other pods get their turn, and the
   pod its next one in time;

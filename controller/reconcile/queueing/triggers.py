@@ -3,7 +3,8 @@
 Subscribed by the controller while it leads. Only moves pods within the queue and forgets what is
 over; never decides. An event about a pod, or about a claim or template it refers to, makes that pod
 ready. Changes that may make room (devices freed or published, nodes changed, pods deleted) are
-collected as `news`, and one pod of each refused group that they may help is tried (`queueing_hints`).
+collected as `news`, and one pod of each refused group that they may help is tried
+(`queueing_hints`).
 """
 
 from collections.abc import Callable

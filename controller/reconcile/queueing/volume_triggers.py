@@ -1,10 +1,10 @@
 """Maps changes of volumes to the pods to evaluate again.
 
-Subscribed by the term while it leads, next to `triggers`. A change of a claim concerns the pods that
-name it; one of a volume, the pods whose claims name the volume or are named by it; a claim that no
-pod uses any more, the others that name it (ReadWriteOncePod). All else (a class, the capacity of a
-driver, an attachment that ended) is news for the pods that a volume plugin of kube-scheduler
-refused (`queueing_hints`).
+Subscribed by the term while it leads, next to `triggers`. A change of a claim concerns the pods
+that name it; one of a volume, the pods whose claims name the volume or are named by it; a claim
+that no pod uses any more, the others that name it (ReadWriteOncePod). All else (a class, the
+capacity of a driver, an attachment that ended) is news for the pods that a volume plugin of
+kube-scheduler refused (`queueing_hints`).
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Leaked claims to handle in a sweep: each after a minute, namespaces in turn, later each time.
 
-Used by `leaked_claims`. In: the claims that look leaked now, and the time. Out: those to handle in this
-sweep. Pure.
+Used by `leaked_claims`. In: the claims that look leaked now, and the time. Out: those to handle in
+this sweep. Pure.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
 """The latest decisions, stored for explanations: in memory, bounded in number and bytes.
 
-They are lost with the process. Filled by the scheduling cycle at each decision; read by the dashboard and by
-`hami-dra explain --controller`. Storing copies a few figures (`explain.snapshot`); the explanation
-is rendered on demand. Clusters of up to 64 nodes are stored whole; of larger ones the chosen node,
-the runner-up and two more. While many pods are decided at once, most are stored without nodes and
-cards. It never raises, and never delays a decision for long.
+They are lost with the process. Filled by the scheduling cycle at each decision; read by the
+dashboard and by `hami-dra explain --controller`. Storing copies a few figures (`explain.snapshot`);
+the explanation is rendered on demand. Clusters of up to 64 nodes are stored whole; of larger ones
+the chosen node, the runner-up and two more. While many pods are decided at once, most are stored
+without nodes and cards. It never raises, and never delays a decision for long.
 """
 
 import logging

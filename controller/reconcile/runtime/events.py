@@ -1,8 +1,8 @@
 """Sends events without ever delaying the caller.
 
-Called by every part of `reconcile`: `report` queues a message and returns at once; `run` sends in the
-background. A repeated message about an object becomes a series of the first event, whose count is
-updated at most once a minute. So does a message of the same topic with other figures, for a
+Called by every part of `reconcile`: `report` queues a message and returns at once; `run` sends in
+the background. A repeated message about an object becomes a series of the first event, whose count
+is updated at most once a minute. So does a message of the same topic with other figures, for a
 configurable time (Kubernetes does not allow changes to an event's note); the newest figures are
 sent when that time is over, unless a normal event of the object came in between. Excess events are
 dropped and counted; a lost event never affects an allocation. It must not raise.

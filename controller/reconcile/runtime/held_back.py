@@ -1,7 +1,7 @@
 """Pods that wait because deciding on them stalled a leader: until when, and when that is forgotten.
 
-Created by the controller for each term; called by the scheduling cycle before each decision. In: the
-annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
+Created by the controller for each term; called by the scheduling cycle before each decision. In:
+the annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
 forgotten when its pod was deleted or decided, and when an operator removes the annotation. Decides
 nothing itself.
 """

@@ -1,7 +1,7 @@
 """Sources of the webhook's serving certificate, and how a change reaches the running server.
 
-Created by `controller.webhook.server.WebhookSettings`. Each source updates a TLS context on demand: new
-connections get the new certificate, open ones continue.
+Created by `controller.webhook.server.WebhookSettings`. Each source updates a TLS context on demand:
+new connections get the new certificate, open ones continue.
 """
 
 import logging

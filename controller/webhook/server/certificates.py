@@ -1,9 +1,10 @@
 """The webhook's own certificates: an authority and a serving certificate, both renewed early.
 
-Called by `controller.webhook.server.certificate_sources`. `renewed` and `signed` are pure but for fresh keys.
-`ensure_secret` keeps the result of `renewed` in a Secret that all replicas share: the first replica
-writes it, the others read it. The authority's certificates are a bundle, newest first, so that a
-new authority is trusted next to the old one until all replicas serve the new certificate.
+Called by `controller.webhook.server.certificate_sources`. `renewed` and `signed` are pure but for
+fresh keys. `ensure_secret` keeps the result of `renewed` in a Secret that all replicas share: the
+first replica writes it, the others read it. The authority's certificates are a bundle, newest
+first, so that a new authority is trusted next to the old one until all replicas serve the new
+certificate.
 """
 
 import base64

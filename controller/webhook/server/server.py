@@ -1,9 +1,9 @@
 """The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and self-renewing
 certificates.
 
-Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until cancelled; any
-number of replicas may run in parallel. `controller.webhook.convert` decides what becomes of a pod;
-none of that is here.
+Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until
+cancelled; any number of replicas may run in parallel. `controller.webhook.convert` decides what
+becomes of a pod; none of that is here.
 
 Any client that reaches the port may send anything: `hami_dra.httpserver` bounds connections, time
 and bytes, and unreadable input is answered with 400. An answer reveals nothing that the request did
