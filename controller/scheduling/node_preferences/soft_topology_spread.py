@@ -93,7 +93,7 @@ class SpreadScore:
                 domain = self._state.domains.of(each.constraint.topology_key)
                 counted = complete & each.includes(self._state.rules, self._pod)
                 table = np.bincount(domain[counted], weights=per_node[counted], minlength=int(domain.max()) + 1)
-                pods, domains = table[domain[rows]].astype(np.int64), np.count_nonzero(np.bincount(domain[rows]))
+                pods, domains = table[domain[rows]].astype(np.int64), int(np.count_nonzero(np.bincount(domain[rows])))
             total += pods * math.log(domains + 2) + (each.constraint.max_skew - 1)
         rounded: Ints = np.floor(total + 0.5).astype(np.int64)  # math.Round: no score is negative
         return rounded
