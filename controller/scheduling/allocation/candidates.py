@@ -9,7 +9,7 @@ selectors of the class, selectors of the request, capacity, then the checks that
 gates, taints.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.allocation.errors import AllocatorError
@@ -102,18 +102,24 @@ class Candidates:
 
     def usable(self, view: ResolvedRequest, device: Device) -> bool:
         """Return whether taints and feature gates allow the device."""
-        return self._supported(device) and blocking_taint(view, device, self._problem.ignored_taints) is None
+        spec = device.spec  # conditions before calls: this is the hot path of a decision
+        if (spec.consumes_counters or device.slice.spec.skip_node_operations) and not self._supported(device):
+            return False
+        return not (spec.taints or device.extra_taints) or (
+            blocking_taint(view, device, self._problem.ignored_taints) is None
+        )
 
     def _scan(self, view: ResolvedRequest) -> Iterator[Candidate]:
+        tests, in_use, admin_access = self._tests_of(view), self._usage.in_use, view.admin_access
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 continue
             usable = frozenset(pool.devices) if pool.among else None
             for device in pool.among or pool.devices:
-                if not view.admin_access and self._usage.in_use(device.id):
+                if not admin_access and in_use(device.id):
                     continue
                 try:
-                    selected = self._selected(view, device) and (usable is None or device in usable)
+                    selected = _selected(view, tests, device) and (usable is None or device in usable)
                     consumption = view.consumption(device) if selected else None
                 except AllocatorError as error:
                     yield Candidate(device, pool, None, error)
@@ -122,6 +128,7 @@ class Candidates:
                     yield Candidate(device, pool, consumption)
 
     def _scan_all(self, view: ResolvedRequest) -> Iterator[Candidate]:
+        tests = self._tests_of(view)
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 state = f"invalid: {pool.invalid}" if pool.invalid else "being updated (slices are missing)"
@@ -131,24 +138,16 @@ class Candidates:
                 )
             usable = frozenset(pool.devices) if pool.among else None
             for device in pool.among or pool.devices:
-                selected = self._selected(view, device) and (usable is None or device in usable)
+                selected = _selected(view, tests, device) and (usable is None or device in usable)
                 consumption = view.consumption(device) if selected else None
                 if consumption is not None:
                     yield Candidate(device, pool, consumption)
 
-    def _selected(self, view: ResolvedRequest, device: Device) -> bool:
-        if device.spec.binding_conditions and not view.features.binding_conditions:
-            return False
+    def _tests_of(self, view: ResolvedRequest) -> list[_Test]:
         tests = self._tests.get(view.shape_index)
         if tests is None:
             tests = self._tests[view.shape_index] = [_Test(selector) for selector in view.all_selectors]
-        for test in tests:  # a loop, not all(): this is the hot path of a decision
-            try:
-                if not (test.run or test.prepared())(device):
-                    return False
-            except FAILURES as error:
-                raise test.selector.failure(error, device) from error
-        return True
+        return tests
 
     def _supported(self, device: Device) -> bool:
         features = self._problem.features
@@ -158,6 +157,18 @@ class Candidates:
         if device.slice.spec.skip_node_operations and features.experimental:
             return features.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.status.declared_features
         return True
+
+
+def _selected(view: ResolvedRequest, tests: Iterable[_Test], device: Device) -> bool:
+    if device.spec.binding_conditions and not view.features.binding_conditions:
+        return False
+    for test in tests:  # a loop, not all(): this is the hot path of a decision
+        try:
+            if not (test.run or test.prepared())(device):
+                return False
+        except FAILURES as error:
+            raise test.selector.failure(error, device) from error
+    return True
 
 
 def blocking_taint(view: ResolvedRequest, device: Device, ignored: frozenset[str]) -> DeviceTaint | None:

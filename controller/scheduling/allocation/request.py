@@ -71,7 +71,7 @@ def prepare(
     resolver = _Resolver(classes, features, admin_namespaces, judge)
     waiting = [claim for claim in claims if claim.status.allocation is None]
     return AllocationInput(
-        tuple(resolver.claim(index, claim) for index, claim in enumerate(waiting)),
+        tuple([resolver.claim(index, claim) for index, claim in enumerate(waiting)]),
         features,
         frozenset(ignored_taints),
     )
@@ -99,16 +99,20 @@ class _Resolver:
                     f"ResourceClaim {claim.key}: spec.devices.constraints[{position}]: "
                     "neither matchAttribute nor distinctAttribute is set; no other constraint is known"
                 )
+        key = claim.key
         groups = tuple(
-            self._group(claim, index, position, request) for position, request in enumerate(claim.spec.devices.requests)
+            [
+                self._group(claim, key, index, position, request)
+                for position, request in enumerate(claim.spec.devices.requests)
+            ]
         )
         require_space(claim, [(group.name, min(view.count for view in group.alternatives)) for group in groups])
-        return ClaimRequests(claim, claim.key, groups)
+        return ClaimRequests(claim, key, groups)
 
     def _group(
-        self, claim: api.ResourceClaim, claim_index: int, position: int, request: api.DeviceRequest
+        self, claim: api.ResourceClaim, key: str, claim_index: int, position: int, request: api.DeviceRequest
     ) -> RequestGroup:
-        where = f"ResourceClaim {claim.key}: spec.devices.requests[{position}] ({request.name})"
+        where = f"ResourceClaim {key}: spec.devices.requests[{position}] ({request.name})"
         if request.first_available:
             if not self._features.prioritized_list:
                 raise AllocatorError(f"{where}: firstAvailable needs the feature gate DRAPrioritizedList")
@@ -121,8 +125,10 @@ class _Resolver:
             if spec.capacity is not None and not self._features.consumable_capacity:
                 raise AllocatorError(f"{where}: capacity needs the feature gate DRAConsumableCapacity")
         alternatives = tuple(
-            self._resolved(claim, (claim_index, position, rank), request.name, name, spec)
-            for rank, (name, spec) in enumerate(specs)
+            [
+                self._resolved(claim, (claim_index, position, rank), request.name, name, spec, key=key)
+                for rank, (name, spec) in enumerate(specs)
+            ]
         )
         return RequestGroup(request.name, alternatives, prioritized=bool(request.first_available))
 
@@ -133,13 +139,14 @@ class _Resolver:
         parent_name: str,
         name: str,
         spec: api.ExactDeviceRequest,
+        *,
+        key: str,
     ) -> ResolvedRequest:
-        owner = owner_of_claim(claim.key)
+        owner = owner_of_claim(key)
         where = f"{owner}: request {name}"
         selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
         self._check_admin_access(claim, where, spec)
         device_class, class_selectors = self._class(where, spec)
-        all_devices = spec.allocation_mode == ALL
         requested_names = frozenset({parent_name, name})
         constraints = _constraints_of(claim, requested_names)
         match_attributes, distinct_attributes = _attributes_of(constraints.values())
@@ -152,14 +159,14 @@ class _Resolver:
         values = (
             *_spec_shape(spec, class_selectors, selectors),
             tuple(sorted(capacity_requests.items())),
-            tuple(sorted(percents.items())),
-            tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())),
+            tuple(sorted(percents.items())) if percents else (),
+            tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())) if minimums else (),
             self._features,
         )
         shape, shape_index, consumptions = self._shape(Shape(values))
         return ResolvedRequest(
             claim=claim,
-            claim_key=claim.key,
+            claim_key=key,
             claim_index=indexes[0],
             request_index=indexes[1],
             alternative=indexes[2],
@@ -167,8 +174,8 @@ class _Resolver:
             parent_name=parent_name,
             spec=spec,
             device_class=device_class,
-            count=0 if all_devices else _count(where, spec),
-            all_devices=all_devices,
+            count=_count(where, spec),
+            all_devices=spec.allocation_mode == ALL,
             admin_access=bool(spec.admin_access),
             tolerations=spec.tolerations,
             class_selectors=class_selectors,
@@ -252,8 +259,8 @@ def _spec_shape(
 ) -> tuple[Hashable, ...]:
     """Return what requests of one shape have in common, amounts apart."""
     return (
-        tuple(selector.expression for selector in class_selectors),
-        tuple(selector.expression for selector in selectors),
+        tuple([selector.expression for selector in class_selectors]),
+        tuple([selector.expression for selector in selectors]),
         bool(spec.admin_access),
         spec.tolerations,
         spec.derived_attributes,
@@ -276,7 +283,9 @@ def require_space(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -
 
 
 def _count(where: str, spec: api.ExactDeviceRequest) -> int:
-    """Return the count. An absent one is 1, as the API server would have set it."""
+    """Return the count, 0 for all devices. An absent one is 1, as the API server would have set it."""
+    if spec.allocation_mode == ALL:
+        return 0
     if spec.allocation_mode not in {EXACT_COUNT, ""}:
         raise AllocatorError(
             f"{where}: allocationMode {spec.allocation_mode!r} is not known; use {EXACT_COUNT} or {ALL}"

@@ -64,6 +64,8 @@ class Shape:
 
 
 _MOST_CONSUMPTIONS: Final = 1 << 12
+_UNKNOWN: Final = Consumption((), {}, {})
+"""Stands for a device whose consumption was not calculated yet."""
 
 
 class ConsumptionCache:
@@ -85,7 +87,8 @@ class ConsumptionCache:
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
             return None
-        return self._last_consumption if last.spec.capacity == device.spec.capacity else None
+        published, before = device.spec.capacity, last.spec.capacity
+        return self._last_consumption if published is before or published == before else None
 
     def put(self, device: Device, consumption: Consumption | None) -> None:
         if len(self.by_device) >= _MOST_CONSUMPTIONS:
@@ -207,10 +210,9 @@ class ResolvedRequest:
 
     def consumption(self, device: Device) -> Consumption | None:
         """Return the exact `consumed` with spellings. Raises AllocatorError."""
-        try:
-            return self._consumptions.by_device[device]
-        except KeyError:
-            pass
+        known = self._consumptions.by_device.get(device, _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
         try:
             consumption = self._consumptions.matches_last(device) or self._calculate(device)
         except (capacity.CapacityError, InvalidQuantity) as error:

@@ -73,7 +73,9 @@ def ask_of(consumed: Callable[[Device], Mapping[str, int] | None], devices: Sequ
 
 def _read_alike(one: Device, other: Device) -> bool:
     """Return whether equal consumption means equal amounts of both devices."""
-    return one.profile is other.profile and one.shared is other.shared and one.capacities is other.capacities
+    if one.profile is not other.profile or one.shared is not other.shared:
+        return False
+    return one.shared or one.capacities == other.capacities
 
 
 def free_shares(cards: Cards) -> Ints:
