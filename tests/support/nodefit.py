@@ -70,19 +70,20 @@ class Difference:
 
 
 def compare(world: Json, answer: Json, version: str, compared: Collection[str] = COMPARED) -> Counter[str]:
-    """Return how often each plugin was blamed by both. Raises Disagreement."""
-    ours = verdicts(world, answer.get("leftOut", ()), version)
-    differences = list(_differences(ours, answer, compared))
-    if not differences:
-        differences = list(_score_differences(world, answer, version))
-    if differences:
-        raise Disagreement(differences)
-    return Counter(answer["refused"].get(node, "fits") for node in ours)
+    """Return how often kube-scheduler blamed each plugin; ours agree. Raises Disagreement."""
+    if found := _found(world, answer, version, compared):
+        raise Disagreement(found)
+    return Counter(answer["refused"].get(node["metadata"]["name"], "fits") for node in world["nodes"])
 
 
 def differences(world: Json, ask: Ask, version: str, compared: Collection[str] = COMPARED) -> list[Difference]:
-    answer = answer_to(world, ask)
-    return list(_differences(verdicts(world, answer.get("leftOut", ()), version), answer, compared))
+    """Return where verdicts differ; where none does, where scores do."""
+    return _found(world, answer_to(world, ask), version, compared)
+
+
+def _found(world: Json, answer: Json, version: str, compared: Collection[str]) -> list[Difference]:
+    ours = verdicts(world, answer.get("leftOut", ()), version)
+    return list(_differences(ours, answer, compared)) or list(_score_differences(world, answer, version))
 
 
 def checker(version: str, compared: Collection[str] = COMPARED) -> Callable[[Json, Ask], Counter[str]]:

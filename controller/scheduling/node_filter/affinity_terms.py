@@ -3,6 +3,7 @@ framework.PodInfo).
 """
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,17 +102,19 @@ def anti_affinity_of(pod: Pod) -> tuple[WeightedTerm, ...]:
 
 def attraction_of(pod: Pod) -> tuple[WeightedTerm, ...]:
     """Return the terms of a pod that is there that score nodes for others: its preferred ones, and
-    its required affinity with weight 1 (hardPodAffinityWeight).
+    its required affinity with weight 1 (hardPodAffinityWeight). kube-scheduler reads none of a list in
+    which one cannot be parsed, but those of its other lists.
     """
     affinity = pod.spec.affinity
     if affinity is None:
         return ()
     found: list[WeightedTerm] = []
-    try:
-        found += (WeightedTerm(each, 1) for each in required_terms(pod, affinity.pod_affinity))
-        found += (*_preferred(pod, affinity.pod_affinity, +1), *_preferred(pod, affinity.pod_anti_affinity, -1))
-    except InvalidTerm:
-        return ()
+    with suppress(InvalidTerm):
+        found += [WeightedTerm(each, 1) for each in required_terms(pod, affinity.pod_affinity)]
+    with suppress(InvalidTerm):
+        found += _preferred(pod, affinity.pod_affinity, +1)
+    with suppress(InvalidTerm):
+        found += _preferred(pod, affinity.pod_anti_affinity, -1)
     return _merged(found)
 
 
