@@ -32,6 +32,8 @@ class LabelColumn:
         self._key = key
         self.numbers: dict[str, int] = {}
         """Value → its number, from 1, in this order."""
+        self.epoch = 0
+        """Increases when values get other numbers."""
         self._column = NodeColumn(nodes, self._number, 0)
 
     def current(self) -> Ints:
@@ -39,6 +41,7 @@ class LabelColumn:
         found = self._column.current()
         if len(self.numbers) > self._nodes.count + _SPARE_VALUES:
             self.numbers.clear()
+            self.epoch += 1
             self._column = NodeColumn(self._nodes, self._number, 0)
             found = self._column.current()
         return found
@@ -53,6 +56,43 @@ class LabelColumn:
     def _number(self, node: Node) -> int:
         value = node.metadata.labels.get(self._key)
         return 0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
+
+
+class ValueCounts:
+    """Counts by value of a label, and so by node.
+
+    Thousands of values, each of one host, of which a few change between two questions.
+    """
+
+    def __init__(self, column: LabelColumn) -> None:
+        self._column = column
+        self._counts: dict[str, int] = {}
+        self._table: Ints = np.zeros(1, dtype=np.int64)
+        """By number of the value."""
+        self._shape = (-1, -1)
+
+    def add(self, value: str, sign: int) -> None:
+        count = self._counts.get(value, 0) + sign
+        if count:
+            self._counts[value] = count
+        else:
+            del self._counts[value]
+        number = self._column.numbers.get(value, 0)
+        if 0 < number < len(self._table):
+            self._table[number] = count
+
+    def by_node(self) -> Ints:
+        """Return the count of each node's value. Shape (size,)."""
+        rows = self._column.current()
+        numbers = self._column.numbers
+        shape = self._column.epoch, len(numbers)
+        if shape != self._shape:
+            self._table = np.zeros(len(numbers) + 1, dtype=np.int64)
+            for value, count in self._counts.items():
+                if number := numbers.get(value):
+                    self._table[number] = count
+            self._shape = shape
+        return self._table[rows]
 
 
 class NodeLabels:

@@ -6,6 +6,7 @@ kube-scheduler gives a claim the smallest free volume that fits it and is reacha
 to one label value each; they are found by that value, all others by their selector. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,8 @@ from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import nanos
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, pinned
-from hami_dra.api.arrays import Bools
+from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, ValueCounts, pinned
+from hami_dra.api.arrays import Ints
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches
@@ -92,6 +93,8 @@ class StaticVolumes:
         """By place the volumes by name. One that is reachable at two values of a label has two places."""
         self._keys: dict[str, int] = {}
         """Label → number of places that are a value of it."""
+        self._wide: dict[NodeSelector | None, None] = {}
+        """Places that are no value of a label."""
         self._coverages: LruCache[_Coverage] = LruCache(_SHAPES_KEPT)
 
     def __bool__(self) -> bool:
@@ -104,6 +107,8 @@ class StaticVolumes:
                 there = self._places[place] = {}
                 if isinstance(place, tuple):
                     self._keys[place[0]] = self._keys.get(place[0], 0) + 1
+                else:
+                    self._wide[place] = None
             there[volume.metadata.name] = volume
         for coverage in self._coverages.values():
             coverage.count(volume, +1)
@@ -118,28 +123,20 @@ class StaticVolumes:
                     self._keys[place[0]] -= 1
                     if not self._keys[place[0]]:
                         del self._keys[place[0]]
+                else:
+                    del self._wide[place]
         for coverage in self._coverages.values():
             coverage.count(volume, -1)
 
-    def offered(self, request: VolumeRequest) -> Bools:
-        """Return the nodes that reach a free volume that fits. Shape (size,)."""
+    def offered(self, request: VolumeRequest) -> Ints:
+        """Return how many free volumes that fit each node reaches. Shape (size,)."""
         selector = request.selector
         if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > _LONG_SELECTOR:
-            counts = _Coverage(request, self._all()).counts
-        else:
-            counts = self._coverages.get(request.key, lambda: _Coverage(request, self._all())).counts
-        mask = np.zeros(self._nodes.size, dtype=np.bool_)
-        by_key: dict[str, list[str]] = {}
-        for place in counts:
-            if place is _EVERYWHERE:
-                mask[:] = True
-            elif isinstance(place, tuple):
-                by_key.setdefault(place[0], []).append(place[1])
-            else:
-                mask |= self._labels.matching(place)
-        for key, values in by_key.items():
-            mask |= self._labels.column(key).rows_with(values)
-        return mask
+            return self._covered(request).by_node(self._nodes.size)
+        return self._coverages.get(request.key, lambda: self._covered(request)).by_node(self._nodes.size)
+
+    def _covered(self, request: VolumeRequest) -> "_Coverage":
+        return _Coverage(request, self._labels, self._all())
 
     def smallest(self, request: VolumeRequest, row: int, taken: Mapping[str, object]) -> PersistentVolume | None:
         """Return the volume that kube-scheduler gives the claim on this node, or None.
@@ -155,32 +152,50 @@ class StaticVolumes:
         node_labels = self._nodes.node(row).metadata.labels
         for key in self._keys.keys() & node_labels.keys():
             yield from self._places.get((key, node_labels[key]), _NONE).values()
-        for place, volumes in self._places.items():
-            if not isinstance(place, tuple) and (place is _EVERYWHERE or self._labels.matching(place)[row]):
-                yield from volumes.values()
+        for place in self._wide:
+            if place is _EVERYWHERE or self._labels.matching(place)[row]:
+                yield from self._places[place].values()
 
     def _all(self) -> Iterable[PersistentVolume]:
         return {name: volume for there in self._places.values() for name, volume in there.items()}.values()
 
 
 class _Coverage:
-    """How many of the free volumes fit one request, by place."""
+    """Where the free volumes that fit one request can be reached."""
 
-    def __init__(self, request: VolumeRequest, volumes: Iterable[PersistentVolume]) -> None:
+    def __init__(self, request: VolumeRequest, labels: NodeLabels, volumes: Iterable[PersistentVolume]) -> None:
         self._request = request
-        self.counts: dict[Place, int] = {}
+        self._labels = labels
+        self._pinned: dict[str, ValueCounts] = {}
+        """By label: the values of places that are one value of it."""
+        self._wide: Counter[NodeSelector | None] = Counter()
         for volume in volumes:
             self.count(volume, +1)
 
     def count(self, volume: PersistentVolume, sign: int) -> None:
+        """Add (+1) or subtract (-1) a volume."""
         if not self._request.fits(volume):
             return
         for place in _places(volume):
-            count = self.counts.get(place, 0) + sign
-            if count:
-                self.counts[place] = count
+            if isinstance(place, tuple):
+                key, value = place
+                counts = self._pinned.get(key)
+                if counts is None:
+                    counts = self._pinned[key] = ValueCounts(self._labels.column(key))
+                counts.add(value, sign)
             else:
-                del self.counts[place]
+                self._wide[place] += sign
+                if not self._wide[place]:
+                    del self._wide[place]
+
+    def by_node(self, size: int) -> Ints:
+        """Return how many there are for each node. Shape (size,)."""
+        found = np.zeros(size, dtype=np.int64)
+        for place, count in self._wide.items():
+            found += count if place is _EVERYWHERE else count * self._labels.matching(place)
+        for counts in self._pinned.values():
+            found += counts.by_node()
+        return found
 
 
 _NONE: Final[dict[str, PersistentVolume]] = {}

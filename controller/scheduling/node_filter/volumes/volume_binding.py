@@ -25,7 +25,7 @@ from controller.scheduling.node_filter.volumes.static_volumes import request_of
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from hami_dra.api import kinds
-from hami_dra.api.arrays import Bools
+from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -158,7 +158,7 @@ class VolumeBinding:
     def _bindable(self, claims: Sequence[PersistentVolumeClaim]) -> Bools:
         """Return the nodes where every claim gets a volume, all different ones."""
         fits = np.ones(self._nodes.size, dtype=np.bool_)
-        contested: defaultdict[str, list[tuple[Bools, Bools]]] = defaultdict(list)
+        contested: defaultdict[str, list[tuple[Ints, Bools]]] = defaultdict(list)
         for claim in claims:
             made = self._makeable(claim)
             if self.chosen(claim) is not None:
@@ -171,15 +171,15 @@ class VolumeBinding:
                     fits &= made
                 else:
                     offered = free.offered(request_of(claim))
-                    fits &= made | offered
+                    fits &= made | (offered > 0)
                     contested[claim.storage_class].append((offered, made))
         for several in contested.values():
-            if len(several) > 1:
-                # each has a volume, but perhaps the same one
-                several_want = np.sum([offered for offered, _ in several], axis=0) > 1
-                some_must = np.logical_or.reduce([offered & ~made for offered, made in several])
-                for row in (fits & several_want & some_must & self._nodes.present[: self._nodes.size]).nonzero()[0]:
-                    fits[row] = self.bind(claims, int(row)) is not None
+            # each reaches a volume, but perhaps the same one; not where there is one for each
+            short = [(offered < len(several)) & ~made for offered, made in several]
+            wanted = np.sum([offered > 0 for offered, _ in several], axis=0) > 1
+            doubtful = fits & wanted & np.logical_or.reduce(short) & self._nodes.present[: self._nodes.size]
+            for row in doubtful.nonzero()[0].tolist() if len(several) > 1 else ():
+                fits[row] = self.bind(claims, row) is not None
         return fits
 
     def _matched(

@@ -240,6 +240,15 @@ class VolumeBook:
         else:
             del self._reservations[uid]
 
+    def _is_reserved_by_another(self, uid: str, key: str) -> bool:
+        """Return whether another pod that shares the claim counts on the same for it."""
+        return any(
+            other != uid
+            and (found := self._reservations.get(other)) is not None
+            and (key in found.binding.volumes or key in found.binding.provisioned)
+            for other in self._users.get(key, _NOBODY)
+        )
+
 
 def _put(where: dict[str, Any], key: str, value: Any) -> None:
     if value is None:

@@ -319,8 +319,11 @@ def test_a_second_pod_goes_where_a_decision_will_have_the_shared_volume_made(wor
     world.claim("data", storage_class="wait")
     world.run(pod("data", name="first"), "c")
     assert world.fits(pod("data", name="second")) == "c"
+    world.run(pod("data", name="second"), "c")
     world.stop(pod("data", name="first"), "c")
-    assert world.fits(pod("data", name="second")) == "abc"
+    assert world.fits(pod("data", name="third")) == "c", "the second pod counts on it, too"
+    world.stop(pod("data", name="second"), "c")
+    assert world.fits(pod("data", name="third")) == "abc"
 
 
 def test_what_a_pod_holds_itself_does_not_bind_it_to_its_node(world):
