@@ -22,7 +22,7 @@ HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Chang
 
 Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
 certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
-waiting pods, quotas. With -f it runs the checks that need no live cluster.
+waiting pods, pods that kube-scheduler refuses where their devices are, quotas. With -f it runs the checks that need no live cluster.
 
 Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
 

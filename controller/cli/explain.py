@@ -10,7 +10,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from hami_dra.api import names
 
@@ -91,6 +91,7 @@ def explain(
     ] = None,
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
+    scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
     node: Annotated[
         list[str] | None,
@@ -117,6 +118,7 @@ def explain(
             default or (),
             feature_gates,
             honor_preferences=preferences is PreferenceMode.honor,
+            scheduler_names=scheduler_name,
             packing_weights=packing_weights,
             profiles=driver_profiles(manage_profile),
         )

@@ -57,6 +57,7 @@ def simulation_settings(
     feature_gates: str = "",
     *,
     honor_preferences: bool = True,
+    scheduler_names: Iterable[str] | None = None,
     packing_weights: str = "",
     prefix: str = "--",
     profiles: DriverProfiles = BUILT_IN_PROFILES,
@@ -64,7 +65,7 @@ def simulation_settings(
     """Return settings from the policy options of a command. Raises CommandError.
 
     The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
-    `--preferences`, `--packing-weights`. `prefix`: the prefix of the policy options' names.
+    `--preferences`, `--scheduler-name`, `--packing-weights`. `prefix`: the prefix of the policy options' names.
     """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
@@ -86,5 +87,10 @@ def simulation_settings(
         packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )
     return SimulationSettings(
-        policies=defaults, first_fit=first_fit, honor_preferences=honor_preferences, gates=gates, profiles=profiles
+        policies=defaults,
+        first_fit=first_fit,
+        honor_preferences=honor_preferences,
+        scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
+        gates=gates,
+        profiles=profiles,
     )

@@ -58,6 +58,14 @@ PreferencesOption = Annotated[
         "policy; or ignore, which is HAMi's order.",
     ),
 ]
+SchedulerNamesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler-name",
+        help="The controller's --scheduler-name, if it is not default-scheduler: pods of other schedulers are not placed; "
+        "may be repeated.",
+    ),
+]
 FeatureGatesOption = Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")]
 RuntimeClasses = Annotated[
     list[str] | None,

@@ -12,7 +12,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -71,6 +71,7 @@ def simulate(
     ] = None,
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
+    scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
@@ -88,6 +89,7 @@ def simulate(
         default or [],
         feature_gates,
         honor_preferences=preferences is PreferenceMode.honor,
+        scheduler_names=scheduler_name,
         packing_weights=packing_weights,
         profiles=driver_profiles(manage_profile),
     )

@@ -8,7 +8,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption
+from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def whatif(
     ] = False,
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
+    scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
     output: OutputOption = Output.table,
     fail_unplaced: Annotated[
@@ -114,6 +115,7 @@ def whatif(
         (),
         feature_gates,
         honor_preferences=preferences is PreferenceMode.honor,
+        scheduler_names=scheduler_name,
         packing_weights=present_packing_weights,
         profiles=profiles,
         prefix="--present-",
@@ -125,6 +127,7 @@ def whatif(
             (),
             feature_gates,
             honor_preferences=preferences is PreferenceMode.honor,
+            scheduler_names=scheduler_name,
             packing_weights=packing_weights or present_packing_weights,
             profiles=profiles,
         ),

@@ -49,6 +49,10 @@ class Source(Protocol):
         """Return the options of the controller's decisions."""
 
     @property
+    def scheduler_names(self) -> frozenset[str]:
+        """Return the schedulers whose pods the controller places."""
+
+    @property
     def is_leader(self) -> bool:
         """Return whether this process makes, and so stores, decisions."""
 
@@ -111,6 +115,10 @@ class InformerSource:
     @property
     def options(self) -> Options:
         return self._controller.settings.scheduling.options
+
+    @property
+    def scheduler_names(self) -> frozenset[str]:
+        return self._controller.settings.scheduling.scheduler_names
 
     @property
     def is_leader(self) -> bool:

@@ -64,6 +64,7 @@ class WhatIfRuns:
             policies=source.policies,
             first_fit=source.options.first_fit,
             honor_preferences=source.options.honor_preferences,
+            scheduler_names=source.scheduler_names,
             profiles=source.inventory.profiles,
         )
         node, device = query.get("node-policy", ""), query.get("device-policy", "")

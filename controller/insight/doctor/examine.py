@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.insight.doctor import admission, allocations, cluster, hardware, leftovers
+from controller.insight.doctor import admission, allocations, cluster, hardware, leftovers, refused_pods
 from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
@@ -34,6 +34,7 @@ CHECKS: Final = (
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),
     Check("pods", allocations.pods),
+    Check("refusals", refused_pods.refusals),
     Check("quotas", allocations.quotas),
 )
 

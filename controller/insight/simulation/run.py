@@ -54,6 +54,8 @@ class SimulationSettings:
     first_fit: bool = False
     honor_preferences: bool = True
     """Nodes that a pod prefers come before those that the node policy prefers."""
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
+    """Schedulers whose pods hami-dra places; pods of others are not placed."""
     gates: FeatureGates = FeatureGates()
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of drivers that hami-dra does not ship are read."""
@@ -244,6 +246,11 @@ class _Placing:
         pod = this.pod
         if this.problem:
             raise _Unready(this.problem)
+        if pod.spec.scheduler_name not in self._settings.scheduler_names:
+            raise _Unready(
+                f"Pod {pod.key}: spec.schedulerName: it belongs to the scheduler {pod.spec.scheduler_name}, and hami-dra "
+                f"places pods of {', '.join(sorted(self._settings.scheduler_names))}"
+            )
         if gates := other_gates(pod):
             raise _Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
         self._check_extended_resources(pod)

@@ -128,7 +128,7 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     replaced = {
         key
         for key, pod in state.pods.items()
-        if key not in gone and is_live(pod) and _is_placed_again(state, pod, without, replace=change.replace)
+        if key not in gone and is_live(pod) and _is_placed_again(state, pod, without, change)
     }
     away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
     # A claim stays allocated as long as a pod that keeps its place uses it.
@@ -185,13 +185,15 @@ def _check_additions(state: SimulatedState, change: Change) -> None:
             raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
 
 
-def _is_placed_again(state: SimulatedState, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
+def _is_placed_again(state: SimulatedState, pod: Pod, without: frozenset[str], change: Change) -> bool:
     """Return whether the pod is placed again.
 
-    Pods without devices stay where they are: kube-scheduler placed them for reasons of its own.
+    Pods without devices stay where they are: kube-scheduler placed them for reasons of its own. So
+    do pods of schedulers that hami-dra does not serve.
     """
     if pod.spec.node_name in without:
         return True
+    replace = change.replace and pod.spec.scheduler_name in change.settings.scheduler_names
     if not any(key in state.allocated for key in claim_keys(pod)):
         return False
     if not pod.spec.node_name:

@@ -185,6 +185,9 @@ class Deallocator:
             claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
         self._report(pod, len(cleared), node, found)
+        if refuse and (times := self._refusals.times(uid)) > 1:
+            self._metrics.repeated_undos.inc()
+            self._events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
         """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present
@@ -345,6 +348,13 @@ class Deallocator:
             raise Stale(str(error)) from error
         self._informers.observe_pod(pod)
         return pod
+
+
+def _quoted(why: str, pod: Pod) -> str:
+    """Return why a node was given up, with what kube-scheduler says of the pod."""
+    condition = scheduled_condition(pod) if is_unschedulable(pod) else None
+    said = condition.message if condition is not None else ""
+    return why if said in why else f"{why}: {said}"
 
 
 def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:

@@ -23,6 +23,7 @@ INVALID_POLICY: Final = "InvalidPolicy"
 INVALID_CLAIM: Final = "InvalidClaim"
 SELECTOR_OVER_BUDGET: Final = "SelectorOverBudget"
 ALLOCATION_UNDONE: Final = "AllocationUndone"
+REPEATEDLY_REFUSED: Final = "RepeatedlyRefused"
 ORPHAN_FREED: Final = "OrphanedAllocationFreed"
 FOREIGN_ALLOCATION: Final = "ForeignAllocation"
 FENCE_RESTORED: Final = "FenceRestored"
@@ -137,6 +138,17 @@ def _span(seconds: float) -> str:
 
 def warning(reason: str, note: str) -> Message:
     return Message(WARNING, reason, shortened(note))
+
+
+def repeatedly_refused(times: int, why: str) -> Message:
+    """Return a message about a pod that lost its allocation again. `why`: kube-scheduler's words, or
+    what became of the node.
+    """
+    note = (
+        f"{times} allocations of this pod were taken back, for reasons that hami-dra cannot foresee; nodes in other zones and of "
+        f"other shapes are tried first. The last: {why}"
+    )
+    return Message(WARNING, REPEATEDLY_REFUSED, shortened(note), REPEATEDLY_REFUSED)
 
 
 def decision_stalled(note: str) -> Message:

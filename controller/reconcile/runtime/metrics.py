@@ -94,6 +94,9 @@ class Metrics:
         "cause",
         ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap"),
     )
+    repeated_undos = _Declared(
+        Counter, "repeated_undos", "Allocations of a pod that were undone after another of the same pod had been."
+    )
     gates_lifted = _Declared(Counter, "gates_lifted", "Scheduling gates removed.")
     gates_not_lifted = _Declared(
         Gauge,

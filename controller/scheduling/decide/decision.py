@@ -34,6 +34,7 @@ from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
+from controller.scheduling.decide.unlike_refused import unlike_refused
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.node_preferences import PodPreferences, PreferenceScores
@@ -241,7 +242,8 @@ class _Decision:
     def _best_node(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
         """Return the best node for every claim. Raises AllocatorError, as upstream ends there.
 
-        The nominated node comes first, then the nodes that fit the most pods sharing a claim.
+        The nominated node comes first, then the nodes that fit the most pods sharing a claim; of
+        those, the nodes that are least like what kube-scheduler refused.
         """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._request.preferred_node)
@@ -251,8 +253,9 @@ class _Decision:
                 return preferred, found[0]
             candidates = candidates[candidates != preferred]
         for tier in self._company.tiers(candidates):
-            if (best := self._best_of(tier, estimates)) is not None:
-                return best
+            for group in unlike_refused(self._inventory, self._request.refused_nodes, tier):
+                if (best := self._best_of(group, estimates)) is not None:
+                    return best
         return None
 
     def _best_of(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:

@@ -15,7 +15,8 @@ from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.server.certificates import renewed
 from hami_dra.api import names
-from hami_dra.api.core import Lease, ResourceQuota
+from hami_dra.api.core import Lease, PodStatus, ResourceQuota
+from hami_dra.api.meta import Condition
 from hami_dra.api.nodelacks import Lack, LackKind, encode
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim
 from hami_dra.kube.manifests import shipped
@@ -565,6 +566,32 @@ def test_devices_that_are_held_and_not_published():
     assert (found.severity, found.object) == ("warning", f"Device {DRIVER}/n1/gpu-9")
     incomplete = [slice_of("n1", [card(0)], count=2)]
     assert findings("devices", claims=[held()], pods=[USER], slices=incomplete) == []
+
+
+def refused_on_n1(said, *, profile="default-scheduler", at=OLD, ours=True):
+    pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    raw = msgspec.json.decode(msgspec.json.encode(held(at=at, ours=ours)))
+    raw["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [pinned]}
+    user = pod("p", schedulerName=profile, resourceClaims=[{"name": "gpu", "resourceClaimName": "a"}])
+    condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=said)
+    user = msgspec.structs.replace(user, status=PodStatus(conditions=(condition,)))
+    return {"claims": [msgspec.convert(raw, ResourceClaim)], "pods": [user]}
+
+
+def test_a_pod_that_is_refused_where_its_devices_are():
+    elsewhere = "40 resourceclaim not available on the node"
+    said = f"0/41 nodes are available: 1 node(s) didn't match scheduler-enforced node affinity, {elsewhere}. preemption: no"
+    found = one("refusals", **refused_on_n1(said, profile="pinned"))
+    assert (found.severity, found.object) == ("warning", "Pod default/p")
+    assert "on node n1" in found.problem
+    assert "plugin NodeAffinity, by the profile's addedAffinity of the profile pinned" in found.problem
+    assert found.problem.endswith("it says: 1 node(s) didn't match scheduler-enforced node affinity")
+    haunted = f"0/41 nodes are available: 1 node(s) are haunted, {elsewhere}."
+    assert "a plugin out of tree or an extender of the profile" in one("refusals", **refused_on_n1(haunted)).problem
+    assert findings("refusals", **refused_on_n1(f"0/41 nodes are available: {elsewhere}.")) == []
+    assert findings("refusals", **refused_on_n1(said, at=NEW)) == []
+    assert findings("refusals", **refused_on_n1(said, ours=False)) == []
+    assert findings("refusals", **refused_on_n1(said), mode="native") == []
 
 
 def test_pods_that_wait_behind_the_gate():

@@ -267,3 +267,9 @@ def test_progress_is_told_for_both():
         lambda *news: reported.append(news),
     )
     assert list(dict.fromkeys(reported)) == [("with the change", number, 3) for number in range(4)]
+
+
+def test_a_pod_of_a_scheduler_that_is_not_served_stays_where_it_is():
+    running = held("a", "n2", "gpu-0", schedulerName="volcano")
+    found = whatif(*cluster("n1", "n2"), *running, settings=BINPACK, replace=True)
+    assert nodes(found.after) == {"a": "n2"}

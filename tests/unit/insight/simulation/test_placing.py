@@ -492,3 +492,12 @@ def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
     ]
     assert places(simulated(*given)) == {"p": ("n2", ["gpu-0"])}
     assert places(simulated(*given, first_fit=True)) == {"p": ("n1", ["gpu-0"])}
+
+
+def test_a_pod_of_a_scheduler_that_is_not_served_is_not_placed():
+    theirs = pod("p", "a", schedulerName="volcano")
+    given = [*cluster("n1"), claim("a", part()), theirs]
+    entry = refusal(simulated(*given))
+    assert "belongs to the scheduler volcano, and hami-dra places pods of default-scheduler" in entry["error"]
+    served = simulated(*given, scheduler_names=frozenset({"default-scheduler", "volcano"}))
+    assert places(served)["p"][0] == "n1"

@@ -36,6 +36,16 @@ def test_later_refusals_keep_to_their_floor_however_busy_the_node():
     assert refusals.next_end("pod", 11) == 25
 
 
+def test_refusals_of_a_pod_are_counted_over_all_nodes():
+    refusals = NodeBackoff(first=30, most=600)
+    assert refusals.times("pod") == 0
+    for node in ("n1", "n2", "n1"):
+        refusals.add("pod", node, "x", now=0)
+    assert refusals.times("pod") == 3
+    refusals.pod_gone("pod")
+    assert refusals.times("pod") == 0
+
+
 def test_nodes_and_pods_are_kept_apart():
     refusals = NodeBackoff(first=30, most=600)
     refusals.add("a", "n1", "x", now=0)

@@ -142,6 +142,27 @@ def test_what_kube_scheduler_refuses_moves_to_another_node_with_all_its_claims(c
     play(story, scheduler=False, **QUICK)
 
 
+def test_a_second_refusal_is_told_with_kube_schedulers_words():
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await harness.add(kinds.POD, pod("p", claims=["a"]))
+        await until_on(harness, "a", "n0")
+        await refuse(harness, "p", "0/3 nodes are available: 1 of them is haunted.")
+        await until_on(harness, "a", "n1")
+        assert await harness.events("RepeatedlyRefused") == []
+        assert harness.metric("hami_dra_repeated_undos_total") == 0
+        await refuse(harness, "p", "0/3 nodes are available: 2 of them are haunted.")
+        await until_on(harness, "a", "n2")
+        [event] = await harness.events("RepeatedlyRefused")
+        assert event["note"].startswith("2 allocations of this pod were taken back")
+        assert "2 of them are haunted" in event["note"]
+        assert harness.metric("hami_dra_repeated_undos_total") == 1
+        await bind(harness, "p")
+        await check_all(harness)
+
+    play(story, nodes=3, scheduler=False, **QUICK)
+
+
 def test_a_refused_node_is_tried_again_when_it_changes():
     async def story(harness):
         await harness.add(kinds.RESOURCE_CLAIM, claim("a"))

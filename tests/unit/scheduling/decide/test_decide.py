@@ -219,6 +219,31 @@ def test_refused_preferred_and_required_nodes():
     }
 
 
+def test_the_second_refusal_leads_to_another_zone_or_shape():
+    inventory = cluster(nodes=[])
+    zones = {"n1": "a", "n2": "a", "n3": "a", "n4": "b", "n5": "b", "n6": "b"}
+    for name, zone in zones.items():
+        kind = "large" if name in ("n3", "n6") else "small"
+        labels = {"topology.kubernetes.io/zone": zone, "node.kubernetes.io/instance-type": kind}
+        inventory.node_changed(None, node(name, labels=labels))
+        inventory.slice_changed(None, slice_of(name, [card(0)]))
+    found, refused_nodes = [], {}
+    for _ in zones:
+        wanted = scheduling_request(shared("a"), name="a", refused_nodes=dict(refused_nodes))
+        answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER})))
+        found.append(answer.node)
+        refused_nodes[answer.node] = "secret"
+    # small in a, twice; then large in b; the rest is as like as that
+    assert found == ["n1", "n2", "n6", "n3", "n4", "n5"]
+
+
+def test_nodes_without_an_instance_type_differ_by_what_they_offer():
+    inventory = cluster(nodes=["n1", "n2", "n3", "n4"])
+    inventory.node_changed(None, node("n4", allocatable={"cpu": "96", "pods": "110"}))
+    wanted = scheduling_request(shared("a"), name="a", refused_nodes=dict.fromkeys(["n1", "n2"], "secret"))
+    assert place(inventory, wanted).node == "n4"
+
+
 def test_a_pod_that_is_on_a_node_already_gets_its_devices_there_whatever_the_node_looks_like():
     inventory = cluster()
     inventory.node_changed(None, node("n1", unschedulable=True, allocatable={"cpu": "1m", "pods": "1"}))

@@ -1,0 +1,86 @@
+"""Pods that kube-scheduler does not bind where hami-dra has chosen their devices, and the plugin or
+profile that keeps them away. Pure.
+
+hami-dra knows the filter plugins of the default profile. What is left comes from a profile of its
+own (`addedAffinity`), an extender or a plugin out of tree: nobody but the administrator can name it
+to hami-dra, so the finding quotes kube-scheduler.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from controller.insight.doctor.ages import older
+from controller.insight.doctor.model import Finding, Severity, State
+from controller.reconcile.runtime import patches
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_pending, is_unschedulable, scheduled_condition
+from hami_dra.api.resource import ResourceClaim
+
+_BY_WORDS: Final = (
+    ("scheduler-enforced node affinity", "NodeAffinity, by the profile's addedAffinity"),
+    ("Pod's node affinity/selector", "NodeAffinity"),
+    ("untolerated taint", "TaintToleration"),
+    ("were unschedulable", "NodeUnschedulable"),
+    ("free ports for the requested pod ports", "NodePorts"),
+    ("Insufficient ", "NodeResourcesFit"),
+    ("Too many pods", "NodeResourcesFit"),
+    ("pod topology spread constraints", "PodTopologySpread"),
+    ("affinity rules", "InterPodAffinity"),
+    ("no available volume zone", "VolumeZone"),
+    ("max volume count", "NodeVolumeLimits"),
+    ("persistent volumes to bind", "VolumeBinding"),
+    ("volume node affinity conflict", "VolumeBinding"),
+    ("enough free storage", "VolumeBinding"),
+    ("non-existent", "VolumeBinding"),
+    ("no available disk", "VolumeRestrictions"),
+    ("ReadWriteOncePod", "VolumeRestrictions"),
+)
+"""Words of kube-scheduler's default plugins (its `ErrReason...`), and the plugin."""
+_DEVICES: Final = ("resourceclaim not available", "cannot allocate all claims")
+"""Words of DynamicResources: all other nodes are refused by it, as the devices are on one."""
+_USUAL: Final = timedelta(seconds=10)
+"""An allocation that is younger may not have been looked at yet; what was said before is old."""
+
+
+def refusals(state: State) -> Iterator[Finding]:
+    """Report pods that have devices on a node and are refused there."""
+    if state.mode != "exclusive":
+        return
+    claims = {claim.key: claim for claim in state.claims if patches.is_ours(claim, state.installation)}
+    for pod in state.pods:
+        condition = scheduled_condition(pod)
+        if condition is None or not (is_pending(pod) and is_unschedulable(pod)):
+            continue
+        held = [claims[key] for key in claim_keys(pod) if key in claims]
+        nodes = {patches.pinned_node(claim) for claim in held if _is_settled(claim, state)} - {""}
+        if not nodes or not (reasons := _reasons(condition.message)):
+            continue
+        plugins = {plugin for words, plugin in _BY_WORDS if any(words in reason for reason in reasons)}
+        profile = pod.spec.scheduler_name
+        refused_by = f"plugin {', '.join(sorted(plugins))}" if plugins else "a plugin out of tree or an extender"
+        yield Finding(
+            check="refusals",
+            severity=Severity.WARNING,
+            object=f"Pod {pod.key}",
+            problem=f"its devices are allocated on node {', '.join(sorted(nodes))}, and kube-scheduler refuses it there: "
+            f"{refused_by} of the profile {profile}; it says: {'; '.join(reasons)}",
+            fix=f"look at the profile {profile} in kube-scheduler's configuration (pluginConfig, extenders): write what it "
+            "demands of nodes into the pods too, as node affinity, so that hami-dra knows it",
+        )
+
+
+def _is_settled(claim: ResourceClaim, state: State) -> bool:
+    allocation = claim.status.allocation
+    return allocation is not None and older(allocation.allocation_timestamp, state.now, _USUAL)
+
+
+def _reasons(message: str) -> list[str]:
+    """Return the reasons of a message of kube-scheduler, less those about devices.
+
+    >>> _reasons("0/3 nodes are available: 1 Insufficient cpu, 2 resourceclaim not available on the node. preemption: x")
+    ['1 Insufficient cpu']
+    """
+    _, _, listed = message.partition(" nodes are available: ")
+    found, _, _ = listed.partition(" preemption: ")
+    return [each for each in found.rstrip(". ").split(", ") if each and not any(words in each for words in _DEVICES)]
