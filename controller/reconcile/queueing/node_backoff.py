@@ -57,9 +57,9 @@ class NodeBackoff:
         """Return node → reason, for refusals still in force."""
         return {node: entry.reason for node, entry in self._by_pod.get(pod_uid, {}).items() if now < entry.until}
 
-    def times(self, pod_uid: str) -> int:
-        """Return how often a node was refused for the pod, refusals that ended included."""
-        return sum(entry.times for entry in self._by_pod.get(pod_uid, {}).values())
+    def times(self, pod_uid: str) -> dict[str, int]:
+        """Return node → how often it was refused for the pod, refusals that ended included."""
+        return {node: entry.times for node, entry in self._by_pod.get(pod_uid, {}).items()}
 
     def counts(self, pod_uids: Collection[str], now: float) -> Counter[str]:
         """Return node → number of these pods for which it is refused."""

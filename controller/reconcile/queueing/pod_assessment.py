@@ -214,6 +214,7 @@ class PodAssessor:
             claims=tuple(claims),
             policies=policies,
             refused_nodes=self._refusals.nodes(pod.metadata.uid, now),
+            earlier_refusals=self._refusals.times(pod.metadata.uid),
             preferred_node=pod.status.nominated_node_name,
             required_node=pod.spec.node_name,
             companions=companions,
@@ -238,8 +239,8 @@ class PodAssessor:
 def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
     """Return a digest of everything that `decide` reads, except the pod's identity.
 
-    Pods with equal digests either all fit or all do not. Companions are left out: they affect which
-    node is best, and never whether one fits.
+    Pods with equal digests either all fit or all do not. Companions and earlier refusals are left
+    out: they affect which node is best, and never whether one fits.
     """
     pod = request.pod
     asked = (

@@ -185,7 +185,7 @@ class Deallocator:
             claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
         self._report(pod, len(cleared), node, found)
-        if refuse and (times := self._refusals.times(uid)) > 1:
+        if refuse and (times := sum(self._refusals.times(uid).values())) > 1:
             self._metrics.repeated_undos.inc()
             self._events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 

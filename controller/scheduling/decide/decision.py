@@ -253,7 +253,7 @@ class _Decision:
                 return preferred, found[0]
             candidates = candidates[candidates != preferred]
         for tier in self._company.tiers(candidates):
-            for group in unlike_refused(self._inventory, self._request.refused_nodes, tier):
+            for group in unlike_refused(self._inventory, self._request.earlier_refusals, tier):
                 if (best := self._best_of(group, estimates)) is not None:
                     return best
         return None

@@ -33,6 +33,10 @@ class SchedulingRequest:
     policies: Policies = Policies()
     refused_nodes: Mapping[str, str] = field(default_factory=dict)
     """Node → reason; remembered refusals of kube-scheduler."""
+    earlier_refusals: Mapping[str, int] = field(default_factory=dict)
+    """Node → how often kube-scheduler refused it for this pod, refusals that ended included
+    (`decide.unlike_refused`).
+    """
     preferred_node: str = ""
     """`status.nominatedNodeName`: taken if it fits, whatever the scores."""
     required_node: str = ""
@@ -53,6 +57,7 @@ class SchedulingRequest:
         """Whether more than the pod's own shape decides which nodes fit."""
         return bool(
             self.refused_nodes
+            or self.earlier_refusals
             or self.preferred_node
             or self.required_node
             or self.companions

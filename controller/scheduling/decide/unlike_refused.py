@@ -16,7 +16,7 @@ is tried before any is tried again.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -28,21 +28,24 @@ from hami_dra.api.core import Node
 
 _ZONE: Final = "topology.kubernetes.io/zone"
 _ENOUGH: Final = 2
-"""Refused nodes from which on the others are ordered."""
+"""Refusals from which on nodes are ordered."""
 
 
-def unlike_refused(inventory: Inventory, refused: Collection[str], candidates: Ints) -> Iterator[Ints]:
+def unlike_refused(inventory: Inventory, refusals: Mapping[str, int], candidates: Ints) -> Iterator[Ints]:
     """Yield the candidates in groups, those least like the refused nodes first.
 
-    `refused`: names of nodes; `candidates`: rows.
+    `refusals`: name of a node → how often it was refused; `candidates`: rows.
     """
-    if len(refused) < _ENOUGH:
+    if sum(refusals.values()) < _ENOUGH:
         yield candidates
         return
     nodes = inventory.nodes
-    rows = [row for name in refused if (row := nodes.index_of(name)) >= 0]
-    zones = Counter(_zone(nodes.node(row)) for row in rows)
-    shapes = Counter(_shape(nodes.node(row)) for row in rows)
+    zones: Counter[str] = Counter()
+    shapes: Counter[Hashable] = Counter()
+    for name, times in refusals.items():
+        if (row := nodes.index_of(name)) >= 0:
+            zones[_zone(nodes.node(row))] += times
+            shapes[_shape(nodes.node(row))] += times
     likeness = np.array(
         [zones[_zone(node)] + shapes[_shape(node)] for node in map(nodes.node, candidates.tolist())], dtype=np.int64
     )

@@ -38,12 +38,12 @@ def test_later_refusals_keep_to_their_floor_however_busy_the_node():
 
 def test_refusals_of_a_pod_are_counted_over_all_nodes():
     refusals = NodeBackoff(first=30, most=600)
-    assert refusals.times("pod") == 0
+    assert refusals.times("pod") == {}
     for node in ("n1", "n2", "n1"):
         refusals.add("pod", node, "x", now=0)
-    assert refusals.times("pod") == 3
+    assert refusals.times("pod") == {"n1": 2, "n2": 1}
     refusals.pod_gone("pod")
-    assert refusals.times("pod") == 0
+    assert refusals.times("pod") == {}
 
 
 def test_nodes_and_pods_are_kept_apart():

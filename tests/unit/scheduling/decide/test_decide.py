@@ -229,7 +229,12 @@ def test_the_second_refusal_leads_to_another_zone_or_shape():
         inventory.slice_changed(None, slice_of(name, [card(0)]))
     found, refused_nodes = [], {}
     for _ in zones:
-        wanted = scheduling_request(shared("a"), name="a", refused_nodes=dict(refused_nodes))
+        wanted = scheduling_request(
+            shared("a"),
+            name="a",
+            refused_nodes=dict(refused_nodes),
+            earlier_refusals=dict.fromkeys(refused_nodes, 1),
+        )
         answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER})))
         found.append(answer.node)
         refused_nodes[answer.node] = "secret"
@@ -240,8 +245,10 @@ def test_the_second_refusal_leads_to_another_zone_or_shape():
 def test_nodes_without_an_instance_type_differ_by_what_they_offer():
     inventory = cluster(nodes=["n1", "n2", "n3", "n4"])
     inventory.node_changed(None, node("n4", allocatable={"cpu": "96", "pods": "110"}))
-    wanted = scheduling_request(shared("a"), name="a", refused_nodes=dict.fromkeys(["n1", "n2"], "secret"))
-    assert place(inventory, wanted).node == "n4"
+    once = scheduling_request(shared("a"), name="a", earlier_refusals={"n1": 1})
+    assert place(inventory, once).node == "n1"
+    again = scheduling_request(shared("b"), name="b", earlier_refusals={"n1": 1, "n2": 1})
+    assert place(inventory, again).node == "n4", "refusals that ended count too"
 
 
 def test_a_pod_that_is_on_a_node_already_gets_its_devices_there_whatever_the_node_looks_like():
