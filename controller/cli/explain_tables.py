@@ -18,8 +18,8 @@ _REFUSED_SHOWN: Final = 3
 _NODES_SHOWN: Final = 20
 _LARGE: Final = 100_000
 _HOW: Final = """How to read this: fitting nodes are compared by the vendors' value of the best set of cards (TOPOLOGY, if
-any), then by SCORE: binpack prefers the highest, spread the lowest; the lower name wins ties. The score of
-a node is 10 x used / total, before the pod; that of a card is computed with the pod on it, times the
+any), then by what the pod prefers of nodes (PREFERS, if anything: kube-scheduler's scores, times their weights),
+then by SCORE: binpack prefers the highest, spread the lowest; the lower name wins ties. The score of a node is 10 x used / total, before the pod; that of a card is computed with the pod on it, times the
 weights. Under fair-share the score of a node is the sum of the costs shown, and the highest wins. See
 docs/explain.md."""
 

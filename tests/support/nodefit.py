@@ -213,7 +213,9 @@ def _score_differences(world: Json, answer: Json, version: str) -> Iterator[Diff
         mine = scores[plugin][rows].tolist() if plugin in scores else [0] * len(names)
         if plugin not in theirs and len(set(mine)) <= 1:
             continue  # an equal score for all nodes is no preference
-        if preferences is None and (plugin == "ImageLocality" or len(set(expected)) <= 1):
+        if plugin not in scores and len(set(expected)) <= 1:
+            continue
+        if preferences is None and plugin == "ImageLocality":
             continue  # images alone are none, either
         for name, score, found in zip(names, expected, mine, strict=True):
             if score != found:

@@ -126,7 +126,8 @@ def take(
     else:
         known = answer.nodes if isinstance(answer, Unschedulable) else {}
         reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
-    _add_nodes(picture, inventory, rows.rivals, shown, reasons)
+    in_words = most is not None or isinstance(answer, Unschedulable)
+    _add_nodes(picture, inventory, rows.rivals, shown, reasons, in_words=in_words)
     _add_cards(picture, inventory, trace, shown)
     return picture
 
@@ -217,8 +218,17 @@ class _Rows:
 
 
 def _add_nodes(
-    picture: DecisionSnapshot, inventory: Inventory, rivals: Contenders, shown: list[int], reasons: list[dict[str, int]]
+    picture: DecisionSnapshot,
+    inventory: Inventory,
+    rivals: Contenders,
+    shown: list[int],
+    reasons: list[dict[str, int]],
+    *,
+    in_words: bool,
 ) -> None:
+    """`in_words`: with a sentence for each node that a filter plugin refuses; decisions that are kept
+    have them only where the pod fits nowhere.
+    """
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)
     places: list[NodeSnapshot] = []
@@ -237,7 +247,7 @@ def _add_nodes(
                 place.preferences = trace.preferences.terms(row)
         else:
             place.reasons = why
-            if isinstance(picture.answer, Unschedulable):
+            if in_words:
                 place.why = trace.verdicts.why(row)
         places.append(place)
     picture.places = tuple(places)

@@ -32,8 +32,11 @@ class ImageLocality:
         self.counts_volumes = True
         """False: as 1.36, where image volumes add to the sum, but not to the number of images."""
 
-    def score_for(self, pod: Pod) -> "ImageScore":
+    def score_for(self, pod: Pod) -> "ImageScore | None":
+        """Return the pod's score; None: no node has any of its images."""
         sizes = [self._size(_with_tag(each)) for each in images_of(pod)]
+        if all(int(each.current().max(initial=_ABSENT)) == _ABSENT for each in sizes):
+            return None
         spec = pod.spec
         count = len(sizes) if self.counts_volumes else len(spec.init_containers) + len(spec.containers)
         return ImageScore(self._nodes, sizes, max(count, 1))

@@ -24,22 +24,19 @@ class PreferNoSchedule:
         self._seen = -1
         self._is_used = False
 
-    def matters_for(self, pod: Pod) -> bool:
-        """Return whether some node has such a taint that the pod does not tolerate."""
+    def score_for(self, pod: Pod) -> "TaintScore | None":
+        """Return the pod's score; None: no node has such a taint that the pod does not tolerate."""
         version = self._nodes.changes.version
         if version != self._seen:
             self._is_used = bool(self._taints.current().any())
             self._seen = version
-        return self._is_used and bool(self._column(pod).current().any())
-
-    def score_for(self, pod: Pod) -> "TaintScore":
-        return TaintScore(self._column(pod))
-
-    def _column(self, pod: Pod) -> NodeColumn:
+        if not self._is_used:
+            return None
         tolerations = tuple([each for each in pod.spec.tolerations if each.effect in {"", _PREFER_NO_SCHEDULE}])
-        return self._columns.get(
+        column = self._columns.get(
             tolerations, lambda: NodeColumn(self._nodes, lambda node: _untolerated(tolerations, node), 0)
         )
+        return TaintScore(column) if column.current().any() else None
 
 
 class TaintScore:

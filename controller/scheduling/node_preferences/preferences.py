@@ -88,10 +88,11 @@ class NodePreferences:
         affinity = self._affinity.score_for(pod)
         spread = self._spread.score_for(pod, own) if pod.spec.topology_spread_constraints else None
         inter_pod = self._inter_pod.score_for(pod, own)
-        if affinity is None and spread is None and inter_pod is None and not self._taints.matters_for(pod):
+        taints = self._taints.score_for(pod)
+        if affinity is None and spread is None and inter_pod is None and taints is None:
             return None
         scores: dict[str, PluginScore | None] = {
-            "TaintToleration": self._taints.score_for(pod),
+            "TaintToleration": taints,
             "NodeAffinity": affinity,
             "PodTopologySpread": spread,
             "InterPodAffinity": inter_pod,

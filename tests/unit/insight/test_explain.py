@@ -152,7 +152,7 @@ def test_nodes_that_do_not_fit_say_why_where_the_pod_was_placed_elsewhere():
     assert [(each.node, each.fits) for each in found.nodes] == [("n1", True), ("n2", False), ("n3", False)]
     assert of(found, "n2").reasons == {"NodeInsufficientDevice": 1}
     assert of(found, "n3").reasons == {"NodeUnschedulable": 1}
-    assert of(found, "n3").text == "cordoned"
+    assert of(found, "n3").text == "NodeUnschedulable: the node is cordoned"
     assert found.reasons == {"NodeInsufficientDevice": 1, "NodeUnschedulable": 1}
     assert found.runner_up is None
 
