@@ -38,6 +38,7 @@ _LONGEST = (
     "test_fleet_on_cluster.py",
     "test_http_cluster.py",
     "test_bad_input.py",
+    "test_node_filter_churn.py",
     "test_node_filter.py",
     "test_spread_constraints.py",
     "test_webhook_down.py",
