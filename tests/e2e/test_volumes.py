@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.e2e.allocation_count import AllocationCount
 from tests.e2e.lab import T4
 from tests.e2e.objects import part, pod, template
 
@@ -18,9 +19,11 @@ pytestmark = pytest.mark.on_1_36
 def volumes(lab):
     lab.machines(T4, "n0", "n1", "n2")
     lab.create(template("part", part("4Gi")))
-    yield lab
+    with AllocationCount(lab.api) as count:
+        yield lab
     lab.clear()
     lab.api.delete(f"/api/v1/namespaces/{lab.namespace}/persistentvolumeclaims")
+    assert set(count.by_pod.values()) == {1}, "each pod that has devices was given them once"
 
 
 def storage_class(name, mode="WaitForFirstConsumer"):
