@@ -6,6 +6,7 @@ for, the weights of the terms about it are summed per node and topology key, by 
 anti-affinity, where every term weighs 1, refuses nodes; preferred terms score them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final
 
@@ -49,6 +50,8 @@ class PodClass:
         self.terms: dict[Hashable, HeldTerm] = {}
         self.counts: dict[str, NodeCounts] = {}
         """By topology key: per node the weights of the terms about this class that its pods have."""
+        self._terms_with: Counter[str] = Counter()
+        """Number of terms by topology key."""
 
     def is_meant_by(self, term: AffinityTerm) -> bool:
         return term.matches(self.namespace, self._namespace_labels, self._labels)
@@ -61,9 +64,16 @@ class PodClass:
             if each.term.topology_key == topology_key and self.is_meant_by(each.term)
         )
 
+    def counts_on(self, nodes: NodeColumns) -> dict[str, NodeCounts]:
+        """Return the counts by topology key, for keys that some node has: others reach no node, and a
+        tenant may name thousands.
+        """
+        return {key: counts for key in nodes.label_keys if (counts := self.counts.get(key)) is not None}
+
     def start(self, key: Hashable, held: HeldTerm, nodes: NodeColumns) -> None:
         self.version += 1
         self.terms[key] = held
+        self._terms_with[held.term.topology_key] += 1
         counts = self.counts.setdefault(held.term.topology_key, NodeCounts(nodes))
         for placed in held.pods.values():
             counts.add(placed.node, held.weight)
@@ -72,8 +82,9 @@ class PodClass:
         """Forget a term that no pod has any more."""
         self.version += 1
         topology_key = self.terms.pop(key).term.topology_key
-        if all(each.term.topology_key != topology_key for each in self.terms.values()):
-            del self.counts[topology_key]
+        self._terms_with[topology_key] -= 1
+        if not self._terms_with[topology_key]:
+            del self.counts[topology_key], self._terms_with[topology_key]
 
 
 class ExistingTerms:

@@ -15,24 +15,35 @@ from hami_dra.api.core import Container, Pod
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (what pods write, nothing binds to it here)
 
 
+_SOME_ADDRESS: Final = ""
+
+
 class HostPort(NamedTuple):
     port: int
     protocol: str
     address: str
 
-    def conflicts(self, other: "HostPort") -> bool:
-        """Return whether both cannot be on one node.
-
-        >>> web = HostPort(80, "TCP", "10.0.0.1")
-        >>> web.conflicts(HostPort(80, "TCP", "0.0.0.0")), web.conflicts(HostPort(80, "UDP", "10.0.0.1"))
-        (True, False)
+    @property
+    def entries(self) -> tuple["HostPort", ...]:
+        """Return under what `NodePorts` has a user of this port: itself, and its number at some
+        address.
         """
-        return self[:2] == other[:2] and (
-            self.address == other.address or _EVERY_ADDRESS in {self.address, other.address}
-        )
+        return self, self._replace(address=_SOME_ADDRESS)
+
+    @property
+    def rivals(self) -> tuple["HostPort", ...]:
+        """Return the entries whose users conflict with this port.
+
+        >>> [each.address for each in HostPort(80, "TCP", "10.0.0.1").rivals]
+        ['10.0.0.1', '0.0.0.0']
+        """
+        if self.address == _EVERY_ADDRESS:
+            return (self._replace(address=_SOME_ADDRESS),)
+        return self, self._replace(address=_EVERY_ADDRESS)
 
 
 HostPorts = tuple[HostPort, ...]
+_NOBODY: Final[dict[str, dict[str, Placed]]] = {}
 
 
 def host_ports(pod: Pod) -> HostPorts:
@@ -50,35 +61,40 @@ def host_ports(pod: Pod) -> HostPorts:
 
 
 class NodePorts:
-    """The host ports in use, by port and node."""
+    """The host ports in use, by port and node. A pod may have thousands of ports: what a question costs
+    does not depend on how many others the users of a port have.
+    """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._by_port: dict[int, dict[str, dict[str, Placed]]] = {}
-        """Port → node → uid → pod; addresses and protocols are read from the pod."""
+        self._users: dict[HostPort, dict[str, dict[str, Placed]]] = {}
+        """Entry of a port → node → uid → pod."""
 
     def add(self, uid: str, placed: Placed) -> None:
         for each in host_ports(placed.pod):
-            self._by_port.setdefault(each.port, {}).setdefault(placed.node, {})[uid] = placed
+            for entry in each.entries:
+                self._users.setdefault(entry, {}).setdefault(placed.node, {})[uid] = placed
 
     def remove(self, uid: str, placed: Placed) -> None:
         for each in host_ports(placed.pod):
-            by_node = self._by_port.get(each.port, {})
-            there = by_node.get(placed.node, {})
-            there.pop(uid, None)
-            if not there:
-                by_node.pop(placed.node, None)
-            if not by_node:
-                self._by_port.pop(each.port, None)
+            for entry in each.entries:
+                by_node = self._users.get(entry, {})
+                there = by_node.get(placed.node, {})
+                there.pop(uid, None)
+                if not there:
+                    by_node.pop(placed.node, None)
+                if not by_node:
+                    self._users.pop(entry, None)
 
     def taken(self, wanted: HostPorts, rows: Positions, own: Placed | None = None) -> Bools:
         """Return whether one of the ports is taken, for each of `rows`. Shape (len(rows),)."""
         taken: Bools = np.zeros(self._nodes.size, dtype=np.bool_)
         for port in wanted:
-            for name in self._by_port.get(port.port, ()):
-                row = self._nodes.index_of(name)
-                if row >= 0 and not taken[row]:
-                    taken[row] = self._user(port, name, own) is not None
+            for entry in port.rivals:
+                for name, users in self._users.get(entry, _NOBODY).items():
+                    row = self._nodes.index_of(name)
+                    if row >= 0 and any(each is not own for each in users.values()):
+                        taken[row] = True
         return taken[rows]
 
     def sentence(self, pod: Pod, row: int, own: Placed | None = None) -> str:
@@ -91,9 +107,10 @@ class NodePorts:
 
     def _user(self, port: HostPort, node: str, own: Placed | None) -> Placed | None:
         """Return a pod on the node with a port in conflict."""
-        for placed in self._by_port.get(port.port, {}).get(node, {}).values():
-            if placed is not own and any(port.conflicts(other) for other in host_ports(placed.pod)):
-                return placed
+        for entry in port.rivals:
+            for placed in self._users.get(entry, _NOBODY).get(node, {}).values():
+                if placed is not own:
+                    return placed
         return None
 
 

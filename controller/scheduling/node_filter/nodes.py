@@ -63,6 +63,8 @@ class NodeColumns:
         """Rows where a node came, went, or has other images."""
         self.loads = ChangeLog()
         """Rows where what a node offers, or what its pods use of it, changed."""
+        self.label_keys: Counter[str] = Counter()
+        """Key of a label → number of nodes that have it. Tenants may name any other topology key."""
         self.arrivals = 0
         """Increases whenever a node gets or loses its row."""
         self.scores = NodeScores()
@@ -143,6 +145,7 @@ class NodeColumns:
                 if number := self._resources.get(resource, _UNKNOWN):
                     self._uses[number, row] = min(used, MOST)
         before, self.nodes[row] = self.nodes[row], node
+        self._count_labels(before, node)
         offered = _offered(node)
         self._offers[:, row] = 0
         for resource, amount in offered.items():
@@ -161,6 +164,7 @@ class NodeColumns:
         row = self._index.pop(name, -1)
         if row < 0:
             return -1
+        self._count_labels(self.nodes[row], None)
         self.nodes[row] = None
         self.names[row] = ""
         self.present[row] = False
@@ -188,6 +192,13 @@ class NodeColumns:
             self.loads.add(row)
         if not by_name:
             del self._used_by_name[name]
+
+    def _count_labels(self, before: Node | None, after: Node | None) -> None:
+        for node, change in ((after, +1), (before, -1)):
+            for key in node.metadata.labels if node is not None else ():
+                self.label_keys[key] += change
+                if not self.label_keys[key]:
+                    del self.label_keys[key]
 
     def _number(self, resource: str) -> int:
         """Return the number of an offered resource; a new one gets a row, with its usage so far."""

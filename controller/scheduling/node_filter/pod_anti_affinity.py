@@ -83,7 +83,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
             if found := one_of(state, pods.pods(), node, term.topology_key, self._own):
                 where = place_in_words(node, term.topology_key)
                 return f"InterPodAffinity: anti-affinity {term.words} {where}: Pod {found}"
-        for topology_key in self._against.counts if self._against is not None else ():
+        for topology_key in self._against.counts_on(state.nodes) if self._against is not None else ():
             assert self._against is not None
             for term, placed in pods_with_terms(self._against, topology_key):
                 if found := one_of(state, (placed,), node, topology_key, self._own):
@@ -96,7 +96,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         return (
             self._state.nodes.changes.version,
             [each.version for each in self._pods],
-            against and (against.version, [each.version for each in against.counts.values()]),
+            against and (against.version, [each.version for each in against.counts_on(self._state.nodes).values()]),
         )
 
     def _compute(self) -> Bools:
@@ -104,7 +104,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         refused: Bools = np.zeros(state.nodes.size, dtype=np.bool_)
         for term, pods in zip(self._terms, self._pods, strict=True):
             refused |= reached(state, without(pods, own), term.topology_key)
-        for topology_key, held in against.counts.items() if against is not None else ():
+        for topology_key, held in against.counts_on(state.nodes).items() if against is not None else ():
             assert against is not None
             column = held.column() if own is None else held.without(own.node, against.share_of(own, topology_key))
             refused |= reached(state, column, topology_key)

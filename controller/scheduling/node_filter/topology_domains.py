@@ -3,29 +3,38 @@
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Node
 
-_KEYS_KEPT: Final = 32
+_KEYS_KEPT: Final = 256
 NO_DOMAIN: Final = -1
 """The node lacks the label."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class TopologyDomains:
-    """The domains of every topology key in use; they change with `nodes.changes` only."""
+    """The domains of every topology key in use; they change with `nodes.changes` only. Keys that no
+    node has take no place.
+    """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._kept: LruCache[_Domains] = LruCache(_KEYS_KEPT)
+        self._none: Ints = np.zeros(0, dtype=np.int64)
 
     def of(self, key: str) -> Ints:
         """Return the number of each node's domain, `NO_DOMAIN` where it has none. Shape (size,).
         Not to be changed by the caller.
         """
+        if key not in self._nodes.label_keys:
+            if len(self._none) != self._nodes.size:
+                self._none = np.full(self._nodes.size, NO_DOMAIN, dtype=np.int64)
+            return self._none
         return self._kept.get(key, partial(_Domains, self._nodes, key)).current()
 
 

@@ -101,7 +101,7 @@ class InterPodScore:
         for each, counts in zip(self._terms, self._counts, strict=True):
             share = counts.share_of(own) if own is not None else 0
             total += each.weight * self._per_domain(counts, share, each.term.topology_key)
-        for topology_key, weights in toward.counts.items() if toward is not None else ():
+        for topology_key, weights in toward.counts_on(self._state.nodes).items() if toward is not None else ():
             assert toward is not None
             share = toward.share_of(own, topology_key) if own is not None else 0
             total += self._per_domain(weights, share, topology_key)
