@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.node_ports import host_ports
 from hami_dra.api import names
@@ -62,6 +63,18 @@ def test_a_topology_key_counts_once_a_node_has_it_and_no_longer_when_none_has():
     assert found.refused(pod("honest")) == {"n0": names.NODE_POD_ANTI_AFFINITY}
     found.inventory.node_changed(labelled, before)
     assert found.refused(pod("honest")) == {}
+
+
+def test_labels_of_their_own_for_pods_of_one_namespace_push_out_nothing_of_the_others(monkeypatch):
+    """All terms were matched again for each pod of another namespace: 7 ms at 2,000 terms."""
+    found = world().run(*[evil(number, about_all(f"evil/{number}")) for number in range(10)])
+    matched, matches = [], AffinityTerm.matches
+    monkeypatch.setattr(AffinityTerm, "matches", lambda *given: matched.append(given[1]) or matches(*given))
+    found.refused(pod("honest"))
+    for number in range(300):
+        found.refused(pod(f"asking-{number}", namespace="evil", labels={"evil": str(number)}))
+    found.refused(pod("honest"))
+    assert matched.count("default") == 10
 
 
 def test_a_thousand_ports_at_addresses_of_their_own_are_read_once_for_each_pod(monkeypatch):

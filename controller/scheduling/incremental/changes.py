@@ -147,6 +147,16 @@ class Shared(Generic[V]):
             self._drop_one()
         return value
 
+    def values(self) -> list[V]:
+        return [value for _, value in self._kept.values()]
+
+    def clear(self) -> None:
+        """Drop all values."""
+        self._kept.clear()
+        self._by_account.clear()
+        self._weights.clear()
+        self._weight = 0
+
     def _drop_one(self) -> None:
         largest = max(self._weights, key=lambda each: self._weights[each])
         oldest, _ = self._by_account[largest].popitem(last=False)

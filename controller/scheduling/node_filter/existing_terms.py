@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, WeightedTerm
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
@@ -95,7 +95,7 @@ class ExistingTerms:
         self._namespaces = namespaces
         self._terms_of = terms_of
         self._held: dict[Hashable, HeldTerm] = {}
-        self._classes: LruCache[PodClass] = LruCache(_CLASSES_KEPT)
+        self._classes: Shared[PodClass] = Shared(_CLASSES_KEPT)
 
     def add(self, uid: str, placed: Placed) -> None:
         if placed.pod.spec.affinity is None:
@@ -131,6 +131,7 @@ class ExistingTerms:
             return None
         found = self._classes.get(
             (pod.metadata.namespace, msgspec.json.encode(pod.metadata.labels, order="deterministic")),
+            pod.metadata.namespace,
             lambda: self._class_of(pod),
         )
         return found if found.terms else None
