@@ -41,9 +41,11 @@ class NodeScores:
     @property
     def score(self) -> Floats:
         """By row of the node. Callers must not change it."""
-        while self._outdated:
-            node = self._outdated.pop()
-            self._score[node] = 10.0 * sum(_ratios(self._used[node], self._totals[node]))
+        if self._outdated:
+            for node in self._outdated:
+                self._score[node] = 10.0 * sum(_ratios(self._used[node], self._totals[node]))
+            # Not `pop`, which searches a table as large as it was when all nodes arrived.
+            self._outdated.clear()
         return self._score
 
     def ensure(self, length: int) -> None:
