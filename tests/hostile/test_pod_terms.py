@@ -95,3 +95,14 @@ def test_a_thousand_ports_at_addresses_of_their_own_are_read_once_for_each_pod(m
     assert found.refused(asking("again", "10.0.0.3")) == {"n3": names.NODE_PORTS}
     assert len(found.refused(asking("every", "0.0.0.0"))) == NODES
     assert len(read) < 10
+
+
+def test_spread_over_hundreds_of_keys_that_no_node_has_counts_no_pod(monkeypatch):
+    counted = []
+    monkeypatch.setattr(np, "bincount", lambda *_args, **_more: counted.append(1))
+    constraint = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "x"}}}
+    keys = [HOST, *(f"evil-{number}" for number in range(500))]
+    found = world()
+    asked = pod("evil", topologySpreadConstraints=[{**constraint, "topologyKey": key} for key in keys])
+    assert len(found.refused(asked)) == NODES
+    assert not counted

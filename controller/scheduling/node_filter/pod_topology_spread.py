@@ -119,6 +119,18 @@ class SpreadConstraint:
         return included
 
 
+def nodes_with_keys(state: FilterState, constraints: Sequence[SpreadConstraint]) -> Bools:
+    """Return the nodes that have the topology keys of all constraints."""
+    keys = {each.constraint.topology_key for each in constraints}
+    complete: Bools = state.nodes.present[: state.nodes.size].copy()
+    if not keys <= state.nodes.label_keys.keys():
+        complete[:] = False
+        return complete
+    for key in keys:
+        complete &= state.domains.of(key) != NO_DOMAIN
+    return complete
+
+
 class SpreadFilter(RecomputedFilter):
     """The hard constraints of pods of one shape. `pod`: one of them."""
 
@@ -150,11 +162,12 @@ class SpreadFilter(RecomputedFilter):
 
     def sentence(self, pod: Pod, row: int) -> str:
         node = self._state.nodes.node(row)
+        complete = nodes_with_keys(self._state, self._hard)
         for hard, counts in zip(self._hard, self._counts, strict=True):
             rule = hard.constraint
             if rule.topology_key not in node.metadata.labels:
                 return f"PodTopologySpread: the node has no label {rule.topology_key}"
-            pods, fewest = self._per_domain(hard, counts, ())
+            pods, fewest = self._per_domain(hard, counts, complete, ())
             there = int(pods[self._state.domains.of(rule.topology_key)[row]])
             if there + int(hard.matches_itself) - fewest > rule.max_skew:
                 return (
@@ -176,20 +189,26 @@ class SpreadFilter(RecomputedFilter):
         `unbound`: pods that count, but may come after this one: they are counted in its own domain
         and left out in others, which is the worst case.
         """
+        complete = nodes_with_keys(self._state, self._hard)
+        if not complete.any():
+            return ~complete  # pods may name any number of keys: none is looked at further
         bad = np.zeros(self._state.nodes.size, dtype=np.bool_)
         for hard, counts in zip(self._hard, self._counts, strict=True):
             domain = self._state.domains.of(hard.constraint.topology_key)
-            pods, fewest = self._per_domain(hard, counts, unbound)
+            pods, fewest = self._per_domain(hard, counts, complete, unbound)
             over = pods + int(hard.matches_itself) - fewest > hard.constraint.max_skew
             missing = domain == NO_DOMAIN
             bad |= missing | over[np.where(missing, 0, domain)]
         return bad
 
     def _per_domain(
-        self, hard: SpreadConstraint, counts: MatchingPods, unbound: Collection[Placed]
+        self, hard: SpreadConstraint, counts: MatchingPods, complete: Bools, unbound: Collection[Placed]
     ) -> tuple[Ints, int]:
-        """Return the matching pods per number of a domain, and the fewest of any domain."""
-        domain, eligible = self._state.domains.of(hard.constraint.topology_key), self._eligible(hard)
+        """Return the matching pods per number of a domain, and the fewest of any domain. `complete`:
+        the nodes with all topology keys; pods of others do not count.
+        """
+        domain = self._state.domains.of(hard.constraint.topology_key)
+        eligible = complete & hard.includes(self._state.rules, self._pod)
         per_node = counts.column()
         if (own := self._own) is not None:
             per_node = counts.without(own.node, counts.share_of(own))
@@ -206,15 +225,6 @@ class SpreadFilter(RecomputedFilter):
             sure = pods - np.bincount(domain[rows[eligible[rows]]], minlength=length)
         fewest = int(sure[exists].min()) if enough and exists.any() else 0
         return pods, fewest
-
-    def _eligible(self, hard: SpreadConstraint) -> Bools:
-        """Return the nodes whose pods count: those with all topology keys that the constraint's
-        policies include.
-        """
-        eligible: Bools = self._state.nodes.present[: self._state.nodes.size].copy()
-        for each in self._hard:
-            eligible &= self._state.domains.of(each.constraint.topology_key) != NO_DOMAIN
-        return eligible & hard.includes(self._state.rules, self._pod)
 
 
 def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:

@@ -18,8 +18,13 @@ from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_groups import MatchingPods
-from controller.scheduling.node_filter.pod_topology_spread import SpreadConstraint, inclusion_key, is_hard
-from controller.scheduling.node_filter.topology_domains import HOSTNAME, NO_DOMAIN
+from controller.scheduling.node_filter.pod_topology_spread import (
+    SpreadConstraint,
+    inclusion_key,
+    is_hard,
+    nodes_with_keys,
+)
+from controller.scheduling.node_filter.topology_domains import HOSTNAME
 from controller.scheduling.node_preferences.score import MOST
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
@@ -70,7 +75,7 @@ class SpreadScore:
         return found
 
     def normalized(self, fitting: Positions) -> Ints:
-        complete = self._complete()
+        complete = nodes_with_keys(self._state, self._constraints)
         scored = complete[fitting]
         scores = np.zeros(len(fitting), dtype=np.int64)
         rows = fitting[scored]
@@ -97,11 +102,3 @@ class SpreadScore:
             total += pods * math.log(domains + 2) + (each.constraint.max_skew - 1)
         rounded: Ints = np.floor(total + 0.5).astype(np.int64)  # math.Round: no score is negative
         return rounded
-
-    def _complete(self) -> Bools:
-        """Return the nodes that have the topology keys of all constraints."""
-        nodes = self._state.nodes
-        complete: Bools = nodes.present[: nodes.size].copy()
-        for each in self._constraints:
-            complete &= self._state.domains.of(each.constraint.topology_key) != NO_DOMAIN
-        return complete

@@ -10,6 +10,7 @@ from hami_dra.kube.decoding import read_object
 
 PARTS = {
     "name": "other",
+    "image": "app:1",
     "resources": {"requests": {"cpu": "2"}},
     "ports": [{"containerPort": 80, "hostPort": 80}],
     "restartPolicy": "Always",
