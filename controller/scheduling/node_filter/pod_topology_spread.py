@@ -191,7 +191,7 @@ class SpreadFilter(RecomputedFilter):
         """
         complete = nodes_with_keys(self._state, self._hard)
         if not complete.any():
-            return ~complete  # pods may name any number of keys: none is looked at further
+            return ~complete  # pods may name any number of keys: no pod is counted for them
         bad = np.zeros(self._state.nodes.size, dtype=np.bool_)
         for hard, counts in zip(self._hard, self._counts, strict=True):
             domain = self._state.domains.of(hard.constraint.topology_key)
