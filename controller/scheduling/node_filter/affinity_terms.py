@@ -122,7 +122,14 @@ def _preferred(pod: Pod, affinity: PodAffinity | None, sign: int) -> Iterable[We
     if affinity is None:
         return ()
     terms = affinity.preferred_during_scheduling_ignored_during_execution
-    return [WeightedTerm(_parsed(pod, each.pod_affinity_term), sign * each.weight) for each in terms]
+    return [WeightedTerm(_parsed(pod, each.pod_affinity_term), sign * bounded_weight(each.weight)) for each in terms]
+
+
+def bounded_weight(weight: int) -> int:
+    """Return the weight of a preferred term. The API server lets 1 to 100 through; a file may say
+    anything.
+    """
+    return min(max(weight, 0), 100)
 
 
 def _merged(terms: Iterable[WeightedTerm]) -> tuple[WeightedTerm, ...]:

@@ -5,6 +5,7 @@ meets, summed.
 from typing import Final
 
 from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.affinity_terms import bounded_weight
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.score import default_normalized
@@ -43,4 +44,4 @@ class NodeAffinityScore:
 
 def _weight(terms: tuple[PreferredSchedulingTerm, ...], node: Node) -> int:
     name, labels = node.metadata.name, node.metadata.labels
-    return sum(each.weight for each in terms if term_matches(each.preference, name, labels))
+    return sum(bounded_weight(each.weight) for each in terms if term_matches(each.preference, name, labels))

@@ -127,6 +127,13 @@ def test_terms_that_cannot_be_parsed_prefer_nothing(inventory):
     assert inventory.preferences(pod("p", affinity=affinity)) is None
 
 
+@pytest.mark.parametrize("weight", [2**70, -(2**70)])
+def test_a_weight_in_a_file_may_be_any_number(inventory, weight):
+    inventory.pod_changed(None, pod("web", labels={"app": "web"}, nodeName="n3"))
+    affinity = {**in_zone("b", weight), "podAffinity": near("web", weight)}
+    assert chosen(inventory, wanted(affinity=affinity)) == ("n3" if weight > 0 else "n1")
+
+
 def test_a_pod_that_counts_already_does_not_attract_itself(inventory):
     asked = wanted("p", labels={"app": "web"}, affinity={"podAffinity": near("web")})
     inventory.assume_pod(asked.pod, "n3")
