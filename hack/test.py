@@ -21,6 +21,8 @@ WORKERS = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-l
 # each with a control plane of its own; they wait more than they compute. Their conftest.py says in which order.
 PLANES = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 ON_CLUSTER = ["tests/e2e", "tests/hostile/cluster"]
+LOAD = "tests/hostile/cluster/test_load.py"
+"""Compares waits with and without hostile objects: nothing else may run at the same time."""
 NOT_UNIT = [f"--ignore={folder}" for folder in (*ON_CLUSTER, "tests/node", "tests/browser")]
 BUILD = [sys.executable, "hack/controlplane/build.py"]
 
@@ -36,15 +38,15 @@ SUITES: dict[str, list[list[str]]] = {
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
-    "e2e 1.37.1": [[*PYTEST, *PLANES, *ON_CLUSTER]],
+    "e2e 1.37.1": [[*PYTEST, *PLANES, f"--ignore={LOAD}", *ON_CLUSTER], [*PYTEST, LOAD]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
-    "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", *ON_CLUSTER]],
+    "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", f"--ignore={LOAD}", *ON_CLUSTER]],
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
     "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
-    "soak load": [[*PYTEST, "tests/hostile/cluster/test_load.py"]],
+    "soak load": [[*PYTEST, LOAD]],
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
