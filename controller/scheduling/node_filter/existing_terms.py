@@ -16,6 +16,7 @@ from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, WeightedTerm
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Namespace, Pod
 
 _CLASSES_KEPT: Final = 256
@@ -69,6 +70,13 @@ class PodClass:
         tenant may name thousands.
         """
         return {key: counts for key in nodes.label_keys if (counts := self.counts.get(key)) is not None}
+
+    def columns_on(self, nodes: NodeColumns, own: Placed | None) -> dict[str, Ints]:
+        """Return `counts_on` as columns of shape (nodes.size,), less what the pod itself contributes."""
+        found = self.counts_on(nodes).items()
+        if own is None:
+            return {key: counts.column() for key, counts in found}
+        return {key: counts.without(own.node, self.share_of(own, key)) for key, counts in found}
 
     def start(self, key: Hashable, held: HeldTerm, nodes: NodeColumns) -> None:
         self.version += 1

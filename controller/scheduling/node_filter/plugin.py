@@ -48,8 +48,8 @@ class PodFilter(ABC):
 
     @abstractmethod
     def sentence(self, pod: Pod, row: int) -> str:
-        """Return why the plugin refuses this node, with object and figure. Called when somebody
-        reads it: it may take its time.
+        """Return why the plugin refuses this node, with object and figure. Called when it
+        is read: it may take its time.
         """
 
     def holds_in_any_order(self, row: int, unbound: "tuple[Placed, ...]") -> bool:  # noqa: ARG002 (for subclasses)

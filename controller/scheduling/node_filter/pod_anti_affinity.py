@@ -104,8 +104,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         refused: Bools = np.zeros(state.nodes.size, dtype=np.bool_)
         for term, pods in zip(self._terms, self._pods, strict=True):
             refused |= reached(state, without(pods, own), term.topology_key)
-        for topology_key, held in against.counts_on(state.nodes).items() if against is not None else ():
-            assert against is not None
-            column = held.column() if own is None else held.without(own.node, against.share_of(own, topology_key))
-            refused |= reached(state, column, topology_key)
+        if against is not None:
+            for topology_key, column in against.columns_on(state.nodes, own).items():
+                refused |= reached(state, column, topology_key)
         return refused

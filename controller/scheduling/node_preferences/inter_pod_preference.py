@@ -8,12 +8,13 @@ A node's raw score is the sum, over the pods in its domains, of
 The lowest of the fitting nodes gets 0, the highest 100.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.affinity_columns import acquire_pods, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import (
     WeightedTerm,
     affinity_problem,
@@ -21,7 +22,6 @@ from controller.scheduling.node_filter.affinity_terms import (
 )
 from controller.scheduling.node_filter.existing_terms import ExistingTerms, PodClass
 from controller.scheduling.node_filter.filter_state import FilterState
-from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN
 from controller.scheduling.node_preferences.score import MOST
@@ -71,14 +71,12 @@ class InterPodScore:
         self._terms = terms
         self._toward = toward
         self._own = own
-        self._counts = [
-            state.groups.acquire(_counts_key(each), [state.pods_of(each.term)], leaving=True) for each in terms
-        ]
+        self._pods = [acquire_pods(state, (each.term,)) for each in terms]
 
     def close(self) -> None:
         """Release the counts; the score must not be used any more."""
         for each in self._terms:
-            self._state.groups.release(_counts_key(each))
+            release_pods(self._state, (each.term,))
 
     def without(self, own: Placed) -> "InterPodScore":
         """Return the score as if this pod counted nowhere. For use at once."""
@@ -96,27 +94,20 @@ class InterPodScore:
         return scores
 
     def _raw(self) -> Ints:
-        own, toward = self._own, self._toward
-        total: Ints = np.zeros(self._state.nodes.size, dtype=np.int64)
-        for each, counts in zip(self._terms, self._counts, strict=True):
-            share = counts.share_of(own) if own is not None else 0
-            total += each.weight * self._per_domain(counts, share, each.term.topology_key)
-        for topology_key, weights in toward.counts_on(self._state.nodes).items() if toward is not None else ():
-            assert toward is not None
-            share = toward.share_of(own, topology_key) if own is not None else 0
-            total += self._per_domain(weights, share, topology_key)
+        nodes, own = self._state.nodes, self._own
+        total: Ints = np.zeros(nodes.size, dtype=np.int64)
+        for each, pods in zip(self._terms, self._pods, strict=True):
+            total += each.weight * self._per_domain(without(pods, own), each.term.topology_key)
+        if self._toward is not None:
+            for topology_key, weights in self._toward.columns_on(nodes, own).items():
+                total += self._per_domain(weights, topology_key)
         return total
 
-    def _per_domain(self, counts: NodeCounts, share: int, topology_key: str) -> Ints:
-        """Return the sum over each node's domain, 0 where it has none. `share`: the pod's own part."""
-        column = counts.column() if self._own is None else counts.without(self._own.node, share)
+    def _per_domain(self, column: Ints, topology_key: str) -> Ints:
+        """Return the sum over each node's domain, 0 where it has none."""
         domain = self._state.domains.of(topology_key)
         # one line more for NO_DOMAIN, which is -1: its sum is no node's
         table = np.bincount(domain - NO_DOMAIN, weights=column, minlength=1).astype(np.int64)
         table[0] = 0
         summed: Ints = table[domain - NO_DOMAIN]
         return summed
-
-
-def _counts_key(weighted: WeightedTerm) -> Hashable:
-    return "preferred", weighted.term.key

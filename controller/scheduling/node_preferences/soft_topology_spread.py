@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.affinity_columns import without
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_groups import MatchingPods
@@ -89,9 +90,7 @@ class SpreadScore:
         """Return the scores before normalisation, shape (len(rows),); lower is better."""
         total: Floats = np.zeros(len(rows), dtype=np.float64)
         for each, counts in zip(self._constraints, self._counts, strict=True):
-            per_node = (
-                counts.column() if self._own is None else counts.without(self._own.node, counts.share_of(self._own))
-            )
+            per_node = without(counts, self._own)
             if each.constraint.topology_key == HOSTNAME:
                 pods, domains = per_node[rows], len(rows)
             else:

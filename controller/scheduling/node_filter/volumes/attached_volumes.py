@@ -1,7 +1,7 @@
 """CSI volumes that count against the limits of the nodes: those of pods, and those still attached.
 
 Updated node by node: a change marks the nodes whose pods or attachments it concerns, and they are
-counted again when somebody asks. Source: NodeVolumeLimits (filterAttachableVolumes). Pure.
+counted again when read. Source: NodeVolumeLimits (filterAttachableVolumes). Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ _PLANNED: Final = "(to be made) "
 """Prefix of the handles of volumes that do not exist yet."""
 _NONE: Final[Mapping[str, Pod]] = {}
 _MOST_STALE: Final = 64
-"""Nodes that wait to be counted again; beyond that they are counted although nobody asks."""
+"""Nodes that wait to be counted again; beyond that they are counted at once."""
 
 
 class Unowned(ValueError):
