@@ -57,7 +57,9 @@ class Deallocator:
         self._busy: set[str] = set()
         """UIDs of pods."""
         self._to_complete: dict[str, tuple[str, str]] = {}
-        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow."""
+        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The node
+        is refused for the pod already.
+        """
         self._wake = asyncio.Event()
 
     def on_done(self, evaluate: Callable[[Pod], None]) -> None:
@@ -75,7 +77,7 @@ class Deallocator:
             self._watched.pop(pod.metadata.uid, None)
             return
         self._refresh(new)
-        if node := node_made_free(new):
+        if node := self._node_being_emptied(new):
             self._refusals.lift(new.metadata.uid, node, self._clock.monotonic())
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
@@ -118,7 +120,7 @@ class Deallocator:
                             uid,
                             pod_key,
                             node,
-                            DeallocationVerdict("sibling", f"kube-scheduler gave up node {node}"),
+                            DeallocationVerdict("sibling", _given_up(node)),
                         )
                 now = self._clock.monotonic()
                 for uid, watched in list(self._watched.items()):
@@ -180,7 +182,9 @@ class Deallocator:
         affected |= self._affected(pod, held)
         self._in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
-            self._refuse(affected, node, found.why)
+            # of the pod itself it was remembered when kube-scheduler cleared the first claim
+            unaware = (other for other in affected.values() if found.cause != "sibling" or other is not pod)
+            self._refuse(unaware, node, found.why)
         cleared = [
             claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
@@ -211,16 +215,29 @@ class Deallocator:
         others = (other for claim in held for other in self._informers.pods_of(claim.key) if is_pending(other))
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
-    def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
+    def _refuse(self, pods: Iterable[Pod], node: str, why: str) -> None:
         """Remember the refusal before the claims are cleared, so that the next decision knows it.
 
-        Nothing is remembered for deleted pods.
+        Nothing is remembered for deleted pods. A refusal that is in force is remembered already: no
+        decision chooses the node meanwhile.
         """
         now = self._clock.monotonic()
-        for uid, other in affected.items():
-            current = self._informers.pod(other.key)
-            if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
+        for pod in pods:
+            uid = pod.metadata.uid
+            current = self._informers.pod(pod.key)
+            if current is None or current.metadata.uid != uid or self._node_being_emptied(pod) == node:
+                continue
+            if node not in self._refusals.nodes(uid, now):
                 self._refusals.add(uid, node, why, now)
+
+    def _node_being_emptied(self, pod: Pod) -> str:
+        """Return the node from which pods are being evicted for this pod, or empty.
+
+        A nomination alone says little: ours stays in the pod, next to the condition of an earlier
+        attempt, until kube-scheduler has written the result of this one.
+        """
+        node = node_made_free(pod)
+        return node if node and any(map(is_leaving, self._informers.pods_on(node))) else ""
 
     def _report(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
         log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
@@ -235,7 +252,7 @@ class Deallocator:
         pod = self._informers.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
-        victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._informers.pods_on(watched.node)))
+        victims = self._node_being_emptied(pod) == watched.node
         found = verdict(
             watched,
             pod,
@@ -318,7 +335,11 @@ class Deallocator:
         return not bound and not reserved_elsewhere
 
     def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
-        """Notice that kube-scheduler cleared our allocation: its pod does not fit the node."""
+        """Notice that kube-scheduler cleared our allocation: its pod does not fit the node.
+
+        The refusal is remembered at once, as the next decision may come before the pod's other
+        claims are cleared.
+        """
         if old.status.allocation is None or new.status.allocation is not None:
             return
         node = patches.pinned_node(old)
@@ -329,6 +350,7 @@ class Deallocator:
         for pod in self._informers.pods_of(new.key):
             if pod.metadata.uid in reserved and is_pending(pod):
                 self._metrics.undos.labels("scheduler").inc()
+                self._refuse((pod,), node, _given_up(node))
                 self._refusals.settle(pod.metadata.uid, now, now + self._settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
@@ -348,6 +370,10 @@ class Deallocator:
             raise Stale(str(error)) from error
         self._informers.observe_pod(pod)
         return pod
+
+
+def _given_up(node: str) -> str:
+    return f"kube-scheduler gave up node {node}"
 
 
 def _quoted(why: str, pod: Pod) -> str:

@@ -142,6 +142,33 @@ def test_what_kube_scheduler_refuses_moves_to_another_node_with_all_its_claims(c
     play(story, scheduler=False, **QUICK)
 
 
+def test_a_claim_that_kube_scheduler_clears_again_goes_to_a_third_node():
+    """It clears the claim before it writes the pod: our nomination is still there, with the condition of the last attempt."""
+
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await harness.add(kinds.POD, pod("p", claims=["a"]))
+        clear = {"status": {"allocation": None, "reservedFor": None}}
+        seen = []
+        for _ in range(3):
+            await harness.until(lambda: allocated(harness, "a"))
+            seen.append(await node_in_claim(harness, "a"))
+            await harness.sleep(1)
+            assert (await harness.pod("p")).status.nominated_node_name == seen[-1]
+            if len(seen) < 3:
+                await harness.cluster.patch(kinds.RESOURCE_CLAIM, "a", clear, namespace=SPACE, subresource="status")
+            if len(seen) == 1:
+                await refuse(harness, "p")
+        assert len(set(seen)) == 3, seen
+        assert harness.metric("hami_dra_repeated_undos_total") == 1
+
+    play(story, nodes=3, scheduler=False, **QUICK)
+
+
+async def allocated(harness, name):
+    return bool(await node_in_claim(harness, name))
+
+
 def test_a_second_refusal_is_told_with_kube_schedulers_words():
     async def story(harness):
         await harness.add(kinds.RESOURCE_CLAIM, claim("a"))
