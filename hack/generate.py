@@ -11,6 +11,7 @@ A test does the check, so a change of what we publish is seen as a diff. Files t
 
 import argparse
 import json
+import math
 import re
 import shlex
 import sys
@@ -19,12 +20,13 @@ from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import typer
 from grpc_tools import protoc
 from typer.testing import CliRunner
 
-from controller.cli import simulate, whatif
+from controller.cli import progress, simulate, whatif
 from controller.webhook.files import convert_documents
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
@@ -116,10 +118,13 @@ def golden_cases() -> list[str]:
 
 
 def printed(case: str) -> tuple[str, str]:
-    """What the command prints on stdout and stderr, with what differs from run to run made equal."""
+    """What the command prints on stdout and stderr, with what differs from run to run made equal.
+
+    A slow machine shows no progress here.
+    """
     app = typer.Typer()
     GOLDEN[str(Path(case).parent)](app)
-    with chdir(ROOT):
+    with chdir(ROOT), patch.object(progress, "PATIENCE", math.inf):
         arguments = shlex.split((Path(case) / "arguments").read_text())
         result = CliRunner().invoke(app, arguments)
     if result.exception is not None:

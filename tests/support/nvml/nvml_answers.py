@@ -214,6 +214,8 @@ class Story:
 
     def at_work(self, lines=(), options=None):
         """What the GPUs report at work, before the lines happen and after; a refusal in place of a sample is words."""
+        import pynvml  # noqa: F401 (loaded before the first visit, whose limit is for the hardware: it takes longer than all else)
+
         backend = self.backend(**(options or {}))
         cards = backend.discover().cards
         sampler = NvmlSampler(backend)

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import math
 import subprocess
 
 import pytest
 import yaml
 
+from controller.cli import progress
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.objects import READ, gather
@@ -111,8 +113,9 @@ def hami_dra(capsys):
 
 
 @pytest.fixture
-def taken(hami_dra, tmp_path):
-    """What `hami-dra snapshot` writes of such a cluster."""
+def taken(hami_dra, tmp_path, monkeypatch):
+    """What `hami-dra snapshot` writes of such a cluster, however slow the machine is."""
+    monkeypatch.setattr(progress, "PATIENCE", math.inf)
 
     def taken(objects, *words, **options):
         with Served(objects, **options) as server:

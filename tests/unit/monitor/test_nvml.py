@@ -89,6 +89,6 @@ def test_what_drivers_and_gpus_do_not_tell(nvml):
 
 def test_a_hang_is_given_up(nvml):
     nvml.describe(machine(1) + "hang nvmlDeviceGetUtilizationRates 0\n")
-    first, second, _ = nvml.ask("at_work", [], {"timeout": 0.5})
-    assert "no answer within 0.5 s in nvmlDeviceGetUtilizationRates" in first
+    first, second, _ = nvml.ask("at_work", [], {"timeout": 2})
+    assert "no answer within 2 s in nvmlDeviceGetUtilizationRates" in first
     assert "still hangs" in second
