@@ -6,9 +6,9 @@ Loaded as a plugin by tests/conftest.py, so that several folders share one contr
 that want it as it ships hand it on, as long as they leave it as it was.
 
 A test that asks for `control_plane` (or `api`, `namespace`, `nodes`, `create`) shares one control plane per session and
-version. The version is $HAMI_DRA_K8S (default 1.37.1; several with commas), or what the test or its module pins:
-`@pytest.mark.kubernetes("1.36.4")`. Missing binaries are built after collection, outside any test's time limit. Where
-they cannot be built the tests are skipped loudly, or fail with REQUIRE_ALL=1.
+variant (hack/controlplane/variants.py). It is $HAMI_DRA_K8S (default 1.37.1; several with commas), or what the test or
+its module pins: `@pytest.mark.kubernetes("1.36.4", "1.37.1-gangs")`. Missing binaries are built after collection,
+outside any test's time limit. Where they cannot be built the tests are skipped loudly, or fail with REQUIRE_ALL=1.
 """
 
 import contextlib
@@ -21,13 +21,16 @@ import pytest
 from hack.controlplane import build
 from hack.controlplane.api import ApiError
 from hack.controlplane.cluster import ControlPlane
+from hack.controlplane.variants import variant
 from hack.installation import Installation
 from tests.e2e.lab import Lab
 from tests.support.installations import as_it_ships, fixture_is_of, note_next, place
 
 _LOG = logging.getLogger(__name__)
-_VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
+_VARIANTS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
 _WHY_MISSING = pytest.StashKey[dict[str, str]]()
+_RUNNING = pytest.StashKey[dict[str, ControlPlane]]()
+"""Shared control planes by variant; pytest keeps one at a time."""
 _LONGEST = (
     "test_load.py",
     "test_chart_on_cluster.py",
@@ -50,23 +53,28 @@ _CLIENT_QPS = 5000
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "kubernetes(*versions): run on these versions whatever HAMI_DRA_K8S says")
+    config.addinivalue_line("markers", "kubernetes(*variants): run on these variants whatever HAMI_DRA_K8S says")
     config.stash[_WHY_MISSING] = {}
+    config.stash[_RUNNING] = {}
 
 
 def pytest_generate_tests(metafunc):
     if "control_plane" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("kubernetes")
-        versions = list(marker.args) if marker else _VERSIONS
-        metafunc.parametrize("control_plane", versions, indirect=True, scope="session")
+        variants = list(marker.args) if marker else _VARIANTS
+        metafunc.parametrize("control_plane", variants, indirect=True, scope="session")
 
 
 def _versions_of(item):
     """The versions that a collected test needs; none when it does not touch a control plane."""
     callspec = getattr(item, "callspec", None)
     if callspec and "control_plane" in callspec.params:
-        return [callspec.params["control_plane"]]
-    return _VERSIONS if "make_control_plane" in getattr(item, "fixturenames", ()) else []
+        return [variant(callspec.params["control_plane"]).version]
+    return (
+        [variant(each).version for each in _VARIANTS]
+        if "make_control_plane" in getattr(item, "fixturenames", ())
+        else []
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,9 +118,13 @@ def _require(config, version):
 @pytest.fixture(scope="session")
 def control_plane(request):
     """The shared `ControlPlane`; leave it as found."""
-    _require(request.config, request.param)
-    with ControlPlane(request.param, client_qps=_CLIENT_QPS) as plane:
+    chosen = variant(request.param)
+    _require(request.config, chosen.version)
+    running = request.config.stash[_RUNNING]
+    with ControlPlane(client_qps=_CLIENT_QPS, **chosen.options) as plane:
+        running[request.param] = plane
         yield plane
+        del running[request.param]
 
 
 @pytest.fixture
@@ -120,9 +132,10 @@ def make_control_plane(request):
     """`make_control_plane(version=..., feature_gates=..., ...)`: a started one of the test's own, for rough handling."""
     planes = []
 
-    def make(version=_VERSIONS[0], **options):
-        _require(request.config, version)
-        plane = ControlPlane(version, **{"client_qps": _CLIENT_QPS, **options})
+    def make(version=_VARIANTS[0], **options):
+        chosen = variant(version)
+        _require(request.config, chosen.version)
+        plane = ControlPlane(**{"client_qps": _CLIENT_QPS, **chosen.options, **options})
         planes.append(plane)
         return plane.start()
 
@@ -217,7 +230,8 @@ def hami(control_plane, request):
     """hami-dra as it ships: exclusive mode, gate, webhook; one controller. A module may define its own."""
 
     def wanted_by(item):
-        return _shares(item) and item.callspec.params["control_plane"] == control_plane.version
+        running = request.config.stash[_RUNNING]
+        return _shares(item) and running.get(item.callspec.params["control_plane"]) is control_plane
 
     with as_it_ships(request.config, control_plane, wanted_by) as installation:
         yield installation
