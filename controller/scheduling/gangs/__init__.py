@@ -1,0 +1,24 @@
+"""Gangs: pods that run together or not at all, decided as one.
+
+Called by `reconcile` and by `simulate`. Pure, as `decide`: the same inventory and request always
+give the same answer. The members are placed on a `Trial`, which is taken back at the end.
+"""
+
+from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
+from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
+from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
+from controller.scheduling.gangs.membership import GangKey
+from controller.scheduling.gangs.trial_assumptions import Trial
+
+__all__ = [
+    "DomainVerdict",
+    "GangAnswer",
+    "GangDecision",
+    "GangKey",
+    "GangRequest",
+    "GangSearch",
+    "GangUnschedulable",
+    "TopologyConstraint",
+    "Trial",
+    "decide_gang",
+]

@@ -1,0 +1,61 @@
+"""The answers of `decide_gang`: a `GangDecision`, a `GangUnschedulable`, or `Unfinished`."""
+
+from dataclasses import dataclass
+
+from controller.scheduling.decide.answers import Decision, Unfinished, Unschedulable
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class DomainVerdict:
+    """How one topology domain looked to a gang."""
+
+    name: str
+    """`<label>=<value>`; several labels are separated by commas. Empty: all nodes."""
+    nodes: int
+    """Number of nodes with these values."""
+    fits: int
+    """Upper bound of the members that fit at once, from columns; the number of members that were
+    placed once the domain was tried.
+    """
+    left: int
+    """Members like the hardest one that would still fit after the gang; negative: that many are
+    lacking.
+    """
+    score: float
+    """Sum of the node scores of its fitting nodes."""
+    tried: bool = False
+    """Whether the members were tried there."""
+    problem: str = ""
+    """Why the gang does not fit: `12 of 16 members fit, 4 too few`. Empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangDecision:
+    placed: tuple[tuple[SchedulingRequest, Decision], ...]
+    """In the order of `GangRequest.members`; at least `least` of them."""
+    left: tuple[tuple[SchedulingRequest, Unschedulable], ...] = ()
+    """Elastic members that found no room."""
+    domain: str = ""
+    """Name of the chosen domain; empty where the gang has no topology constraint."""
+    domains: tuple[DomainVerdict, ...] = ()
+    """The domains in the order of preference, at most `Options.report_nodes`."""
+    steps: int = 0
+    """Decisions about single members that were needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangUnschedulable:
+    message: str
+    """`3 of 4 members fit; ...`, with the domain and what it lacks."""
+    refusal: Unschedulable
+    """Of the member that found no room in the best attempt."""
+    member: str
+    """Key of that pod."""
+    placeable: int
+    """The most members that fitted at once."""
+    domains: tuple[DomainVerdict, ...] = ()
+    steps: int = 0
+
+
+GangAnswer = GangDecision | GangUnschedulable | Unfinished
