@@ -131,6 +131,7 @@ BAD = {
     "HamiDraLoopStalled": ["hami_dra_loop_stalled_seconds_total 0+20"],
     "HamiDraPodsHeldBack": ["hami_dra_held_back_pods 1"],
     "HamiDraCommitsRefused": ['hami_dra_commits_total{result="refused"} 0+1'],
+    "HamiDraRepeatedUndos": ["hami_dra_repeated_undos_total 0+1"],
     "HamiDraUndoStorm": ['hami_dra_undos_total{cause="node"} 0+20'],
     "HamiDraConflicts": ["hami_dra_write_conflicts_total 0+30"],
     "HamiDraForeignAllocations": ['hami_dra_foreign_allocations_total{driver="d"} 0x115 1'],
