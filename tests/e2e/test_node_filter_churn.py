@@ -192,7 +192,7 @@ def control(lab, steps):
             cluster,
             steps,
             change=lambda item: alone(item, item["metadata"]["name"]),
-            settle=lambda number: cluster.wait(cluster.is_judged, steady=STEADY),
+            settle=lambda _number: cluster.wait(cluster.is_judged, steady=STEADY / 2),
         )
     return cluster.ran
 
