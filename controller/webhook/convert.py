@@ -195,6 +195,11 @@ class _Conversion:
             self._problems.append(str(error))
             return
         container_cards = self._container_cards(vendor, mentioned, plain_stays=not filters)
+        for asking in container_cards:
+            try:
+                vendor.check(asking.cards, filters)
+            except InvalidLegacy as error:
+                self._problems.append(f"{asking.container.where}: {error}")
         sharing = share([(entry.container.role, entry.cards) for entry in container_cards])
         first = sum(named.vendor == vendor.name for named in requests)
         requests.extend(

@@ -205,6 +205,9 @@ class LegacyVendor(Protocol):
         filters.
         """
 
+    def check(self, request: LegacyRequest, filters: Filters) -> None:
+        """Refuse a request that no card which the filters leave could ever meet."""
+
     def env(self, request: LegacyRequest) -> dict[str, str]:
         """Return the environment variables that HAMi's webhook gives a container with this
         request.
@@ -223,6 +226,9 @@ class WithoutFilters:
         if filters:
             raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
         return ()
+
+    def check(self, request: LegacyRequest, filters: Filters) -> None:
+        """Refuse nothing."""
 
     def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (the protocol's signature)
         return {}

@@ -53,6 +53,12 @@ class DriverProfile:
     """Attribute that tells parts of a card (MIG profiles), which are no cards of their own."""
     partition_values: frozenset[str] = frozenset()
     """The values of `partition` that mean a part; empty: any value does."""
+    card_memory: str | None = None
+    """Attribute of a part: the memory of the card that it is cut from, in bytes. With it a request
+    for all or a percentage of the memory means that of the card; None: a part has no percentages.
+    """
+    selects_parts: frozenset[str] = frozenset()
+    """Attributes by which a selector asks for parts as such: then all of a part's memory is meant."""
     number_in_name: int | None = None
     """Which number in a device's name is its index, from 1, if no attribute is: 2 reads 128 from
     `gpu-0-128`. None: the only number in the name, if there is exactly one.

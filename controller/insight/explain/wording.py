@@ -123,8 +123,10 @@ def _wanted(view: ResolvedRequest, device: Device, capacity: str | None) -> str:
     """Return the amount as the claim spells it, for cards that could never provide it."""
     if capacity is not None and (text := view.capacity_requests.get(capacity)) is not None:
         return text
-    percent = view.memory_percents.get(device.id.driver)
-    return f"{percent}%" if percent is not None and capacity == device.profile.memory else "all"
+    percent = view.memory_percent(device)
+    if percent is None or capacity != device.profile.memory:
+        return "all"
+    return amount(device.card_memory * percent // 100, "memory") if device.card_memory else f"{percent}%"
 
 
 def _cut(text: str) -> str:

@@ -88,6 +88,20 @@ def percentage(capacity: api.DeviceCapacity, percent: int) -> ConsumedAmount:
 
 
 @lru_cache(maxsize=4_096)
+def percentage_of_card(capacity: api.DeviceCapacity, percent: int, card: int) -> ConsumedAmount:
+    """Return floor(card x percent / 100) of the memory of a part; `card`: bytes of the card that it
+    is cut from.
+
+    >>> instance = percentage_of_card(api.DeviceCapacity(value="9728"), 10, 81_920)
+    >>> instance.amount, instance.total
+    (8192, 9728)
+    """
+    total = Quantity.parse(_text(capacity.value))
+    taken = Quantity.from_int(card * percent // 100, Format.BINARY_SI)
+    return ConsumedAmount(amount_of(taken), amount_of(total), taken, allowed=True)
+
+
+@lru_cache(maxsize=4_096)
 def parts(capacity: api.DeviceCapacity, percent: int) -> ConsumedAmount:
     """Return ceil(capacity x percent / 100): the number of equal parts of the hardware that hold
     this percentage of it.

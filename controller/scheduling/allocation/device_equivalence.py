@@ -84,6 +84,9 @@ class DeviceEquivalence:
 def _impossible(view: ResolvedRequest, device: Device) -> str:
     """Return why a device could never meet the requested capacity, even if it were idle."""
     profile = device.profile
+    percent = view.memory_percent(device)
+    if percent is not None and device.is_part and not _holds(device, percent):
+        return names.CARD_INSUFFICIENT_MEMORY
     for role, reason in (
         (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
         (profile.cores, names.CARD_INSUFFICIENT_CORE),
@@ -91,7 +94,12 @@ def _impossible(view: ResolvedRequest, device: Device) -> str:
     ):
         if role is not None and _alone_fails(view, device, role):
             return reason
-    return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
+    return names.CUSTOM_FILTER_RULE if percent is None else names.CARD_INSUFFICIENT_MEMORY
+
+
+def _holds(part: Device, percent: int) -> bool:
+    """Return whether a part has this percentage of its card's memory."""
+    return 0 < part.card_memory * percent // 100 <= part.totals.get(names.CAP_MEMORY, 0)
 
 
 def _alone_fails(view: ResolvedRequest, device: Device, role: str) -> bool:

@@ -16,7 +16,6 @@ from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.parameters import Minimums
 from controller.scheduling.allocation.selectors import Selector
 from controller.scheduling.incremental.changes import ChangeLog
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Amount, Device
 from hami_dra.api import names
 from hami_dra.api import resource as api
@@ -63,6 +62,7 @@ class Shape:
         return f"Shape({self._values!r})"
 
 
+_ALL: Final = 100
 _MOST_CONSUMPTIONS: Final = 1 << 12
 _UNKNOWN: Final = Consumption((), {}, {})
 """Stands for a device whose consumption was not calculated yet."""
@@ -86,6 +86,8 @@ class ConsumptionCache:
         """
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
+            return None
+        if last.is_part is not device.is_part or last.card_memory != device.card_memory:
             return None
         published, before = device.spec.capacity, last.spec.capacity
         return self._last_consumption if published is before or published == before else None
@@ -222,6 +224,22 @@ class ResolvedRequest:
         self._consumptions.put(device, consumption)
         return consumption
 
+    def memory_percent(self, device: Device) -> int | None:
+        """Return the percentage of its card's memory that is requested instead of an amount; None:
+        no percentage.
+
+        Who names no memory wants all of the card's. So a part is taken only by a request for parts
+        as such (`DriverProfile.selects_parts`), or if it has as much as its card. Raises
+        SelectorOverBudget, SliceSpent.
+        """
+        percent = self.memory_percents.get(device.id.driver)
+        if percent is not None or not device.is_part or device.profile.card_memory is None:
+            return percent
+        if names.CAP_MEMORY in self.capacity_requests:
+            return None
+        wanted = device.profile.selects_parts
+        return None if any(not wanted.isdisjoint(each.attribute_names) for each in self.all_selectors) else _ALL
+
     def shared(self, device: Device) -> bool:
         """Return whether several allocations may hold the device at a time."""
         return device.shared and self.features.consumable_capacity
@@ -230,11 +248,10 @@ class ResolvedRequest:
         if not self.features.consumable_capacity:
             return Consumption((), device.totals, {})
         capacities = device.spec.capacity
-        percent = self.memory_percents.get(device.id.driver)
+        percent = self.memory_percent(device)
         requests = self.capacity_requests
         if percent is not None:
-            # a percentage is one of the whole card
-            if names.CAP_MEMORY not in capacities or is_part(device):
+            if names.CAP_MEMORY not in capacities or (device.is_part and not device.card_memory):
                 return None
             requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
         amounts = capacity.consumed_amounts(requests, capacities, fractional=self.features.fractional_capacity_range)
@@ -243,7 +260,12 @@ class ResolvedRequest:
         # A percentage of the memory also takes the parts of the hardware that hold it, unless the
         # request names them: 30 % of a card of 4 parts takes ceil(1.2) = 2 of them.
         if percent is not None:
-            amounts[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
+            memory = capacities[names.CAP_MEMORY]
+            amounts[names.CAP_MEMORY] = (
+                capacity.percentage_of_card(memory, percent, device.card_memory)
+                if device.is_part
+                else capacity.percentage(memory, percent)
+            )
             parts = device.profile.parts
             if parts is not None and parts in capacities and parts not in requests:
                 amounts[parts] = capacity.parts(capacities[parts], percent)

@@ -116,8 +116,17 @@ class Selector:
     @property
     def asks_for_uuid(self) -> bool:
         """Whether it reads an attribute whose bare name is `uuid`."""
+        return "uuid" in self.attribute_names
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The bare names of the attributes and capacities that it reads. Raises SelectorOverBudget,
+        SliceSpent.
+        """
         compiled = self._compiled()
-        return not isinstance(compiled, cel.CompileError) and any(name == "uuid" for _, name in compiled.attributes)
+        if isinstance(compiled, cel.CompileError):
+            return frozenset()
+        return frozenset(name for _, name in compiled.attributes)
 
     def _compiled(self) -> cel.Selector | cel.CompileError:
         try:

@@ -301,7 +301,8 @@ def _nominal(view: ResolvedRequest, device: Device) -> dict[str, int]:
         if named is None and capacity.request_policy is not None:
             named = None if capacity.request_policy.default is None else str(capacity.request_policy.default)
         consumed[name] = device.totals[name] if named is None else value_of(named)
-    percent = view.memory_percents.get(device.id.driver)
+    percent = view.memory_percent(device)
     if percent is not None:
-        consumed[names.CAP_MEMORY] = consumed.get(names.CAP_MEMORY, 0) * percent // 100
+        whole = device.card_memory if device.is_part else consumed.get(names.CAP_MEMORY, 0)
+        consumed[names.CAP_MEMORY] = whole * percent // 100
     return consumed

@@ -93,6 +93,8 @@ class Device:
     """
     is_part: bool = field(init=False)
     """Whether it is cut from a card, which is published too."""
+    card_memory: int = field(init=False)
+    """Of a part: bytes of the card that it is cut from; 0 if that is not published."""
 
     def __post_init__(self) -> None:
         profile = self.profile
@@ -104,6 +106,7 @@ class Device:
         self.index = UNNUMBERED if number is None else number
         part = self.attribute(profile.partition)
         self.is_part = part is not None and profile.means_part(part.string)
+        self.card_memory = max(self._int64(profile.card_memory) or 0, 0) if self.is_part else 0
 
     @cached_property
     def selector_input(self) -> DeviceInput:
@@ -136,7 +139,7 @@ class Device:
     @property
     def capacity_kind(self) -> Hashable:
         """The kind: devices of one kind give equal results for every capacity request."""
-        return self.id.driver, self.shared, self.capacities
+        return self.id.driver, self.shared, self.capacities, self.card_memory
 
     def attribute(self, name: str | None) -> api.DeviceAttribute | None:
         """Look up an attribute as the allocator does: the full name first, then the bare name if

@@ -97,8 +97,10 @@ class NvidiaLegacy:
         if memory and percent:
             warnings.append(f"{resources.field(percent_name)} is ignored, for {memory_name} is given too")
         if cores is None:
-            # HAMi's exclusive default: a card without a memory limit is not shared
-            cores = _ALL_CORES if percent == 100 or not (memory or percent) else 0
+            # HAMi's exclusive default (defaultExclusiveCoreIfNeeded): a card is not shared where no
+            # limit of memory is named; 0 is named, and means all of it
+            exclusive = memory is None if percent is None else percent == 100
+            cores = _ALL_CORES if exclusive else 0
         capacity = {names.CAP_CORES: cores}
         if memory:
             capacity[names.CAP_MEMORY] = memory * MIB
@@ -144,6 +146,13 @@ class NvidiaLegacy:
                 raise InvalidLegacy(f"{MODE}: {mode!r} is not known; use one of {', '.join(_MODES)}")
             expressions.append(_MODES[mode])
         return tuple(expressions)
+
+    def check(self, request: LegacyRequest, filters: Filters) -> None:
+        if filters.get(MODE) == (MIG,) and request.takes_all_memory:
+            raise InvalidLegacy(
+                f"it asks for all of the memory of a card in mode {MIG}, and a MIG instance never has all of the memory of its "
+                f"card: add {MEMORY} or {MEMORY_PERCENT}, or remove the annotation {MODE}"
+            )
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
         return {} if request.priority is None else {"CUDA_TASK_PRIORITY": str(request.priority)}

@@ -16,7 +16,7 @@ from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.options import CORE_SCALING, MEMORY_SCALING
 from hami_dra.vendors.nvidia.records import GpuRecord, MigProfile
-from hami_dra.vendors.nvidia.rules import DRIVER
+from hami_dra.vendors.nvidia.rules import CARD_MEMORY, DRIVER, PARENT, PLACEMENT, PROFILE
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import (
     CORES,
@@ -40,13 +40,6 @@ WHOLE_CLASS: Final = "nvidia-gpu.hami.io"
 SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
 MIG_CLASS: Final = "nvidia-mig.hami.io"
 EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
-
-PROFILE: Final = "profile"
-"""Attribute that only partitions carry: `1g.10gb`."""
-PARENT: Final = "parentUUID"
-"""The uuid of a partition's card, under the name that NVIDIA's own driver uses."""
-PLACEMENT: Final = "placement"
-"""The first memory slice of a partition."""
 
 IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
 """`has`: a card has no such attribute, and reading its value would be an error."""
@@ -132,6 +125,7 @@ def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
                 PARENT: string(card.uuid),
                 PROFILE: string(profile.name),
                 PLACEMENT: integer(placement.start),
+                CARD_MEMORY: integer(card.memory),
             }
             | software_attributes(card),
             "capacity": {

@@ -11,6 +11,14 @@ from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, DriverProfile, NodeView, Vendor
 
 DRIVER = "nvidia.hami.io"
+PROFILE = "profile"
+"""Attribute that only partitions carry: `1g.10gb`."""
+PARENT = "parentUUID"
+"""The uuid of a partition's card, under the name that NVIDIA's own driver uses."""
+PLACEMENT = "placement"
+"""The first memory slice of a partition."""
+CARD_MEMORY = "cardMemory"
+"""Bytes of the card that a partition is cut from."""
 TYPE_PREFIX = "nvidia-"
 """HAMi registers a card as NVIDIA-<product name>, and searches its type annotations in that."""
 
@@ -19,7 +27,13 @@ class Nvidia(Vendor):
     """The rules of `nvidia.hami.io`."""
 
     name = "nvidia"
-    profile = DriverProfile(driver=DRIVER, default_shares=10, partition="profile")
+    profile = DriverProfile(
+        driver=DRIVER,
+        default_shares=10,
+        partition=PROFILE,
+        card_memory=CARD_MEMORY,
+        selects_parts=frozenset({PROFILE, PARENT, PLACEMENT, "type"}),
+    )
     annotations = ANNOTATIONS
 
     def preferences(self, annotations: Mapping[str, str]) -> NvidiaPreferences:

@@ -488,12 +488,55 @@ def test_cores_count_too():
     assert profile(device)[1] == "2g.20gb"
 
 
-def test_a_percentage_is_one_of_the_whole_card_so_no_partition_meets_it():
-    half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    packed = {"hami.io/gpu-scheduler-policy": "binpack"}
-    assert placed(cluster(n=MIG), pod("p", limits=half, annotations=packed)) == ("n", ["0"])
-    report = simulated(cluster(n=MIG), pod("p", limits=half, annotations=IN_PARTS))
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [(1, "1g.10gb"), (10, "1g.10gb"), (12, "1g.20gb"), (50, "7g.80gb"), (98, "7g.80gb"), (99, None), (100, None)],
+)
+def test_a_percentage_is_one_of_the_card_that_an_instance_is_cut_from(percent, expected):
+    """HAMi's Fit resolves it on the card: 10 percent of 81,920 MiB are 8,192; all of it has no instance."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": percent, "nvidia.com/gpucores": 1}
+    report = simulated(cluster(n=MIG), pod("p", limits=limits, annotations=IN_PARTS if expected else {}))
+    (device,) = devices(report)["p"][1]
+    assert (profile(device)[1] if "mig" in device else None) == expected
+
+
+def by_claim(class_name="nvidia-vgpu.hami.io", **more):
+    return claim("c", {"name": "gpu", "exactly": {"deviceClassName": class_name, **more}})
+
+
+def test_a_request_for_all_of_the_memory_of_instances_never_fits_and_says_so():
+    percent_100 = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 100}
+    for limits in (percent_100, {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 10}):
+        with pytest.raises(ConversionRefused, match="a MIG instance never has all of the memory of its card"):
+            convert_pod(pod("p", limits=limits, annotations=IN_PARTS), "default")
+    report = simulated(
+        cluster(n=MIG), by_claim(capacity={"requests": {"cores": "10"}}), pod("p", "c", annotations=IN_PARTS)
+    )
     assert reasons(report) == {"p": {"ModeNotFit": 2, "CardInsufficientMemory": 36}}
+
+
+@pytest.mark.parametrize("cores", [10, 50, 99])
+@pytest.mark.parametrize("policy", ["spread", "binpack", "topology-aware", "numa"])
+def test_a_request_without_memory_never_lands_on_an_instance_that_holds_less_than_the_card(cores, policy):
+    """The documented `gpu: 2, gpucores: 50` of HAMi's web page, too: both are whole cards."""
+    raws = cluster(a=MIG, b=H100)
+    own = {"hami.io/gpu-scheduler-policy": policy, "hami.io/node-scheduler-policy": "binpack"}
+    for count in (1, 2):
+        _, found = placed(raws, cards("p", count, own, cores=cores))
+        assert len(found) == count
+        assert not any("mig" in device for device in found)
+    asked = by_claim(capacity={"requests": {"cores": str(cores)}})
+    _, found = placed(raws, asked, pod("p", "c", annotations=own))
+    assert not any("mig" in device for device in found)
+
+
+def test_a_request_for_instances_as_such_takes_all_of_one():
+    """By class or by selector: there the amount that the profile has is what is meant."""
+    wanted = 'device.attributes["nvidia.hami.io"].?profile.orValue("") == "2g.20gb"'
+    by_profile = by_claim(selectors=[{"cel": {"expression": wanted}}])
+    for asked, expected in ((by_claim("nvidia-mig.hami.io"), "1g.10gb"), (by_profile, "2g.20gb")):
+        _, (device,) = placed(cluster(n=MIG), asked, pod("p", "c"))
+        assert profile(device)[1] == expected
 
 
 def test_more_than_a_card_has_is_refused():

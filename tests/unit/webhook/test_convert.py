@@ -93,9 +93,13 @@ WHOLE, SHARED = "nvidia-gpu.hami.io", "nvidia-vgpu.hami.io"
             (SHARED, 1, {"cores": "10"}, None, None),
             id="100 percent of the memory, some cores",
         ),
-        pytest.param({"gpu": 1, "gpumem": 0}, (WHOLE, 1, {"cores": "100"}, None, None), id="memory 0 is not given"),
         pytest.param(
-            {"gpu": 1, "gpumem_percentage": 0}, (WHOLE, 1, {"cores": "100"}, None, None), id="percentage 0 is not given"
+            {"gpu": 1, "gpumem": 0}, (SHARED, 1, {"cores": "0"}, None, None), id="memory 0 is all, not exclusive"
+        ),
+        pytest.param(
+            {"gpu": 1, "gpumem_percentage": 0},
+            (SHARED, 1, {"cores": "0"}, None, None),
+            id="percentage 0 is all, not exclusive",
         ),
         pytest.param({"gpumem": 512}, (SHARED, 1, {"cores": "0", "memory": "512Mi"}, None, None), id="no count: one"),
         pytest.param({"gpucores": 20}, (SHARED, 1, {"cores": "20"}, None, None), id="only cores: one card"),
