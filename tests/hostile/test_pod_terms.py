@@ -1,18 +1,24 @@
 """What one tenant writes into the terms and ports of its pods does not hold up the decisions about the pods of others."""
 
+import msgspec
 import numpy as np
 import pytest
 
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
+from controller.scheduling.node_filter.existing_terms import PodClass
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.node_ports import host_ports
+from controller.scheduling.node_filter.pod_groups import PodGroups
 from hami_dra.api import names
+from hami_dra.api.core import Namespace
 from tests.cards import node, pod
 from tests.unit.scheduling.node_filter.filtered import Filtered
 
 HOST = "kubernetes.io/hostname"
 REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
 MANY, NODES = 1000, 20
+SOFT = {"key": "soft", "effect": "PreferNoSchedule"}
 
 
 def about_all(key):
@@ -106,3 +112,124 @@ def test_spread_over_hundreds_of_keys_that_no_node_has_counts_no_pod(monkeypatch
     asked = pod("evil", topologySpreadConstraints=[{**constraint, "topologyKey": key} for key in keys])
     assert len(found.refused(asked)) == NODES
     assert not counted
+
+
+def attacking(number):
+    """A pod of which every part has a shape of its own."""
+    app = {"labelSelector": {"matchLabels": {"evil": str(number)}}}
+    zones = [{"key": "zone", "operator": "NotIn", "values": [str(number)]}]
+    near = {"topologyKey": HOST, **app}
+    return {
+        "labels": {"evil": str(number)},
+        "tolerations": [{"key": f"evil-{number}", "operator": "Exists"}],
+        "nodeSelector": {HOST: f"n{number % NODES}"},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": hardness, **app}
+            for hardness in ("DoNotSchedule", "ScheduleAnyway")
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": zones}]},
+                PREFERRED: [{"weight": 1, "preference": {"matchExpressions": zones}}],
+            },
+            "podAffinity": {REQUIRED: [near], PREFERRED: [{"weight": 1, "podAffinityTerm": near}]},
+            "podAntiAffinity": {REQUIRED: [{**near, "topologyKey": "zone"}]},
+        },
+        "containers": [{"name": "main", "image": f"evil:{number}", "ports": [{"hostPort": 1 + number}]}],
+    }
+
+
+def test_shapes_of_one_namespace_push_out_none_of_the_others(monkeypatch):
+    """Shapes were kept for all namespaces together: 128 pods of one made every other pod's verdicts anew."""
+    found, made, get = world(), [], Shared.get
+
+    def counted(self, key, account, make):
+        return get(self, key, account, lambda: made.append(account) or make())
+
+    monkeypatch.setattr(Shared, "get", counted)
+
+    def decide(asked):
+        found.inventory.shape_fit(asked)
+        found.refused(asked)
+        found.inventory.preferences(asked)
+
+    found.inventory.node_changed(
+        found.inventory.nodes.node(0), tainted := node("n0", labels={HOST: "n0"}, taints=[SOFT])
+    )
+    assert tainted.spec.taints
+    decide(pod("honest", **attacking(0)))
+    assert len(made) >= 10
+    for number in range(1, 300):
+        decide(pod(f"evil-{number}", namespace="evil", **attacking(number)))
+    made.clear()
+    decide(pod("honest", **attacking(0)))
+    assert not made
+
+
+@pytest.mark.parametrize("kind", [REQUIRED, PREFERRED])
+def test_labels_that_were_never_seen_are_held_against_the_terms_that_require_one_of_them(monkeypatch, kind):
+    """They were matched against the terms of all: 7 ms at 2,000."""
+
+    def about(number, namespace_selector):
+        labels = {"matchLabels": {"app": f"evil-{number}"}}
+        values = {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"in-{number}", f"or-{number}"]}]}
+        return {"topologyKey": HOST, "labelSelector": (labels, values)[number % 2], **namespace_selector}
+
+    everywhere = {"namespaceSelector": {}}
+    found = world().run(*[evil(number, about(number, everywhere), kind=kind) for number in range(MANY)])
+    found.run(*[evil(number, about_own(), kind=kind) for number in range(MANY, MANY + 50)])
+    matched, matches = [], AffinityTerm.matches
+    monkeypatch.setattr(AffinityTerm, "matches", lambda *given: matched.append(given[1]) or matches(*given))
+    for number in range(20):
+        asked = pod("honest", labels={"app": f"evil-{number}", "run": str(number)})
+        found.refused(asked)
+        found.inventory.preferences(asked)
+    assert len(matched) <= 2 * 20
+    found.inventory.namespace_changed(
+        None, msgspec.convert({"metadata": {"name": "evil", "labels": {"a": "b"}}}, Namespace)
+    )
+    found.refused(pod("honest", labels={"app": "evil-0", "run": "0"}))
+    assert len(matched) <= 2 * 20
+    assert (found.refused(pod("honest", labels={"app": "evil-0"})) != {}) == (kind == REQUIRED)
+    assert (found.refused(pod("honest", labels={"app": "or-1"})) != {}) == (kind == REQUIRED)
+
+
+def test_a_new_term_is_held_against_the_waiting_pods_that_have_its_label(monkeypatch):
+    found, matched, matches = world().run(evil(0, about_all(HOST))), [], AffinityTerm.matches
+    for number in range(200):
+        found.refused(pod(f"asking-{number}", labels={"app": str(number)}))
+    monkeypatch.setattr(AffinityTerm, "matches", lambda *given: matched.append(given[1]) or matches(*given))
+    mine = evil(1, {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "7"}}, "namespaces": ["default"]})
+    found.run(mine)
+    assert len(matched) == 1
+    assert "n1" in found.refused(pod("another", labels={"app": "7"}))
+    found.inventory.pod_changed(mine, None)
+    assert "n1" not in found.refused(pod("another", labels={"app": "7"}))
+
+
+def test_a_namespace_that_changes_its_labels_leaves_the_terms_of_others(monkeypatch):
+    """Every change of labels of one namespace made the filters and classes of all pods anew."""
+    found, made = world(), []
+    for name in ("default", "evil"):
+        found.inventory.namespace_changed(None, labelled_namespace(name, 0))
+    found.run(evil(0, about_all(HOST)), evil(1, {**about_all(HOST), "namespaceSelector": {"matchLabels": {"n": "1"}}}))
+    near = {"topologyKey": HOST, "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    asked = pod("honest", affinity={"podAntiAffinity": {REQUIRED: [near]}})
+    found.refused(asked)
+    start = PodClass.start
+    monkeypatch.setattr(PodClass, "start", lambda *given: made.append(given) or start(*given))
+    acquire = PodGroups.acquire
+    monkeypatch.setattr(PodGroups, "acquire", lambda *given, **more: made.append(given) or acquire(*given, **more))
+    for number in range(10):
+        before, after = labelled_namespace("evil", number), labelled_namespace("evil", number + 1)
+        found.inventory.namespace_changed(before, after)
+        assert len(found.refused(asked)) == 1
+    assert not made
+
+
+def about_own():
+    return {"topologyKey": HOST, "labelSelector": {}}
+
+
+def labelled_namespace(name, number):
+    return msgspec.convert({"metadata": {"name": name, "labels": {"n": str(number)}}}, Namespace)

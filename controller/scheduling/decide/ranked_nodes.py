@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.node_filters import ShapeFit
@@ -146,7 +146,7 @@ class RankedNodeCache:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._known: LruCache[_Known] = LruCache(_SHAPES_KEPT)
+        self._known: Shared[_Known] = Shared(_SHAPES_KEPT)
 
     def of(
         self, pod: Pod, column: RequestColumns, count: int, *, sign: float, offered: tuple[str, ...]
@@ -161,7 +161,7 @@ class RankedNodeCache:
         if fit is None or column.network_attached:
             return None
         key: Hashable = fit, column, count, sign, offered
-        known = self._known.get(key, _Known)
+        known = self._known.get(key, pod.metadata.namespace, _Known)
         changed = self._changed(known, fit)
         if changed is None:
             known.close, known.ranked = 0, None

@@ -113,12 +113,21 @@ class Shared(Generic[V]):
 
     When they weigh more than `most` together, the account whose values weigh most loses its least
     recently used one. `weigh`: of a value, by its key; a tenant who chooses how large a value is
-    gets as many fewer of them.
+    gets as many fewer of them. `dropped` is called with each value that goes.
+
+    >>> shapes = Shared(3)
+    >>> for key, namespace in (("plain", "honest"), ("a", "evil"), ("b", "evil"), ("c", "evil")):
+    ...     _ = shapes.get(key, namespace, lambda: key)
+    >>> sorted(shapes.values())
+    ['b', 'c', 'plain']
     """
 
-    def __init__(self, most: int, weigh: Callable[[Any], int] = lambda _key: 1) -> None:
+    def __init__(
+        self, most: int, weigh: Callable[[Any], int] = lambda _key: 1, dropped: Callable[[V], None] | None = None
+    ) -> None:
         self._most = most
         self._weigh = weigh
+        self._dropped = dropped
         self._weight = 0
         self._kept: dict[Hashable, tuple[str, V]] = {}
         self._by_account: dict[str, OrderedDict[Hashable, None]] = {}
@@ -152,18 +161,33 @@ class Shared(Generic[V]):
 
     def clear(self) -> None:
         """Drop all values."""
+        values = self.values()
         self._kept.clear()
         self._by_account.clear()
         self._weights.clear()
         self._weight = 0
+        if self._dropped is not None:
+            for value in values:
+                self._dropped(value)
+
+    def drop(self, is_unwanted: Callable[[V], bool]) -> None:
+        """Drop some values."""
+        for key, (_, value) in [*self._kept.items()]:
+            if is_unwanted(value):
+                self._drop(key)
 
     def _drop_one(self) -> None:
         largest = max(self._weights, key=lambda each: self._weights[each])
-        oldest, _ = self._by_account[largest].popitem(last=False)
-        del self._kept[oldest]
-        self._add(largest, -self._weigh(oldest))
-        if not self._by_account[largest]:
-            del self._by_account[largest], self._weights[largest]
+        self._drop(next(iter(self._by_account[largest])))
+
+    def _drop(self, key: Hashable) -> None:
+        account, value = self._kept.pop(key)
+        del self._by_account[account][key]
+        self._add(account, -self._weigh(key))
+        if not self._by_account[account]:
+            del self._by_account[account], self._weights[account]
+        if self._dropped is not None:
+            self._dropped(value)
 
     def _add(self, account: str, weight: int) -> None:
         self._weight += weight

@@ -43,6 +43,18 @@ class AffinityTerm:
             return False
         return label_selector_matches(self.selector, labels)
 
+    def selects_otherwise(self, before: Namespace | None, after: Namespace | None) -> bool:
+        """Return whether a change of a namespace changes the pods that `pods` finds. None: it did not
+        exist, or does not any more.
+        """
+        selector = self.namespace_selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            return False
+        selected = (
+            each is not None and label_selector_matches(selector, each.metadata.labels) for each in (before, after)
+        )
+        return len({*selected}) > 1
+
     def pods(self, namespaces: Mapping[str, Namespace], *, unlabelled: bool = False) -> PodSelector:
         """Return the pods that the term means, for the pod that has it.
 

@@ -27,7 +27,7 @@ from hami_dra.api.core import Namespace, Pod
 
 class FilterAssembly:
     """`delegated`: whether a DeviceClass serves an extended resource. `namespaces`: by name, live;
-    call `namespaces_changed` after changing labels in it.
+    call `namespace_changed` after changing labels in it.
     """
 
     def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
@@ -64,10 +64,12 @@ class FilterAssembly:
         self.pods.resizes_by_sums = version >= RESIZES_BY_SUMS
         self.state.reads_unlabelled_namespaces = version < NAMESPACES_MERGED
 
-    def namespaces_changed(self) -> None:
-        """Note that a namespace came, went, or changed its labels."""
-        self._affinity.namespaces_changed()
-        self._anti_affinity.namespaces_changed()
+    def namespace_changed(self, name: str, before: Namespace | None, after: Namespace | None) -> None:
+        """Note that a namespace came (`before` is None), went, or changed its labels."""
+        for terms in (self.state.anti_affinity, self.attraction):
+            terms.namespace_changed(name)
+        self._affinity.namespace_changed(before, after)
+        self._anti_affinity.namespace_changed(before, after)
 
     def refuses_by_labels(self, pod: Pod) -> bool:
         """Return whether a pod that is there has an anti-affinity to pods with these labels."""

@@ -7,32 +7,38 @@ anti-affinity, where every term weighs 1, refuses nodes; preferred terms score t
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, WeightedTerm
+from controller.scheduling.node_filter.label_index import LabelsIndex, SelectorIndex
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Namespace, Pod
 
 _CLASSES_KEPT: Final = 256
+_MOST_NAMESPACES: Final = 32
+"""A term that names more is looked up for every namespace."""
+_EVERY: Final = None
+_EVERYWHERE: Final = (_EVERY,)
 _NO_LABELS: Final[Mapping[str, str]] = {}
 TermsOf = Callable[[Pod], tuple[WeightedTerm, ...]]
 """The terms of a pod that is there, each once."""
 
 
 class HeldTerm:
-    """One term with its weight, and the pods that have it, by uid."""
+    """One term with its weight, the pods that have it, by uid, and the classes that it is about."""
 
-    __slots__ = ("pods", "term", "weight")
+    __slots__ = ("classes", "pods", "term", "weight")
 
     def __init__(self, weighted: WeightedTerm) -> None:
         self.term, self.weight = weighted.term, weighted.weight
         self.pods: dict[str, Placed] = {}
+        self.classes: dict[PodClass, None] = {}
 
 
 class PodClass:
@@ -44,8 +50,8 @@ class PodClass:
         self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str], terms_of: TermsOf
     ) -> None:
         self.namespace = namespace
+        self.labels = labels
         self._namespace_labels = namespace_labels
-        self._labels = labels
         self._terms_of = terms_of
         self.version = 0
         self.terms: dict[Hashable, HeldTerm] = {}
@@ -55,7 +61,7 @@ class PodClass:
         """Number of terms by topology key."""
 
     def is_meant_by(self, term: AffinityTerm) -> bool:
-        return term.matches(self.namespace, self._namespace_labels, self._labels)
+        return term.matches(self.namespace, self._namespace_labels, self.labels)
 
     def share_of(self, placed: Placed, topology_key: str) -> int:
         """Return what one pod contributes to the count of its node."""
@@ -79,8 +85,10 @@ class PodClass:
         return {key: counts.without(own.node, self.share_of(own, key)) for key, counts in found}
 
     def start(self, key: Hashable, held: HeldTerm, nodes: NodeColumns) -> None:
+        """Count a term and the pods that have it."""
         self.version += 1
         self.terms[key] = held
+        held.classes[self] = None
         self._terms_with[held.term.topology_key] += 1
         counts = self.counts.setdefault(held.term.topology_key, NodeCounts(nodes))
         for placed in held.pods.values():
@@ -95,6 +103,35 @@ class PodClass:
             del self.counts[topology_key], self._terms_with[topology_key]
 
 
+class TermIndex:
+    """Terms by the namespaces that they name and by a label that they require, so that pods with labels
+    that were never seen are held against the terms that may be about them, and not against all.
+    """
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str | None, SelectorIndex[Hashable]] = {}
+        """The key `_EVERY`: terms that may be about any namespace."""
+
+    def add(self, key: Hashable, term: AffinityTerm) -> None:
+        for namespace in _scopes(term):
+            if term.selector is not None:
+                self._by_namespace.setdefault(namespace, SelectorIndex()).add(key, term.selector)
+
+    def remove(self, key: Hashable, term: AffinityTerm) -> None:
+        for namespace in _scopes(term):
+            if term.selector is not None:
+                index = self._by_namespace[namespace]
+                index.remove(key, term.selector)
+                if not index:
+                    del self._by_namespace[namespace]
+
+    def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Hashable]:
+        """Yield the keys of the terms that may be about such pods, each once."""
+        for scope in (namespace, _EVERY):
+            if (index := self._by_namespace.get(scope)) is not None:
+                yield from index.candidates(labels)
+
+
 class ExistingTerms:
     """`namespaces`: by name, live. `terms_of`: which terms of a pod count."""
 
@@ -103,7 +140,9 @@ class ExistingTerms:
         self._namespaces = namespaces
         self._terms_of = terms_of
         self._held: dict[Hashable, HeldTerm] = {}
-        self._classes: Shared[PodClass] = Shared(_CLASSES_KEPT)
+        self._index = TermIndex()
+        self._classes: Shared[PodClass] = Shared(_CLASSES_KEPT, dropped=self._dropped)
+        self._classes_by_label: LabelsIndex[PodClass] = LabelsIndex()
 
     def add(self, uid: str, placed: Placed) -> None:
         if placed.pod.spec.affinity is None:
@@ -113,11 +152,9 @@ class ExistingTerms:
             held = self._held.get(key)
             if held is None:
                 held = self._held[key] = HeldTerm(weighted)
-                for each in self._classes.values():
-                    if each.is_meant_by(weighted.term):
-                        each.start(key, held, self._nodes)
+                self._start(key, held)
             held.pods[uid] = placed
-            self._count(key, placed, held.weight)
+            _count(held, placed, held.weight)
 
     def remove(self, uid: str, placed: Placed) -> None:
         if placed.pod.spec.affinity is None:
@@ -126,12 +163,12 @@ class ExistingTerms:
             key = weighted.key
             held = self._held[key]
             del held.pods[uid]
-            self._count(key, placed, -held.weight)
+            _count(held, placed, -held.weight)
             if not held.pods:
                 del self._held[key]
-                for each in self._classes.values():
-                    if key in each.terms:
-                        each.stop(key)
+                self._index.remove(key, held.term)
+                for each in held.classes:
+                    each.stop(key)
 
     def about(self, pod: Pod) -> PodClass | None:
         """Return the terms about pods like this one; None if there are none."""
@@ -144,23 +181,43 @@ class ExistingTerms:
         )
         return found if found.terms else None
 
-    def namespaces_changed(self) -> None:
-        self._classes.clear()
+    def namespace_changed(self, name: str) -> None:
+        """Note that a namespace came, went, or changed its labels: which terms are about its pods."""
+        self._classes.drop(lambda each: each.namespace == name)
+
+    def _start(self, key: Hashable, held: HeldTerm) -> None:
+        """Let the index and the classes see a new term."""
+        self._index.add(key, held.term)
+        if (selector := held.term.selector) is not None:
+            for each in self._classes_by_label.candidates(selector):
+                if each.is_meant_by(held.term):
+                    each.start(key, held, self._nodes)
 
     def _class_of(self, pod: Pod) -> PodClass:
         namespace = self._namespaces.get(pod.metadata.namespace)
         labels = namespace.metadata.labels if namespace is not None else _NO_LABELS
         found = PodClass(pod.metadata.namespace, labels, pod.metadata.labels, self._terms_of)
-        for key, held in self._held.items():
+        self._classes_by_label.add(found, found.labels)
+        for key in self._index.candidates(found.namespace, found.labels):
+            held = self._held[key]
             if found.is_meant_by(held.term):
                 found.start(key, held, self._nodes)
         return found
 
-    def _count(self, key: Hashable, placed: Placed, change: int) -> None:
-        for each in self._classes.values():
-            held = each.terms.get(key)
-            if held is not None:
-                each.counts[held.term.topology_key].add(placed.node, change)
+    def _dropped(self, unused: PodClass) -> None:
+        self._classes_by_label.remove(unused, unused.labels)
+        for held in unused.terms.values():
+            del held.classes[unused]
+
+
+def _count(held: HeldTerm, placed: Placed, change: int) -> None:
+    for each in held.classes:
+        each.counts[held.term.topology_key].add(placed.node, change)
+
+
+def _scopes(term: AffinityTerm) -> Collection[str | None]:
+    is_bounded = term.namespace_selector is None and len(term.namespaces) <= _MOST_NAMESPACES
+    return term.namespaces if is_bounded else _EVERYWHERE
 
 
 def pods_with_terms(found: PodClass, topology_key: str) -> Iterator[tuple[AffinityTerm, Placed]]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import ChangeLog, LruCache
+from controller.scheduling.incremental.changes import ChangeLog, Shared
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.node_filter.codes import ABSENT, CODES, NUMBERS
 from controller.scheduling.node_filter.node_affinity import affinity_sentence, required_affinity
@@ -125,8 +125,8 @@ class NodeFilters:
         self._resources = resources
         self._ports = ports
         self._plugins = plugins
-        self._fits: LruCache[NodeByNodeFit] = LruCache(_KEPT)
-        self._layered: LruCache[LayeredFit] = LruCache(_KEPT)
+        self._fits: Shared[NodeByNodeFit] = Shared(_KEPT)
+        self._layered: Shared[LayeredFit] = Shared(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count
@@ -151,7 +151,7 @@ class NodeFilters:
             return None
         if not filters:
             return base
-        found = self._layered.get((base, filters), lambda: LayeredFit(base, filters))
+        found = self._layered.get((base, filters), pod.metadata.namespace, lambda: LayeredFit(base, filters))
         found.refresh()
         return found
 
@@ -204,7 +204,7 @@ class NodeFilters:
         nodes, spec = self._nodes, pod.spec
         selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
         key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports
-        kept = self._fits.get(key, lambda: NodeByNodeFit(nodes))
+        kept = self._fits.get(key, pod.metadata.namespace, lambda: NodeByNodeFit(nodes))
         changes, loads = kept.readers
         if not (changes.is_current and loads.is_current):
             changed, loaded = changes.entries(), loads.entries()

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.codes import ABSENT
 from controller.scheduling.node_filter.node_affinity import admits, pinned_names, required_affinity
 from controller.scheduling.node_filter.node_column import NodeColumn
@@ -23,13 +23,14 @@ class NodeRules:
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._columns: LruCache[NodeColumn] = LruCache(_KEPT)
+        self._columns: Shared[NodeColumn] = Shared(_KEPT)
 
     def taint_codes(self, pod: Pod) -> Ints:
         """Return the number of the first reason among cordon, readiness and taints, 0 if none."""
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("taints", tolerations),
+            pod.metadata.namespace,
             lambda: NodeColumn(self._nodes, lambda node: taint_number(tolerations, node), ABSENT),
         )
         return column.current()
@@ -39,6 +40,7 @@ class NodeRules:
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("own taints", tolerations),
+            pod.metadata.namespace,
             lambda: NodeColumn(self._nodes, lambda node: tolerates_own_taints(tolerations, node), 0),
         )
         return column.current().astype(np.bool_)
@@ -51,6 +53,7 @@ class NodeRules:
             return self._admitted_of(pod, pinned)
         column = self._columns.get(
             ("admits", tuple(sorted(spec.node_selector.items())), required),
+            pod.metadata.namespace,
             lambda: NodeColumn(self._nodes, lambda node: admits(pod, node), 0),
         )
         return column.current().astype(np.bool_)

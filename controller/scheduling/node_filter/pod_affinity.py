@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, affinity_problem, required_terms
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -18,7 +18,7 @@ from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilte
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Namespace, Pod
 
 _SHAPES_KEPT: Final = 128
 
@@ -28,7 +28,7 @@ class PodAffinityPlugin:
 
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: LruCache[PodAffinityFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+        self._filters: Shared[PodAffinityFilter] = Shared(_SHAPES_KEPT, dropped=PodAffinityFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAffinityFilter | PodRefusal | None":
         affinity = pod.spec.affinity
@@ -41,12 +41,14 @@ class PodAffinityPlugin:
             return None
         itself = _matches_itself(pod, terms, self._state)
         key = tuple([each.key for each in terms]), itself
-        found = self._filters.get(key, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself))
+        found = self._filters.get(
+            key, pod.metadata.namespace, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself)
+        )
         return found if own is None else found.without(own)
 
-    def namespaces_changed(self) -> None:
-        """Resolve the namespace selectors of all terms again."""
-        self._filters.clear()
+    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
+        """Resolve the namespace selectors again that see the change."""
+        self._filters.drop(lambda each: each.sees(before, after))
 
 
 class PodAffinityFilter(RecomputedFilter):
@@ -71,6 +73,10 @@ class PodAffinityFilter(RecomputedFilter):
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""
         release_pods(self._state, self._terms)
+
+    def sees(self, before: Namespace | None, after: Namespace | None) -> bool:
+        """Return whether the change of a namespace changes the pods that the terms mean."""
+        return any(each.selects_otherwise(before, after) for each in self._terms)
 
     def without(self, own: Placed) -> "PodAffinityFilter":
         """Return the filter as if this pod counted nowhere. For use at once."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, required_terms
 from controller.scheduling.node_filter.existing_terms import PodClass, pods_with_terms
@@ -20,7 +20,7 @@ from controller.scheduling.node_filter.plugin import RecomputedFilter
 from controller.scheduling.node_filter.topology_domains import place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Namespace, Pod
 
 _SHAPES_KEPT: Final = 128
 
@@ -30,7 +30,7 @@ class PodAntiAffinityPlugin:
 
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: LruCache[PodAntiAffinityFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+        self._filters: Shared[PodAntiAffinityFilter] = Shared(_SHAPES_KEPT, dropped=PodAntiAffinityFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAntiAffinityFilter | None":
         affinity, against = pod.spec.affinity, self._state.anti_affinity.about(pod)
@@ -38,13 +38,14 @@ class PodAntiAffinityPlugin:
         if against is None and not terms:
             return None
         key: Hashable = tuple([each.key for each in terms]), against
-        found = self._filters.get(key, lambda: PodAntiAffinityFilter(self._state, terms, against))
+        found = self._filters.get(
+            key, pod.metadata.namespace, lambda: PodAntiAffinityFilter(self._state, terms, against)
+        )
         return found if own is None else found.without(own)
 
-    def namespaces_changed(self) -> None:
-        """Resolve the namespace selectors of all terms again."""
-        self._state.anti_affinity.namespaces_changed()
-        self._filters.clear()
+    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
+        """Resolve the namespace selectors again that see the change."""
+        self._filters.drop(lambda each: each.sees(before, after))
 
 
 class PodAntiAffinityFilter(RecomputedFilter):
@@ -70,6 +71,10 @@ class PodAntiAffinityFilter(RecomputedFilter):
         """Release the counts; the filter must not be used any more."""
         for term in self._terms:
             release_pods(self._state, (term,))
+
+    def sees(self, before: Namespace | None, after: Namespace | None) -> bool:
+        """Return whether the change of a namespace changes the pods that the terms mean."""
+        return any(each.selects_otherwise(before, after) for each in self._terms)
 
     def without(self, own: Placed) -> "PodAntiAffinityFilter":
         """Return the filter as if this pod counted nowhere. For use at once."""

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from controller.scheduling.node_filter.label_index import SelectorIndex, required_labels
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from hami_dra.api.core import Pod
@@ -50,7 +51,7 @@ class PodGroup:
         self.labels = pod.metadata.labels
         self.leaving = pod.metadata.deletion_timestamp is not None
         self.pods: dict[str, Placed] = {}
-        self.counted_by: tuple[MatchingPods, ...] = ()
+        self.counted_by: dict[MatchingPods, None] = {}
 
 
 class MatchingPods(NodeCounts):
@@ -71,6 +72,11 @@ class MatchingPods(NodeCounts):
         meta = pod.metadata
         return (self.leaving or meta.deletion_timestamp is None) and self.matches(meta.namespace, meta.labels)
 
+    @property
+    def first_selector(self) -> LabelSelector | None:
+        """A selector that all pods match that count; None: none do."""
+        return self.selectors[0].labels if self.selectors else None
+
     def share_of(self, placed: Placed) -> int:
         """Return what this pod contributes to its node's count."""
         return int(self.counts(placed.pod))
@@ -90,6 +96,7 @@ class PodGroups:
         self._counts: dict[Hashable, MatchingPods] = {}
         self._by_value: dict[tuple[str, str], dict[str, dict[PodGroup, None]]] = {}
         """(namespace, key of a label) → its value → groups; for keys that selectors asked for."""
+        self._index: SelectorIndex[MatchingPods] = SelectorIndex()
 
     def add(self, uid: str, placed: Placed) -> None:
         pod = placed.pod
@@ -123,6 +130,8 @@ class PodGroups:
             for group in self._candidates(selectors):
                 if (leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
                     self._count(group, counts)
+            if (selector := counts.first_selector) is not None:
+                self._index.add(counts, selector)
         counts.users += 1
         return counts
 
@@ -132,11 +141,13 @@ class PodGroups:
         if not counts.users:
             del self._counts[key]
             for group in counts.groups:
-                group.counted_by = tuple(each for each in group.counted_by if each is not counts)
+                del group.counted_by[counts]
+            if (selector := counts.first_selector) is not None:
+                self._index.remove(counts, selector)
 
     def _watch(self, group: PodGroup) -> None:
         """Let the counts in use see a new group."""
-        for counts in self._counts.values():
+        for counts in self._index.candidates(group.labels):
             if (counts.leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
                 self._count(group, counts)
         for (namespace, key), values in self._by_value.items():
@@ -157,7 +168,7 @@ class PodGroups:
                     del values[value]
 
     def _count(self, group: PodGroup, counts: MatchingPods) -> None:
-        group.counted_by += (counts,)
+        group.counted_by[counts] = None
         counts.groups[group] = None
         for placed in group.pods.values():
             counts.add(placed.node, +1)
@@ -169,13 +180,16 @@ class PodGroups:
         if not selectors:
             return
         namespaces = selectors[0].namespaces
-        wanted = _one_label(selectors[0].labels)
+        labels = selectors[0].labels
+        if labels is None:
+            return
+        wanted = required_labels(labels)
         for namespace in self._groups if namespaces is None else namespaces & self._groups.keys():
             if wanted is None:
                 yield from self._groups[namespace].values()
             else:
-                key, value = wanted
-                yield from self._values_of(namespace, key).get(value, ())
+                for key, value in wanted:
+                    yield from self._values_of(namespace, key).get(value, ())
 
     def _values_of(self, namespace: str, key: str) -> dict[str, dict[PodGroup, None]]:
         found = self._by_value.get((namespace, key))
@@ -217,18 +231,6 @@ def selector_in_words(selector: LabelSelector | None) -> str:
             case _:
                 parts.append(each.key)
     return ",".join(parts) or "all pods"
-
-
-def _one_label(selector: LabelSelector | None) -> tuple[str, str] | None:
-    """Return a label that all pods of the selector have, or None."""
-    if selector is None:
-        return None
-    for item in selector.match_labels.items():
-        return item
-    for each in selector.match_expressions:
-        if each.operator == "In" and len(each.values) == 1:
-            return each.key, each.values[0]
-    return None
 
 
 def _content(pod: Pod) -> bytes:

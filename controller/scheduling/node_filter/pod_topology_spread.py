@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import required_affinity
 from controller.scheduling.node_filter.node_rules import NodeRules
@@ -44,7 +44,7 @@ def is_hard(constraint: TopologySpreadConstraint) -> bool:
 class PodTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: LruCache[SpreadFilter] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+        self._filters: Shared[SpreadFilter] = Shared(_SHAPES_KEPT, dropped=SpreadFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "SpreadFilter | PodRefusal | None":
         if not pod.spec.topology_spread_constraints:
@@ -58,7 +58,7 @@ class PodTopologySpread:
                 return PodRefusal(names.NODE_TOPOLOGY_SPREAD, sentence)
         hard = [SpreadConstraint.of(pod, each) for each in constraints]
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
-        found = self._filters.get(key, lambda: SpreadFilter(self._state, pod, hard))
+        found = self._filters.get(key, pod.metadata.namespace, lambda: SpreadFilter(self._state, pod, hard))
         return found if own is None else found.without(own)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.score import MOST
@@ -28,22 +28,24 @@ IMAGE_VOLUMES_COUNTED: Final = (1, 37)
 class ImageLocality:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._sizes: LruCache[NodeColumn] = LruCache(_IMAGES_KEPT)
+        self._sizes: Shared[NodeColumn] = Shared(_IMAGES_KEPT)
         self.counts_volumes = True
         """False: as 1.36, where image volumes add to the sum, but not to the number of images."""
 
     def score_for(self, pod: Pod) -> "ImageScore | None":
         """Return the pod's score; None: no node has any of its images."""
-        sizes = [self._size(_with_tag(each)) for each in images_of(pod)]
+        sizes = [self._size(_with_tag(each), pod.metadata.namespace) for each in images_of(pod)]
         if all(int(each.current().max(initial=_ABSENT)) == _ABSENT for each in sizes):
             return None
         spec = pod.spec
         count = len(sizes) if self.counts_volumes else len(spec.init_containers) + len(spec.containers)
         return ImageScore(self._nodes, sizes, max(count, 1))
 
-    def _size(self, name: str) -> NodeColumn:
+    def _size(self, name: str, namespace: str) -> NodeColumn:
         return self._sizes.get(
-            name, lambda: NodeColumn(self._nodes, lambda node: _size_on(node, name), _ABSENT, self._nodes.image_changes)
+            name,
+            namespace,
+            lambda: NodeColumn(self._nodes, lambda node: _size_on(node, name), _ABSENT, self._nodes.image_changes),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_columns import acquire_pods, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import (
     WeightedTerm,
@@ -26,7 +26,7 @@ from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN
 from controller.scheduling.node_preferences.score import MOST
 from hami_dra.api.arrays import Ints, Positions
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Namespace, Pod
 
 _SHAPES_KEPT: Final = 128
 
@@ -37,7 +37,7 @@ class InterPodPreference:
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
         self._state = state
         self._existing = existing
-        self._scores: LruCache[InterPodScore] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+        self._scores: Shared[InterPodScore] = Shared(_SHAPES_KEPT, dropped=InterPodScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "InterPodScore | None":
         """Return the pod's score; None: neither the pod nor the pods that are there prefer anything,
@@ -52,13 +52,12 @@ class InterPodPreference:
         if toward is None and not terms:
             return None
         key = tuple([(each.term.key, each.weight) for each in terms]), toward
-        found = self._scores.get(key, lambda: InterPodScore(self._state, terms, toward))
+        found = self._scores.get(key, pod.metadata.namespace, lambda: InterPodScore(self._state, terms, toward))
         return found if own is None else found.without(own)
 
-    def namespaces_changed(self) -> None:
-        """Resolve the namespace selectors of all terms again."""
-        self._existing.namespaces_changed()
-        self._scores.clear()
+    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
+        """Resolve the namespace selectors again that see the change."""
+        self._scores.drop(lambda each: each.sees(before, after))
 
 
 class InterPodScore:
@@ -77,6 +76,10 @@ class InterPodScore:
         """Release the counts; the score must not be used any more."""
         for each in self._terms:
             release_pods(self._state, (each.term,))
+
+    def sees(self, before: Namespace | None, after: Namespace | None) -> bool:
+        """Return whether the change of a namespace changes the pods that the terms mean."""
+        return any(each.term.selects_otherwise(before, after) for each in self._terms)
 
     def without(self, own: Placed) -> "InterPodScore":
         """Return the score as if this pod counted nowhere. For use at once."""

@@ -4,7 +4,7 @@ tolerate, the better.
 
 from typing import Final
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.score import default_normalized
@@ -19,7 +19,7 @@ _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 class PreferNoSchedule:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._columns: LruCache[NodeColumn] = LruCache(_SHAPES_KEPT)
+        self._columns: Shared[NodeColumn] = Shared(_SHAPES_KEPT)
         self._taints = NodeColumn(nodes, lambda node: _untolerated((), node), 0)
         self._seen = -1
         self._is_used = False
@@ -34,7 +34,9 @@ class PreferNoSchedule:
             return None
         tolerations = tuple([each for each in pod.spec.tolerations if each.effect in {"", _PREFER_NO_SCHEDULE}])
         column = self._columns.get(
-            tolerations, lambda: NodeColumn(self._nodes, lambda node: _untolerated(tolerations, node), 0)
+            tolerations,
+            pod.metadata.namespace,
+            lambda: NodeColumn(self._nodes, lambda node: _untolerated(tolerations, node), 0),
         )
         return TaintScore(column) if column.current().any() else None
 

@@ -23,7 +23,7 @@ from controller.scheduling.node_preferences.preferred_node_affinity import Prefe
 from controller.scheduling.node_preferences.score import PluginScore
 from controller.scheduling.node_preferences.soft_topology_spread import SoftTopologySpread
 from hami_dra.api.arrays import Ints, Positions
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Namespace, Pod
 
 WEIGHTS: Final[Mapping[str, int]] = {
     "TaintToleration": 3,
@@ -104,6 +104,6 @@ class NodePreferences:
         """Score like kube-scheduler of this version (major, minor); without it like the newest."""
         self._images.counts_volumes = version >= IMAGE_VOLUMES_COUNTED
 
-    def namespaces_changed(self) -> None:
-        """Note that a namespace came, went, or changed its labels."""
-        self._inter_pod.namespaces_changed()
+    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
+        """Note that a namespace came (`before` is None), went, or changed its labels."""
+        self._inter_pod.namespace_changed(before, after)

@@ -4,7 +4,7 @@ meets, summed.
 
 from typing import Final
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import bounded_weight
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
@@ -19,7 +19,7 @@ _SHAPES_KEPT: Final = 64
 class PreferredNodeAffinity:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._columns: LruCache[NodeColumn] = LruCache(_SHAPES_KEPT)
+        self._columns: Shared[NodeColumn] = Shared(_SHAPES_KEPT)
 
     def score_for(self, pod: Pod) -> "NodeAffinityScore | None":
         """Return the pod's score; None: it prefers no node, or a term cannot be parsed."""
@@ -30,7 +30,9 @@ class PreferredNodeAffinity:
         if not terms or any(term_problem(each.preference) for each in terms if each.weight):
             return None
         return NodeAffinityScore(
-            self._columns.get(terms, lambda: NodeColumn(self._nodes, lambda node: _weight(terms, node), 0))
+            self._columns.get(
+                terms, pod.metadata.namespace, lambda: NodeColumn(self._nodes, lambda node: _weight(terms, node), 0)
+            )
         )
 
 

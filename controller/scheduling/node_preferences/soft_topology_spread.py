@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_columns import without
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
@@ -37,7 +37,7 @@ _SHAPES_KEPT: Final = 64
 class SoftTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._scores: LruCache[SpreadScore] = LruCache(_SHAPES_KEPT, lambda each: each.close())
+        self._scores: Shared[SpreadScore] = Shared(_SHAPES_KEPT, dropped=SpreadScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "SpreadScore | None":
         """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
@@ -46,7 +46,7 @@ class SoftTopologySpread:
             return None
         constraints = [SpreadConstraint.of(pod, each) for each in soft]
         key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
-        found = self._scores.get(key, lambda: SpreadScore(self._state, pod, constraints))
+        found = self._scores.get(key, pod.metadata.namespace, lambda: SpreadScore(self._state, pod, constraints))
         return found if own is None else found.without(own)
 
 

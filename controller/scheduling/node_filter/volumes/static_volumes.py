@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import nanos
@@ -95,7 +95,7 @@ class StaticVolumes:
         """Label → number of places that are a value of it."""
         self._wide: dict[NodeSelector | None, None] = {}
         """Places that are no value of a label."""
-        self._coverages: LruCache[_Coverage] = LruCache(_SHAPES_KEPT)
+        self._coverages: Shared[_Coverage] = Shared(_SHAPES_KEPT)
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -128,12 +128,14 @@ class StaticVolumes:
         for coverage in self._coverages.values():
             coverage.count(volume, -1)
 
-    def offered(self, request: VolumeRequest) -> Ints:
-        """Return how many free volumes that fit each node reaches. Shape (size,)."""
+    def offered(self, request: VolumeRequest, namespace: str) -> Ints:
+        """Return how many free volumes that fit each node reaches. Shape (size,). `namespace`: of the
+        claim.
+        """
         selector = request.selector
         if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > _LONG_SELECTOR:
             return self._covered(request).by_node(self._nodes.size)
-        return self._coverages.get(request.key, lambda: self._covered(request)).by_node(self._nodes.size)
+        return self._coverages.get(request.key, namespace, lambda: self._covered(request)).by_node(self._nodes.size)
 
     def _covered(self, request: VolumeRequest) -> "_Coverage":
         return _Coverage(request, self._labels, self._all())

@@ -170,7 +170,7 @@ class VolumeBinding:
                 if free is None:
                     fits &= made
                 else:
-                    offered = free.offered(request_of(claim))
+                    offered = free.offered(request_of(claim), claim.metadata.namespace)
                     fits &= made | (offered > 0)
                     contested[claim.storage_class].append((offered, made))
         for several in contested.values():

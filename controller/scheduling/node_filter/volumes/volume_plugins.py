@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import PodFilter, PodRefusal
@@ -70,7 +70,7 @@ class VolumePlugin:
     def __init__(self, code: str, verdicts: VolumeVerdicts) -> None:
         self._code = code
         self._verdicts = verdicts
-        self._filters: LruCache[VolumeFilter] = LruCache(_KEPT)
+        self._filters: Shared[VolumeFilter] = Shared(_KEPT)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> PodFilter | PodRefusal | None:
         if not pod.spec.volumes:
@@ -80,7 +80,9 @@ class VolumePlugin:
             return _refusal(verdict.held)
         for refusal in verdict.refusals:
             if _CODE_OF[refusal.plugin] == self._code:
-                found = self._filters.get(self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts))
+                found = self._filters.get(
+                    self._verdicts.volumes, pod.metadata.namespace, lambda: VolumeFilter(self._code, self._verdicts)
+                )
                 found.update(refusal.refused)
                 return found
         return None
