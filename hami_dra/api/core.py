@@ -135,6 +135,11 @@ class SchedulingGate(Struct, frozen=True):
     name: str
 
 
+class PodSchedulingGroup(Struct, frozen=True):
+    pod_group_name: str = ""
+    """The PodGroup (`scheduling.k8s.io`) of the pod's namespace that the pod is a member of."""
+
+
 class PodSpec(Struct, frozen=True):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -155,6 +160,7 @@ class PodSpec(Struct, frozen=True):
     host_network: bool = False
     host_users: bool | None = None
     volumes: tuple[Volume, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class PodResourceClaimStatus(Struct, frozen=True):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from hami_dra.api import core, resource, storage, workloads
+from hami_dra.api import core, podgroups, resource, storage, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
 from hami_dra.api.sharing import (
@@ -39,6 +39,13 @@ class Kind(Generic[T]):
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """Return the name for logs and metrics: the plural; in full, as kubectl takes it, where
+        several kinds have it.
+        """
+        return f"{self.plural}.{self.version}.{self.group}" if self.plural == "podgroups" else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of the collection (no name), the object, or its subresource."""
@@ -121,6 +128,13 @@ CSI_STORAGE_CAPACITY = Kind(
 )
 VOLUME_ATTACHMENT = Kind("VolumeAttachment", _STORAGE, "v1", "volumeattachments", False, storage.VolumeAttachment)
 
+POD_GROUP = Kind("PodGroup", "scheduling.k8s.io", "v1beta1", "podgroups", True, podgroups.PodGroup)
+POD_GROUP_V1ALPHA2 = Kind("PodGroup", "scheduling.k8s.io", "v1alpha2", "podgroups", True, podgroups.PodGroup)
+COSCHEDULING_POD_GROUP = Kind(
+    "PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups", True, podgroups.MinMemberPodGroup
+)
+VOLCANO_POD_GROUP = Kind("PodGroup", "scheduling.volcano.sh", "v1beta1", "podgroups", True, podgroups.MinMemberPodGroup)
+
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments", True, workloads.Workload)
 REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Workload)
 STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads.Workload)
@@ -167,6 +181,13 @@ STORAGE: tuple[Kind[Any], ...] = (
     VOLUME_ATTACHMENT,
 )
 """What volumes of pods are judged by; hami-dra works without any of them."""
+POD_GROUPS: tuple[Kind[Any], ...] = (
+    POD_GROUP,
+    POD_GROUP_V1ALPHA2,
+    COSCHEDULING_POD_GROUP,
+    VOLCANO_POD_GROUP,
+)
+"""Groups that pods are members of; most clusters serve some of them at most."""
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB)
 ALL: tuple[Kind[Object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Kind))
 BY_GVK: dict[tuple[str, str], Kind[Object]] = {(kind.api_version, kind.name): kind for kind in ALL}

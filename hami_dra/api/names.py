@@ -86,6 +86,38 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
+# --- groups of pods: labels and annotations of pods ------------------------------------------------
+COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+"""Label: the PodGroup of coscheduling (scheduler-plugins) of which the pod is a member."""
+POD_GROUP_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+POD_GROUP_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Labels: a group without an object, and how many of its pods must run at once."""
+KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_GROUP_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+"""Label and annotation: a group of plain pods of Kueue, and its size."""
+KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
+"""Annotations: the label of the nodes on which all pods of the group must, or should, agree."""
+GANG_TOPOLOGY_KEY: Final = "hami.io/gang-topology-key"
+"""Annotation on a member: the label of nodes on which all members of its gang should agree."""
+LEADER_WORKER_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-key"
+LEADER_WORKER_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+"""Label and annotation: one leader with its workers, and how many pods they are."""
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
+"""Annotation: the PodGroup of Volcano of which the pod is a member."""
+GANG_ANNOTATIONS: Final = frozenset(
+    {
+        KUEUE_GROUP_SIZE,
+        KUEUE_REQUIRED_TOPOLOGY,
+        KUEUE_PREFERRED_TOPOLOGY,
+        GANG_TOPOLOGY_KEY,
+        LEADER_WORKER_SIZE,
+        VOLCANO_GROUP,
+    }
+)
+NVLINK_CLIQUE: Final = "nvidia.com/gpu.clique"
+"""Label of nodes: the NVLink cluster and the clique of their cards, `<cluster UUID>.<clique>`."""
+
 # --- annotations of Kubernetes' volumes -----------------------------------------------------------
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 """On a PersistentVolumeClaim: its binding to `spec.volumeName` is complete."""

@@ -23,6 +23,7 @@ DECISION_ANNOTATIONS: Final = (
         names.FENCE_PROVEN,
         names.HELD_CLAIMS,
         *names.VOLUME_ANNOTATIONS,
+        *names.GANG_ANNOTATIONS,
     }
 )
 """Annotations that affect decisions, which are therefore in a snapshot."""

@@ -10,11 +10,12 @@ than our own writes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from controller.reconcile.runtime.clock import Clock
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs, Source
 from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
@@ -51,7 +52,7 @@ UNREAD_STORAGE: Final = (
 
 def watch_name(kind: Kind[Any]) -> str:
     """Return the name of a kind's watch in guard and metric."""
-    return f"watch {kind.plural}"
+    return f"watch {kind.resource}"
 
 
 class Informer(Generic[T]):
@@ -60,7 +61,7 @@ class Informer(Generic[T]):
     A listener that fails on one object is logged and counted by `count`; the others, and the next
     object, are not affected. `readable`: makes the kind optional: it is called with whether the
     kind can be read, and a kind that may not be read, or is not served, counts as synced and as no
-    problem.
+    problem. `unread`: what follows from that, for the log; empty if most clusters lack the kind.
     """
 
     def __init__(
@@ -72,9 +73,11 @@ class Informer(Generic[T]):
         *,
         count: Callable[[str], None] = count_nothing,
         readable: Callable[[Kind[Any], bool], None] | None = None,
+        unread: str = "",
     ) -> None:
         self.kind = kind
         self._readable = readable
+        self._unread = unread
         self._listeners: list[Listener[T]] = []
         self._unreadable_listeners: list[Callable[[Kind[Any], Broken], None]] = []
         self._guard = LoopGuard(watch_name(kind), count)
@@ -122,16 +125,22 @@ class Informer(Generic[T]):
             listener(self.kind, broken)
 
     def synced(self) -> None:
-        log.debug("%s: %d in store", self.kind.plural, len(self.store))
+        log.debug("%s: %d in store", self.kind.resource, len(self.store))
         if self._readable is not None:
             self._readable(self.kind, True)
 
     def _denied(self, error: ClusterError) -> None:
         if self._readable is not None:
-            log.warning("%s; %s", error, UNREAD_STORAGE)
+            if self._unread:
+                log.warning("%s; %s", error, self._unread)
             self._readable(self.kind, False)
 
     # --- state of the copy ------------------------------------------------------------------------
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the latest list of the kind was not refused, nor the kind unknown."""
+        return not self.reflector.is_denied
 
     @property
     def is_synced(self) -> bool:
@@ -148,7 +157,7 @@ class Informer(Generic[T]):
 
 class Informers:
     """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
-    `Informer`.
+    `Informer`. `gang_sources`: optional sources of gangs that count.
     """
 
     def __init__(
@@ -159,6 +168,7 @@ class Informers:
         taint_rule_kind: Kind[DeviceTaintRule] | None,
         *,
         count: Callable[[str], None] = count_nothing,
+        gang_sources: Collection[Source] = frozenset(),
     ) -> None:
         pod_store: Store[Pod] = Store(
             claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
@@ -178,12 +188,21 @@ class Informers:
             Informer(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
         )
         self.storage: dict[str, Informer[Any]] = {
-            kind.name: Informer(cluster, kind, clock, count=count, readable=inventory.volumes.set_readable)
+            kind.name: Informer(
+                cluster, kind, clock, count=count, readable=inventory.volumes.set_readable, unread=UNREAD_STORAGE
+            )
             for kind in kinds.STORAGE
         }
         """By kind."""
         for name, informer in self.storage.items():
             informer.subscribe(partial(inventory.volumes.changed, name))
+        self.gangs = Gangs(gang_sources)
+        self.pod_groups: dict[str, Informer[Any]] = {
+            kind.api_version: self._pod_groups_of(cluster, kind, clock, count)
+            for kind in kinds.POD_GROUPS
+            if SOURCES[kind.group] not in OPTIONAL_SOURCES or SOURCES[kind.group] in gang_sources
+        }
+        """By API version."""
         self.nodes.subscribe(inventory.node_changed)
         self.namespaces.subscribe(inventory.namespace_changed)
         self.classes.subscribe(inventory.class_changed)
@@ -191,12 +210,27 @@ class Informers:
         self.quotas.subscribe(inventory.quota_changed)
         self.claims.subscribe(inventory.claim_changed)
         self.pods.subscribe(inventory.pod_changed)
+        self.pods.subscribe(self.gangs.pod_changed)
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
+
+    def _pod_groups_of(
+        self, cluster: Cluster, kind: Kind[Any], clock: Clock, count: Callable[[str], None]
+    ) -> Informer[Any]:
+        source = SOURCES[kind.group]
+
+        def set_readable(_kind: Kind[Any], _readable: bool) -> None:
+            known = [self.pod_groups[each.api_version] for each in kinds.POD_GROUPS if each.group == kind.group]
+            self.gangs.set_readable(source, any(each.is_readable for each in known))
+
+        informer: Informer[Any] = Informer(cluster, kind, clock, count=count, readable=set_readable)
+        informer.subscribe(partial(self.gangs.group_changed, source))
+        return informer
 
     def feeds(self) -> Iterator[Informer[Any]]:
         yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.quotas)
         yield from self.storage.values()
+        yield from self.pod_groups.values()
         yield from (self.claims, self.pods)
         if self.taint_rules is not None:
             yield self.taint_rules
@@ -205,7 +239,7 @@ class Informers:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for feed in self.feeds():
-                group.create_task(feed.reflector.run(), name=f"reflector {feed.kind.plural}")
+                group.create_task(feed.reflector.run(), name=f"reflector {feed.kind.resource}")
 
     async def wait_synced(self) -> None:
         for feed in self.feeds():

@@ -5,20 +5,27 @@ give the same answer. The members are placed on a `Trial`, which is taken back a
 """
 
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
+from controller.scheduling.gangs.gang_key import SOURCES, GangKey, Source
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
-from controller.scheduling.gangs.membership import GangKey
+from controller.scheduling.gangs.membership import OPTIONAL_SOURCES, Gangs, GangState, gang_of
 from controller.scheduling.gangs.trial_assumptions import Trial
 
 __all__ = [
+    "OPTIONAL_SOURCES",
+    "SOURCES",
     "DomainVerdict",
     "GangAnswer",
     "GangDecision",
     "GangKey",
     "GangRequest",
     "GangSearch",
+    "GangState",
     "GangUnschedulable",
+    "Gangs",
+    "Source",
     "TopologyConstraint",
     "Trial",
     "decide_gang",
+    "gang_of",
 ]

@@ -1,10 +1,345 @@
-"""Which gang a pod is a member of. Pure."""
+"""Which gang a pod is a member of, and what is known of each gang. Pure.
 
-from typing import NamedTuple
+A gang is a group of pods of which none may run before `min_count` of them can. Groups exist under
+several names; the first of these that a pod states counts:
+
+| source | on the pod | minCount |
+|---|---|---|
+| PodGroup | `spec.schedulingGroup.podGroupName` | PodGroup of `scheduling.k8s.io` |
+| coscheduling | label `scheduling.x-k8s.io/pod-group` | PodGroup of `scheduling.x-k8s.io` |
+| labels | label `pod-group.scheduling.sigs.k8s.io/name` | label `.../min-available` |
+| kueue | label `kueue.x-k8s.io/pod-group-name` | annotation `.../pod-group-total-count` |
+| leaderworkerset (option) | label `leaderworkerset.sigs.k8s.io/group-key` | annotation `.../size` |
+| volcano (option) | annotation `scheduling.k8s.io/group-name` | PodGroup of `scheduling.volcano.sh` |
+
+Updated incrementally with pods and groups, in any order; a group may come after its pods. An event
+costs the same however many members the gang has; `Gangs.state` reads all of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from controller.scheduling.gangs.gang_key import API_GROUPS, SOURCES, GangKey, Source
+from controller.scheduling.gangs.gang_request import TopologyConstraint
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
+from hami_dra.api.podstate import is_bound, is_pending, priority
+
+OPTIONAL_SOURCES: Final[frozenset[Source]] = frozenset({"leaderworkerset", "volcano"})
+"""Sources that count only where an option says so."""
+_MOST: Final = 2**31 - 1
+"""As in the API: minCount is an int32."""
 
 
-class GangKey(NamedTuple):
-    source: str
-    """What names the gang: `PodGroup`, `coscheduling`, `labels`, `kueue`, `leaderworkerset`, `volcano`."""
-    namespace: str
-    name: str
+@dataclass(frozen=True, slots=True)
+class GangState:
+    """A gang at one moment."""
+
+    key: GangKey
+    min_count: int
+    """0 while it is unknown (`problem` then says why)."""
+    members: tuple[Pod, ...]
+    """Those that wait for a node or run, oldest first."""
+    bound: int
+    """Number of members that have a node."""
+    succeeded: int
+    """Number of members that ended well and are kept. They count while others of the gang run: one
+    that is made again then completes the gang.
+    """
+    topology: tuple[TopologyConstraint, ...] = ()
+    """Required ones first."""
+    uid: str = ""
+    """UID of the group's object; it is another group when that changes."""
+    problem: str = ""
+    """Why no member can be placed until somebody corrects the group: object, field and fix."""
+
+    @property
+    def pending(self) -> tuple[Pod, ...]:
+        return tuple([pod for pod in self.members if is_pending(pod)])
+
+    @property
+    def settled(self) -> int:
+        """Number of members that need no place any more."""
+        return self.bound + (self.succeeded if self.bound else 0)
+
+    @property
+    def least(self) -> int:
+        """How many pending members must be placed at once: 0 once enough run.
+
+        >>> key = GangKey("labels", "team", "train")
+        >>> [GangState(key, 4, (), bound, 0).least for bound in (0, 3, 4, 5)]
+        [4, 1, 0, 0]
+        """
+        return max(self.min_count - self.settled, 0)
+
+    @property
+    def missing(self) -> int:
+        """How many members must still be created."""
+        return max(self.least - len(self.pending), 0)
+
+    @property
+    def priority(self) -> int:
+        """The highest priority of a member."""
+        return max(map(priority, self.members), default=0)
+
+
+def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:
+    """Return the gang that the pod states, or None. `also`: optional sources that count."""
+    group, labels, annotations = pod.spec.scheduling_group, pod.metadata.labels, pod.metadata.annotations
+    if group is not None and group.pod_group_name:
+        return GangKey("PodGroup", pod.metadata.namespace, group.pod_group_name)
+    if not labels and not annotations:
+        return None
+    by_label: tuple[tuple[Source, Mapping[str, str], str], ...] = (
+        ("coscheduling", labels, names.COSCHEDULING_GROUP),
+        ("labels", labels, names.POD_GROUP_NAME),
+        ("kueue", labels, names.KUEUE_GROUP),
+        ("leaderworkerset", labels, names.LEADER_WORKER_GROUP),
+        ("volcano", annotations, names.VOLCANO_GROUP),
+    )
+    for source, stated, name in by_label:
+        if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
+            return GangKey(source, pod.metadata.namespace, value)
+    return None
+
+
+@dataclass(slots=True)
+class _Gang:
+    """The members of one gang, and its object."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By UID, finished ones included."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Members by state (`_state`)."""
+    group: Object | None = None
+
+
+class Gangs:
+    """The gangs of a cluster. `also`: optional sources that count."""
+
+    def __init__(self, also: Collection[Source] = frozenset()) -> None:
+        self._also = frozenset(also)
+        self._gangs: dict[GangKey, _Gang] = {}
+        self._keys: dict[str, GangKey] = {}
+        """By UID of the pod."""
+        self._readable: dict[Source, bool] = dict.fromkeys(SOURCES.values(), True)
+        self._checks_priority = True
+
+    # --- feeds ------------------------------------------------------------------------------------
+
+    def set_version(self, major: int, minor: int) -> None:
+        """Note the version of Kubernetes. Since 1.37 a PodGroup's priority must be its pods'."""
+        self._checks_priority = (major, minor) >= (1, 37)
+
+    def set_readable(self, source: Source, readable: bool) -> None:
+        """Note whether the group's kind is served, and may be read."""
+        self._readable[source] = readable
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._remove(old.metadata.uid)
+        if new is None:
+            return
+        uid, key = new.metadata.uid, gang_of(new, self._also)
+        if self._keys.get(uid) not in (None, key):
+            self._remove(uid)
+        if key is None:
+            return
+        gang = self._gangs.setdefault(key, _Gang())
+        if (before := gang.pods.get(uid)) is not None:
+            gang.counts[_state(before)] -= 1
+        gang.pods[uid] = new
+        gang.counts[_state(new)] += 1
+        self._keys[uid] = key
+
+    def group_changed(self, source: Source, old: Object | None, new: Object | None) -> None:
+        """Feed a PodGroup; `source` says of which API group (`SOURCES`)."""
+        found = new or old
+        assert found is not None
+        key = GangKey(source, found.metadata.namespace, found.metadata.name)
+        if new is not None:
+            self._gangs.setdefault(key, _Gang()).group = new
+        elif (gang := self._gangs.get(key)) is not None:
+            gang.group = None
+            self._drop_if_empty(key, gang)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def of(self, pod: Pod) -> GangKey | None:
+        """Return the gang of a pod that was fed, or None: also if its group schedules pod by pod."""
+        key = self._keys.get(pod.metadata.uid)
+        return key if key is not None and not self._is_basic(self._gangs[key]) else None
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._gangs
+
+    def keys(self) -> list[GangKey]:
+        """Return the gangs that have members."""
+        return [key for key, gang in self._gangs.items() if gang.pods and not self._is_basic(gang)]
+
+    def members(self, key: GangKey) -> Iterable[Pod]:
+        """Return the members in no order, finished ones included."""
+        gang = self._gangs.get(key)
+        return tuple(gang.pods.values()) if gang is not None else ()
+
+    def state(self, key: GangKey) -> GangState:
+        """Return what is known of the gang. Costs as much as it has members."""
+        gang = self._gangs.get(key, _Gang())
+        members = sorted((pod for pod in gang.pods.values() if _state(pod) in ("pending", "bound")), key=_age)
+        min_count, problem = self._min_count(key, gang, members)
+        return GangState(
+            key=key,
+            min_count=min_count,
+            members=tuple(members),
+            bound=gang.counts["bound"],
+            succeeded=gang.counts["succeeded"],
+            topology=_topology(key, gang.group, members),
+            uid=gang.group.metadata.uid if gang.group is not None else "",
+            problem=problem or self._disagreement(key, gang, members),
+        )
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _remove(self, uid: str) -> None:
+        key = self._keys.pop(uid, None)
+        if key is None:
+            return
+        gang = self._gangs[key]
+        gang.counts[_state(gang.pods.pop(uid))] -= 1
+        self._drop_if_empty(key, gang)
+
+    def _drop_if_empty(self, key: GangKey, gang: _Gang) -> None:
+        if not gang.pods and gang.group is None:
+            del self._gangs[key]
+
+    @staticmethod
+    def _is_basic(gang: _Gang) -> bool:
+        return isinstance(gang.group, PodGroup) and gang.group.spec.scheduling_policy.gang is None
+
+    def _min_count(self, key: GangKey, gang: _Gang, members: list[Pod]) -> tuple[int, str]:
+        """Return minCount, or 0 and what is wrong with it."""
+        if key.source in API_GROUPS:
+            return self._min_count_of_group(key, gang)
+        name, where = _SIZE_OF[key.source]
+        texts = {where(pod).get(name, ""): pod for pod in members}
+        found = {text: _count(text) for text in texts}
+        for text, count in found.items():
+            if count is None:
+                said = f"has {name}: {text!r}" if text else f"lacks {name}"
+                return 0, f"pod {texts[text].key} of {key} {said}; set it to a number of pods from 1 on"
+        counts = {count for count in found.values() if count is not None}
+        if len(counts) > 1:
+            pods = ", ".join(f"{pod.key} says {text}" for text, pod in sorted(texts.items()))
+            return 0, f"pods of {key} disagree about {name} ({pods}); give all of them one value"
+        return (counts.pop() if counts else 0), ""
+
+    def _min_count_of_group(self, key: GangKey, gang: _Gang) -> tuple[int, str]:
+        if gang.group is None:
+            api = API_GROUPS[key.source]
+            if not self._readable[key.source]:
+                fix = _NOT_SERVED.get(key.source, f"install the CRD podgroups.{api}")
+                return 0, f"{key} cannot be read: this cluster serves no PodGroup of {api}, or hides it; {fix}"
+            return 0, f"{key} does not exist; create it, or take the pods out of the group"
+        if isinstance(gang.group, PodGroup):
+            policy = gang.group.spec.scheduling_policy.gang
+            count, where = policy.min_count if policy is not None else 0, "spec.schedulingPolicy.gang.minCount"
+        else:
+            assert isinstance(gang.group, MinMemberPodGroup)
+            count, where = gang.group.spec.min_member, "spec.minMember"
+        if not 0 < count <= _MOST:
+            return 0, f"{key} has {where} {count}; set it to a number of pods from 1 on"
+        return count, ""
+
+    def _disagreement(self, key: GangKey, gang: _Gang, members: list[Pod]) -> str:
+        """Return in what the members differ although kube-scheduler needs them to agree."""
+        pending = [pod for pod in members if is_pending(pod)]
+        schedulers = {pod.spec.scheduler_name: pod for pod in pending}
+        if len(schedulers) > 1:
+            pods = ", ".join(f"{pod.key}: {name}" for name, pod in sorted(schedulers.items()))
+            return f"pods of {key} have different schedulers ({pods}); set one spec.schedulerName for all"
+        group = gang.group
+        if not self._checks_priority or not isinstance(group, PodGroup) or group.spec.priority is None:
+            return ""
+        wrong = next((pod for pod in pending if priority(pod) != group.spec.priority), None)
+        if wrong is None:
+            return ""
+        return (
+            f"pod {wrong.key} has priority {priority(wrong)} and {key} has {group.spec.priority}; "
+            "kube-scheduler places such a group never: use one priorityClassName for both"
+        )
+
+
+_NOT_SERVED: Final[Mapping[str, str]] = {
+    "PodGroup": "turn on the feature gate GenericWorkload and its API, or use the labels "
+    f"{names.POD_GROUP_NAME} and {names.POD_GROUP_MIN_AVAILABLE}"
+}
+
+
+def _labels(pod: Pod) -> Mapping[str, str]:
+    return pod.metadata.labels
+
+
+def _annotations(pod: Pod) -> Mapping[str, str]:
+    return pod.metadata.annotations
+
+
+_SIZE_OF: Final[Mapping[str, tuple[str, Callable[[Pod], Mapping[str, str]]]]] = {
+    "labels": (names.POD_GROUP_MIN_AVAILABLE, _labels),
+    "kueue": (names.KUEUE_GROUP_SIZE, _annotations),
+    "leaderworkerset": (names.LEADER_WORKER_SIZE, _annotations),
+}
+"""Source without an object → where its pods say how many must run at once."""
+
+
+def _count(text: str) -> int | None:
+    """Return the number of pods, or None if it is none.
+
+    >>> [_count(text) for text in ("4", "0", "-1", "four", "4294967296", "")]
+    [4, None, None, None, None, None]
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(_MOST)):
+        return None
+    count = int(text)
+    return count if 0 < count <= _MOST else None
+
+
+def _state(pod: Pod) -> str:
+    """Return `pending`, `bound`, `succeeded`, or an empty text for a pod that counts for nothing."""
+    if is_pending(pod):
+        return "pending"
+    if is_bound(pod):
+        return "bound"
+    return "succeeded" if pod.status.phase == "Succeeded" else ""
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.key
+
+
+def _topology(key: GangKey, group: Object | None, members: Iterable[Pod]) -> tuple[TopologyConstraint, ...]:
+    """Return the constraints of the group and its members, each once, required ones first."""
+    found: dict[tuple[str, bool], TopologyConstraint] = {}
+
+    def add(label: str, source: str, *, required: bool) -> None:
+        found.setdefault((label, required), TopologyConstraint(label, required, source))
+
+    constraints = group.spec.scheduling_constraints if isinstance(group, PodGroup) else None
+    for index, entry in enumerate(constraints.topology if constraints is not None else ()):
+        add(entry.key, f"{key} spec.schedulingConstraints.topology[{index}].key", required=True)
+    for pod in members:
+        annotations: Mapping[str, Any] = pod.metadata.annotations
+        for name, required in _TOPOLOGY_ANNOTATIONS:
+            if label := annotations.get(name):
+                add(label, f"annotation {name} of pod {pod.key}", required=required)
+    return tuple(sorted(found.values(), key=lambda each: not each.required))
+
+
+_TOPOLOGY_ANNOTATIONS: Final = (
+    (names.KUEUE_REQUIRED_TOPOLOGY, True),
+    (names.KUEUE_PREFERRED_TOPOLOGY, False),
+    (names.GANG_TOPOLOGY_KEY, False),
+)

@@ -65,7 +65,7 @@ class WatchFigures(Collector):
         lists = CounterMetricFamily("hami_dra_watch_lists", "Complete lists of a kind.", labels=labels)
         failures = CounterMetricFamily("hami_dra_watch_failures", "Lists and watches that failed.", labels=labels)
         for feed in self._informers.feeds():
-            name = [feed.kind.plural]
+            name = [feed.kind.resource]
             age.add_metric(name, feed.reflector.silence)
             objects.add_metric(name, len(feed.store))
             unreadable.add_metric(name, len(feed.reflector.unreadable))
