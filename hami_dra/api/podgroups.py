@@ -5,6 +5,7 @@ read here; sigs.k8s.io/scheduler-plugins apis/scheduling/v1alpha1; volcano.sh/ap
 scheduling/v1beta1.
 """
 
+from hami_dra.api.core import PodResourceClaim
 from hami_dra.api.meta import Object, Struct
 
 
@@ -55,6 +56,17 @@ class PodGroup(Object, frozen=True):
     """PodGroup of `scheduling.k8s.io`."""
 
     spec: PodGroupSpec = PodGroupSpec()
+
+
+def is_group_claim(claim: PodResourceClaim, group: PodGroup | None) -> bool:
+    """Return whether an entry of a pod is the claim of its PodGroup: then it is reserved for the
+    group (`BindTo` in k8s.io/dynamic-resource-allocation/resourceclaim).
+    """
+    stated = (claim.name, claim.resource_claim_name or "", claim.resource_claim_template_name or "")
+    return group is not None and any(
+        (each.name, each.resource_claim_name, each.resource_claim_template_name) == stated
+        for each in group.spec.resource_claims
+    )
 
 
 class MinMemberSpec(Struct, frozen=True):

@@ -5,6 +5,7 @@ made.
 from controller.reconcile.binding.binding_cycle import BindingCycle
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.binding.consumers import is_of_group
 from controller.reconcile.binding.gate import GateKeeper, take_off
 from controller.reconcile.binding.templates import TemplateMaker
 
@@ -16,5 +17,6 @@ __all__ = [
     "Rejected",
     "Stale",
     "TemplateMaker",
+    "is_of_group",
     "take_off",
 ]

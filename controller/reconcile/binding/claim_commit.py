@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.binding.consumers import consumer_of
 from controller.reconcile.runtime import Context, patches
 from controller.scheduling.allocation import new_share_id, stamped
 from controller.scheduling.decide import ClaimAllocation, Decision
@@ -74,7 +75,8 @@ class ClaimCommitter:
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
         drivers = {result["driver"] for result in allocation["devices"]["results"]}
-        return await self._claims.allocate(claim, allocation, pod, lambda: self._is_fenced(drivers))
+        consumer = consumer_of(pod, entry.pod_claim_name, self._informers.gangs.pod_group(pod))
+        return await self._claims.allocate(claim, allocation, consumer, lambda: self._is_fenced(drivers))
 
     async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
         """Write the node into the pod's status and return the present pod. Raises Stale,

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.reconcile.runtime import Clock, Context, patches
-from hami_dra.api.core import Pod
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
@@ -99,9 +98,11 @@ class ClaimWriter:
                 return claim
 
     async def allocate(
-        self, claim: ResourceClaim, allocation: patches.Json, pod: Pod, may_go_on: Callable[[], bool]
+        self, claim: ResourceClaim, allocation: patches.Json, consumer: patches.Json, may_go_on: Callable[[], bool]
     ) -> ResourceClaim:
         """Write the status of a marked claim, once. Raises Stale, Rejected, LeadershipLost.
+
+        `consumer`: for whom the claim is reserved (`consumers`).
 
         Afterwards either we have not allocated the claim, or the informers know that we have.
         """
@@ -114,7 +115,9 @@ class ClaimWriter:
         try:
             while may_go_on():
                 may_land_on = claim.metadata.resource_version
-                written, claim = await self._try(claim, patches.allocate(claim, allocation, pod), "status", attempts)
+                written, claim = await self._try(
+                    claim, patches.allocate(claim, allocation, consumer), "status", attempts
+                )
                 if written or _shares_of(claim) == wanted:
                     return claim
                 if claim.metadata.resource_version != may_land_on:

@@ -24,6 +24,7 @@ from controller.scheduling.incremental import digest_of
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD_GROUP
 from hami_dra.api.podclaims import ClaimRef, claim_refs
 from hami_dra.api.podstate import is_live, is_probe, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
@@ -164,7 +165,7 @@ class PodAssessor:
         claim = self._informers.claim(ref.key)
         if claim is None:
             return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
-        if ref.template and not _is_own(claim, pod):
+        if ref.template and not (_is_own(claim, pod) or _is_of_group(claim, pod)):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
             return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
@@ -284,6 +285,17 @@ def _own_driver_of(
 def _is_own(claim: ResourceClaim, pod: Pod) -> bool:
     """Return whether it was generated for this pod, so that no other pod may use it."""
     return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+
+
+def _is_of_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether it was generated for the pod's PodGroup, so that all its members use it."""
+    group = pod.spec.scheduling_group
+    return group is not None and any(
+        owner.controller
+        and (owner.kind, owner.name) == (POD_GROUP.name, group.pod_group_name)
+        and owner.api_version.partition("/")[0] == POD_GROUP.group
+        for owner in claim.metadata.owner_references
+    )
 
 
 def _policies(policies: Policies, claim_keys: list[str]) -> object:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from controller.reconcile.binding import ClaimWriter, Rejected, Stale
+from controller.reconcile.binding import ClaimWriter, Rejected, Stale, is_of_group
 from controller.reconcile.queueing import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import Context, InFlight, messages, patches
@@ -330,7 +330,8 @@ class Deallocator:
         users = {pod.metadata.uid: pod for pod in self._informers.pods_of(claim.key)}
         bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
-            consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
+            consumer.uid not in users and not any(is_of_group(consumer, pod) for pod in users.values())
+            for consumer in claim.status.reserved_for
         )
         return not bound and not reserved_elsewhere
 
@@ -348,7 +349,10 @@ class Deallocator:
         reserved = {consumer.uid for consumer in old.status.reserved_for}
         now = self._clock.monotonic()
         for pod in self._informers.pods_of(new.key):
-            if pod.metadata.uid in reserved and is_pending(pod):
+            is_consumer = pod.metadata.uid in reserved or any(
+                is_of_group(consumer, pod) for consumer in old.status.reserved_for
+            )
+            if is_consumer and is_pending(pod):
                 self._metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
                 self._refusals.settle(pod.metadata.uid, now, now + self._settings.repair.settle_time)

@@ -39,12 +39,11 @@ def mark(claim: ResourceClaim, installation: str) -> Json:
     return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
 
 
-def allocate(claim: ResourceClaim, allocation: Json, pod: Pod) -> Json:
+def allocate(claim: ResourceClaim, allocation: Json, consumer: Json) -> Json:
     """Return the second write: allocation and reservation together.
 
-    The claim controller then deallocates the claim when the pod is gone.
+    The claim controller then deallocates the claim when the consumer is gone.
     """
-    consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     return {"metadata": guard(claim), "status": {"allocation": allocation, "reservedFor": [consumer]}}
 
 

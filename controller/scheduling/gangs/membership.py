@@ -186,6 +186,12 @@ class Gangs:
         gang = self._gangs.get(key)
         return tuple(gang.pods.values()) if gang is not None else ()
 
+    def pod_group(self, pod: Pod) -> PodGroup | None:
+        """Return the PodGroup of `scheduling.k8s.io` that the pod states, if it is known."""
+        key = self._keys.get(pod.metadata.uid)
+        group = self._gangs[key].group if key is not None else None
+        return group if isinstance(group, PodGroup) else None
+
     def state(self, key: GangKey) -> GangState:
         """Return what is known of the gang. Costs as much as it has members."""
         gang = self._gangs.get(key, _Gang())
