@@ -153,6 +153,10 @@ def _label_value(text: str) -> str:
     return text
 
 
+def _numbered(pattern: str, index: int) -> str:
+    return _INDEX.sub(lambda match: f"{index:0{match[1] or 1}}", pattern)
+
+
 LabelValue = Annotated[str, AfterValidator(_label_value)]
 Sharing = dict[str, int | float | str]
 """How cards are shared: fields of `VendorOption.field` (`slots`). `driver.fleet` reads them."""
@@ -162,6 +166,30 @@ class NodeTaint(ConfigModel):
     key: str
     value: str = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class FleetTopology(ConfigModel):
+    """A level of the network: nodes that follow each other in a group share a value of a label."""
+
+    label: str
+    """Key: `cloud.provider.com/topology-rack`."""
+    nodes: Annotated[int, Field(ge=1)]
+    """How many nodes share a value."""
+    value: str = ""
+    """`{index}` counts the values from 0, as in names. Default: the key's last word and the index:
+    `topology-rack-0`.
+    """
+
+    @model_validator(mode="after")
+    def _check_value(self) -> Self:
+        if self.value and not _INDEX.search(self.value):
+            raise ValueError(f"value {self.value!r} is the same for all nodes: put {{index}} into it, or use labels")
+        _label_value(self.value_of(0))
+        return self
+
+    def value_of(self, index: int) -> str:
+        """Return the label's value of the node number `index` of the group."""
+        return _numbered(self.value or f"{self.label.rpartition('/')[2]}-{{index}}", index // self.nodes)
 
 
 class FleetNodes(ConfigModel):
@@ -179,6 +207,12 @@ class FleetNodes(ConfigModel):
     publish_as: str = ""
     """Another driver to imitate (`gpu.nvidia.com`, ...); empty: our own drivers."""
     labels: dict[str, LabelValue] = {}
+    topology: tuple[FleetTopology, ...] = ()
+    """Racks, blocks: labels of runs of nodes."""
+    cliques: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """For machines with a fabric across nodes (gb200-nvl72): how many nodes each of its partitions
+    has. Default: one clique of all nodes.
+    """
     annotations: dict[str, str] = {}
     taints: tuple[NodeTaint, ...] = ()
     """Taints of created nodes; existing nodes keep theirs."""
@@ -197,8 +231,7 @@ class FleetNodes(ConfigModel):
         return self
 
     def node_name(self, index: int) -> str:
-        pattern = self.name or f"{self.machine.replace('.', '-').lower()}-{{index}}"
-        return _INDEX.sub(lambda match: f"{index:0{match[1] or 1}}", pattern)
+        return _numbered(self.name or f"{self.machine.replace('.', '-').lower()}-{{index}}", index)
 
 
 class FleetFile(ConfigModel):

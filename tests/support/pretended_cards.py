@@ -14,7 +14,7 @@ from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.metax import discovery as metax
 from hami_dra.vendors.neuron import discovery as neuron
 from hami_dra.vendors.nvidia.nvml import NvmlBackend
-from hami_dra.vendors.nvidia.nvml.library import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
 from tests.support.tools import FIXTURES
 
 _AMOUNT = re.compile(r"\b(65536 MiB|98304 MiB|98304|42976\s?MiB|34359738368|32 GB)")

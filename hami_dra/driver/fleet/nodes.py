@@ -4,6 +4,7 @@ Called by `run` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned 
 the order of the file. Pure.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,14 @@ from hami_dra.api.config import FleetFile, FleetNodes, Sharing
 from hami_dra.api.hardware import Machine
 from hami_dra.api.options import InvalidOption, VendorSettings
 from hami_dra.api.quantity import Format, Quantity
-from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine, foreign_devices, machine
+from hami_dra.driver.simulated import (
+    FabricMember,
+    NotPublishedBy,
+    UnknownMachine,
+    foreign_devices,
+    machine,
+    nodes_of_fabric,
+)
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.publishing import Unpublishable
@@ -45,7 +53,7 @@ def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
         for index in range(group.count):
             zone = file.zones[len(planned) % len(file.zones)] if file.zones else ""
             try:
-                node = _node(file, group, group.node_name(index), zone)
+                node = _node(file, group, index, zone)
             except (UnknownMachine, NotPublishedBy, Unpublishable) as error:
                 raise ConfigError(f"nodes[{number}]: {error}") from error
             planned[node.name] = node
@@ -81,8 +89,9 @@ def with_mig(found: Machine, *, enabled: bool) -> Machine:
     return replace(found, cards=tuple(new or card for card, new in zip(found.cards, switched, strict=True)))
 
 
-def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNode:
-    found = machine(group.machine, name)
+def _node(file: FleetFile, group: FleetNodes, index: int, zone: str) -> PlannedNode:
+    name = group.node_name(index)
+    found = machine(group.machine, name, _fabric_member(group, index))
     if group.mig is not None:
         found = with_mig(found, enabled=group.mig)
     labels = {
@@ -92,6 +101,7 @@ def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNo
         _INSTANCE_TYPE: found.instance_type,
         **({_ZONE: zone} if zone else {}),
         **found.labels,
+        **{level.label: level.value_of(index) for level in group.topology},
         **group.labels,
         names.FLEET_LABEL: file.name,
     }
@@ -110,3 +120,24 @@ def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNo
     pools = pools_of(found, publish_as=group.publish_as, sharing=group.sharing or file.sharing)
     own = {names.FLEET_LABEL: file.name}
     return PlannedNode(name, body, resources, tuple(replace(pool, labels=own) for pool in pools))
+
+
+def _fabric_member(group: FleetNodes, index: int) -> FabricMember | None:
+    """Return the node's place in its machine's fabric: runs of nodes fill one domain after the
+    other, in each one clique after the other. Raises UnknownMachine or Unpublishable.
+
+    18 nodes a domain, cliques [12, 6], node 30 → domain of node 18, clique 2.
+    """
+    nodes = nodes_of_fabric(group.machine)
+    cliques = group.cliques or (nodes,)
+    if sum(cliques) != nodes:
+        problem = f"the fabric of {group.machine} has {nodes} nodes" if nodes else f"{group.machine} has no fabric"
+        raise Unpublishable(
+            f"cliques: {problem}, and {', '.join(map(str, cliques))} are {sum(cliques)}: leave them out"
+        )
+    if not nodes:
+        return None
+    domain, place = divmod(index, nodes)
+    ends = itertools.accumulate(cliques)
+    clique = next(number for number, end in enumerate(ends, 1) if place < end)
+    return FabricMember(group.node_name(domain * nodes), clique)

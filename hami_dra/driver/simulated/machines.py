@@ -4,6 +4,10 @@ Called by the fleet, by `hami-dra slices` and by tests. In: the name of a machin
 Out: a `Machine` record, as discovery would find it there; equal names always give equal uuids. Must
 not talk to a cluster or to hardware.
 
+A machine with a `fabric` is one of several whose cards are linked across machines (NVL72). Its
+cards know their domain, all of the fabric, and their clique, a partition of it whose cards reach
+each other; so does the label of the node.
+
 The distance of two cards follows from their places: below one switch (`a/1` is a switch below
 switch `a`), on one root complex, on one NUMA node, or none of it. Cards of one `island` have
 `lanes` fast-link lanes to each other; `links` names further pairs, and their lanes.
@@ -11,6 +15,7 @@ switch `a`), on one root complex, on one NUMA node, or none of it. Cards of one 
 
 import dataclasses
 import uuid
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated, Any, Final
@@ -60,12 +65,32 @@ class CardGroup(ConfigModel):
     places: tuple[CardLocation, ...]
 
 
+class Fabric(ConfigModel):
+    """A fast interconnect across machines."""
+
+    nodes: Annotated[int, Field(ge=1)]
+    """Machines in one domain."""
+    label: str
+    """Key of the node label whose value is `<uuid of the domain>.<number of the clique>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FabricMember:
+    """The place of a node in a fabric."""
+
+    first_node: str
+    """The first node of the domain, which names it."""
+    clique: int
+    """From 1."""
+
+
 class MachineFile(ConfigModel):
     name: str
     summary: str
     cpu: int
     memory: Amount
     cards: tuple[CardGroup, ...]
+    fabric: Fabric | None = None
 
 
 @lru_cache
@@ -80,15 +105,33 @@ def summary(name: str) -> str:
     return _read(name).summary
 
 
-def machine(name: str, node: str) -> Machine:
-    """Return the machine `name` on the node `node`. Raises UnknownMachine."""
+def nodes_of_fabric(name: str) -> int:
+    """Return the number of nodes in one domain of the machine's fabric; 0: it has none. Raises
+    UnknownMachine.
+    """
+    fabric = _read(name).fabric
+    return fabric.nodes if fabric else 0
+
+
+def machine(name: str, node: str, member: FabricMember | None = None) -> Machine:
+    """Return the machine `name` on the node `node`. `member`: its place in the machine's fabric;
+    None: the only node of a domain. Raises UnknownMachine.
+    """
     described = _read(name)
+    place, labels = None, {}
+    if described.fabric:
+        member = member or FabricMember(node, 1)
+        place = (str(uuid.uuid5(_UUIDS, f"fabric/{member.first_node}")), member.clique)
+        labels = {described.fabric.label: f"{place[0]}.{place[1]}"}
     return Machine(
         name=node,
         instance_type=described.name,
         cpu=described.cpu,
         memory=described.memory,
-        cards=tuple(_card(group, node, index) for group in described.cards for index in range(len(group.places))),
+        cards=tuple(
+            _card(group, node, index, place) for group in described.cards for index in range(len(group.places))
+        ),
+        labels=labels,
     )
 
 
@@ -99,7 +142,7 @@ def _read(name: str) -> MachineFile:
     return MachineFile.model_validate(yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def _card(group: CardGroup, node: str, index: int) -> Card:
+def _card(group: CardGroup, node: str, index: int, fabric: tuple[str, int] | None) -> Card:
     place = group.places[index]
     peers = {peer: other for peer, other in enumerate(group.places) if peer != index}
     links = {peer: group.lanes for peer, other in peers.items() if place.island and place.island == other.island}
@@ -121,7 +164,8 @@ def _card(group: CardGroup, node: str, index: int) -> Card:
     fields = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
     if group.record is None:
         return card
-    return plugin_of(group.vendor).record(**fields, **{to_snake(name): value for name, value in group.record.items()})
+    own = {to_snake(name): value for name, value in group.record.items()}
+    return plugin_of(group.vendor).record(**fields, **own, **({"fabric": fabric} if fabric else {}))
 
 
 def _distance(one: CardLocation, other: CardLocation) -> PcieDistance:

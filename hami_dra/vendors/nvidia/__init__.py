@@ -15,7 +15,7 @@ from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.options import OPTIONS
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
-from hami_dra.vendors.nvidia.records import GpuRecord, MigState
+from hami_dra.vendors.nvidia.records import FabricPlace, GpuRecord, MigState
 from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.nvidia.third_party import hami_devices, nvidia_devices
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
@@ -52,9 +52,15 @@ def _with_partition_mode(card: Card, enabled: bool) -> Card | None:
     return replace(card, mig=MigState(enabled=enabled, pending=enabled))
 
 
-def _record(*, mig: bool | None = None, **fields: Any) -> GpuRecord:
-    """Return the record of a simulated card. `mig`: whether MIG mode is on; None: it has none."""
-    return GpuRecord(**fields, mig=None if mig is None else MigState(enabled=mig, pending=mig))
+def _record(*, mig: bool | None = None, fabric: tuple[str, int] | None = None, **fields: Any) -> GpuRecord:
+    """Return the record of a simulated card. `mig`: whether MIG mode is on; None: it has none.
+    `fabric`: the uuid of its fabric and the number of its partition.
+    """
+    return GpuRecord(
+        **fields,
+        mig=None if mig is None else MigState(enabled=mig, pending=mig),
+        fabric=None if fabric is None else FabricPlace(cluster_uuid=fabric[0], clique_id=fabric[1]),
+    )
 
 
 def _use_driver_root(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from hami_dra.api.hardware import DrivenCard, PartitionInstance, PartitionPlacement
 
@@ -57,6 +58,24 @@ class MigState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FabricPlace:
+    """Where a GPU is in an NVLink fabric that spans machines (NVL72).
+
+    GPUs of one clique reach each other's memory. GPU feature discovery labels a node with
+    `nvidia.com/gpu.clique: <cluster_uuid>.<clique_id>`.
+    """
+
+    cluster_uuid: str
+    """The NVLink domain: `7b968a6d-c8aa-45e1-9e07-e1e51be99c31`; empty = in none now."""
+    clique_id: int
+    """A partition of the domain; unique in it."""
+
+
+NO_FABRIC: Final = FabricPlace(cluster_uuid="", clique_id=0)
+"""The GPU is in no fabric, or not yet: unlike None this replaces what was known before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRecord(DrivenCard):
     """An NVIDIA GPU. Empty = not known."""
 
@@ -66,5 +85,7 @@ class GpuRecord(DrivenCard):
     """`9.0`."""
     mig: MigState | None = None
     """None: this GPU does not support MIG."""
+    fabric: FabricPlace | None = None
+    """None: not known."""
     peer_access: Mapping[int, bool] = field(default_factory=dict)
     """Index of the peer → whether its memory can be read directly (P2P); absent = not known."""

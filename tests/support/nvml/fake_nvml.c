@@ -9,6 +9,7 @@
  *   gpu uuid=GPU-1 name="NVIDIA H100" memory=81559 bus=00000000:1B:00.0 minor=0 serial=1 brand=14 arch=9 cc=9.0
  *       [numa=0] [mig=0|1]            memory in MiB; without mig= the GPU cannot be cut
  *       [pending=0|1] [reset=0|CODE]  its MIG mode after the next reset; changing it needs a reset, which ends with CODE
+ *       [cluster=UUID clique=N]       its place in an NVLink fabric that spans machines; [fabric=STATE] 3 (completed) unless said
  *       [pid=N] [tells=0]             a process runs on it (nothing is switched then); profiles are told in MIG mode only
  *   lane GPU LANE gpu PEER            NVLink lane to another GPU
  *   lane GPU LANE switch BUS          ... to an NVSwitch
@@ -69,6 +70,8 @@ struct Gpu {
     char uuid[96], name[96], serial[30], bus[32];
     unsigned minor, brand, arch, major, minor_cc, mig, remap_failure;
     int numa, can_mig, lost, reset, pid, shy;
+    char cluster[40];
+    unsigned clique, fabric;
     unsigned pending;
     unsigned long long memory, watched;
     Lane lane[MAX_LANES];
@@ -164,6 +167,9 @@ static void add_gpu(char **words, int count) {
     gpu->pending = number(words, count, "pending", gpu->mig);
     gpu->reset = number(words, count, "reset", -1);
     gpu->pid = number(words, count, "pid", 0);
+    copy(gpu->cluster, sizeof gpu->cluster, text(words, count, "cluster"));
+    gpu->clique = number(words, count, "clique", 0);
+    gpu->fabric = number(words, count, "fabric", 3);
     gpu->shy = !number(words, count, "tells", 1);
     gpu->busy = gpu->membusy = gpu->temp = gpu->memtemp = gpu->power = gpu->fan = gpu->corrected = gpu->uncorrected = NOT_SAID;
 }
@@ -577,6 +583,34 @@ status nvmlDeviceGetRemappedRows(Gpu *gpu, unsigned *corrected, unsigned *uncorr
     *corrected = *uncorrected = *pending = 0;
     *failure = gpu->remap_failure;
     return SUCCESS;
+}
+
+typedef struct { unsigned char cluster[16]; status status; unsigned clique, state; } FabricInfo;
+typedef struct { unsigned version; FabricInfo info; unsigned health; } FabricInfoV2;
+
+static status give_fabric(Gpu *gpu, FabricInfo *to) {
+    const char *digit = gpu->cluster;
+    if (!*digit) return NOT_SUPPORTED;
+    for (int i = 0; i < 16; i++) {
+        while (*digit == '-') digit++;
+        if (sscanf(digit, "%2hhx", &to->cluster[i]) != 1) wrong(gpu->cluster);
+        digit += 2;
+    }
+    to->status = SUCCESS;
+    to->clique = gpu->clique;
+    to->state = gpu->fabric;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetGpuFabricInfo(Gpu *gpu, FabricInfo *to) {
+    ENTER(gpu);
+    return give_fabric(gpu, to);
+}
+
+status nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV2 *to) {
+    ENTER(gpu);
+    if (to->version != (2u << 24 | sizeof *to)) return ARGUMENT_VERSION_MISMATCH;
+    return give_fabric(gpu, &to->info);
 }
 
 /* --- topology ----------------------------------------------------------------------------------------------------- */

@@ -54,9 +54,41 @@ def test_one_gpu_with_all_that_nvml_tells(nvml):
             "architecture": "Hopper",
             "compute_capability": "9.0",
             "mig": None,
+            "fabric": None,
             "peer_access": {},
         }
     ]
+
+
+CLUSTER = "7b968a6d-c8aa-45e1-9e07-e1e51be99c31"
+
+
+def fabrics(nvml):
+    found = nvml.ask("discover")
+    assert found["problems"] == []
+    return [card["fabric"] for card in found["cards"]]
+
+
+@pytest.mark.parametrize("trouble", ["", "fail nvmlDeviceGetGpuFabricInfoV * 13\n"])
+def test_the_place_in_a_fabric_of_new_and_old_drivers(nvml, trouble):
+    nvml.describe(machine(2, cluster=CLUSTER, clique=7) + trouble)
+    assert fabrics(nvml) == [{"cluster_uuid": CLUSTER, "clique_id": 7}] * 2
+
+
+def test_a_gpu_is_in_no_fabric_before_it_is_registered_or_without_a_cluster(nvml):
+    nobody = "00000000-0000-0000-0000-000000000000"
+    nvml.describe(gpu(0, cluster=CLUSTER, fabric=2) + gpu(1, cluster=nobody) + gpu(2, cluster=CLUSTER, clique=1))
+    in_none = {"cluster_uuid": "", "clique_id": 0}
+    assert fabrics(nvml) == [in_none, in_none, {"cluster_uuid": CLUSTER, "clique_id": 1}]
+
+
+@pytest.mark.parametrize("code", [3, 13])
+def test_a_gpu_or_driver_without_a_fabric_says_nothing(nvml, code):
+    nvml.describe(
+        machine(1, cluster=CLUSTER)
+        + f"fail nvmlDeviceGetGpuFabricInfoV * {code}\nfail nvmlDeviceGetGpuFabricInfo * 13\n"
+    )
+    assert fabrics(nvml) == [None]
 
 
 def test_no_gpu_is_no_error(nvml):

@@ -25,6 +25,7 @@ from hami_dra.discovery.errors import DiscoveryError, ToolFailed
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.memory import CARDS_FILE, LOST, UNREADABLE, CardMemory, Listing
 from hami_dra.discovery.sysfs import SYS
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
 from hami_dra.vendors.nvidia.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
 from hami_dra.vendors.nvidia.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
@@ -33,7 +34,6 @@ from hami_dra.vendors.nvidia.nvml.library import (
     Handle,
     Library,
     NvmlEvent,
-    NvmlFailed,
     same,
 )
 from hami_dra.vendors.nvidia.nvml.mig import permission_fault

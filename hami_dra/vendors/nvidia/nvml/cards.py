@@ -23,7 +23,8 @@ from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
 from hami_dra.discovery.sysfs import SYS, placed, text_of
-from hami_dra.vendors.nvidia.nvml.library import NOT_SUPPORTED, Handle, Library, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.library import Handle, Library
 from hami_dra.vendors.nvidia.nvml.links import Lanes, lanes_of, links, one_sided
 from hami_dra.vendors.nvidia.nvml.mig import mig_state, permission_fault
 from hami_dra.vendors.nvidia.records import GpuRecord
@@ -205,6 +206,7 @@ def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], 
         architecture=_ARCHITECTURES.get(known(library.architecture, 0), ""),
         compute_capability=known(library.compute_capability, ""),
         mig=mig,
+        fabric=known(library.fabric, None),
     )
 
 

@@ -5,33 +5,26 @@ nothing but `libnvidia-ml.so.1`, once in a process.
 """
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from hami_dra.api.hardware import PartitionPlacement
-from hami_dra.discovery.errors import Unexpected
-from hami_dra.vendors.nvidia.records import MigProfile
+from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, RESET_REQUIRED, Calls, NvmlFailed
+from hami_dra.vendors.nvidia.records import NO_FABRIC, FabricPlace, MigProfile
 
 Handle = Any
 """Handle of a GPU, an instance, a MIG device or an event set: opaque."""
 T = TypeVar("T")
 
-NOT_SUPPORTED: Final = 3
 NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 TIMEOUT: Final = 10
 LIBRARY_NOT_FOUND: Final = 12
-RESET_REQUIRED: Final = 16
 IN_USE: Final = 19
 INSUFFICIENT_RESOURCES: Final = 23
-_LOST: Final = {15, RESET_REQUIRED, 28}
-"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU does not answer any more."""
-_ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
-"""INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: not on this GPU or driver."""
 _NO_SUCH_VERSION: Final = {13, 25}
 """FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH: an older driver."""
-_GARBLED: Final = -1
 
 PROFILE_NUMBERS: Final = range(0x12)
 """NVML_GPU_INSTANCE_PROFILE_COUNT."""
@@ -51,24 +44,6 @@ _MIB: Final = 1 << 20
 _BITS: Final = 64
 
 
-class NvmlFailed(Exception):
-    """A call failed; `code` is NVML's."""
-
-    def __init__(self, call: str, code: int, text: str) -> None:
-        super().__init__(f"{call} failed with NVML error {code}: {text}")
-        self.code = code
-
-    @property
-    def lost(self) -> bool:
-        """Return whether the GPU is gone, so that no more calls are possible."""
-        return self.code in _LOST
-
-    @property
-    def absent(self) -> bool:
-        """Return whether this GPU or driver lacks the feature; nothing is broken."""
-        return self.code in _ABSENT
-
-
 @dataclass(frozen=True, slots=True)
 class NvmlEvent:
     """The result of nvmlEventSetWait."""
@@ -81,15 +56,11 @@ class NvmlEvent:
     """0xffffffff = none."""
 
 
-class Library:
+class Library(Calls):
     """NVML, loaded on creation. Raises NvmlFailed, also from every method."""
 
     def __init__(self) -> None:
-        import pynvml  # a machine without NVIDIA hardware need not have it loaded
-
-        self._nvml: Any = pynvml
-        self.current = ""
-        """The current function, or the last one."""
+        super().__init__()
         self._call("nvmlInitWithFlags", 0)
 
     def close(self) -> None:
@@ -157,6 +128,29 @@ class Library:
     def remapping_failed(self, gpu: Handle) -> bool:
         """Return whether a broken row of the memory could not be replaced by a spare one."""
         return bool(self._call("nvmlDeviceGetRemappedRows", gpu)[3])
+
+    def fabric(self, gpu: Handle) -> FabricPlace:
+        """Return the place in a fabric that spans machines; NO_FABRIC until the GPU is registered
+        there: as NVIDIA's DRA driver and GPU feature discovery see it.
+        """
+        info = self._fabric_info(gpu)
+        uuid = UUID(bytes=bytes(info.clusterUuid))
+        registered = info.state == self._nvml.NVML_GPU_FABRIC_STATE_COMPLETED and info.status == 0
+        return (
+            FabricPlace(cluster_uuid=str(uuid), clique_id=int(info.cliqueId)) if registered and uuid.int else NO_FABRIC
+        )
+
+    def _fabric_info(self, gpu: Handle) -> Any:
+        """Return nvmlGpuFabricInfo; drivers before 545 have no version of it with more fields."""
+        info = self._nvml.c_nvmlGpuFabricInfo_v2_t()
+        try:
+            self._call("nvmlDeviceGetGpuFabricInfoV", gpu, ctypes.byref(info))
+        except NvmlFailed as failed:
+            if failed.code not in _NO_SUCH_VERSION:
+                raise
+            info = self._nvml.c_nvmlGpuFabricInfo_t()
+            self._call("nvmlDeviceGetGpuFabricInfo", gpu, ctypes.byref(info))
+        return info
 
     # --- one GPU at work ---
 
@@ -371,24 +365,6 @@ class Library:
                 return None
             raise
         return NvmlEvent(data.device, data.eventType, data.eventData, data.gpuInstanceId)
-
-    # --- how ---
-
-    def _call(self, function: str, *arguments: Any) -> Any:
-        self.current = function
-        return self._guarded(function, lambda: getattr(self._nvml, function)(*arguments))
-
-    def _field(self, structure: Any, field: str) -> Any:
-        """Return a field. Texts are decoded on access."""
-        return self._guarded(f"{self.current}, {field}", lambda: getattr(structure, field))
-
-    def _guarded(self, what: str, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except self._nvml.NVMLError as error:
-            raise NvmlFailed(what, error.value, str(error)) from error
-        except UnicodeDecodeError as error:
-            raise NvmlFailed(what, _GARBLED, str(Unexpected("text in UTF-8", repr(error.object)))) from error
 
 
 def same(one: Handle, other: Handle) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.reading import bus_id
-from hami_dra.vendors.nvidia.nvml.library import MAX_LANES, SWITCH, Handle, Library, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.library import MAX_LANES, SWITCH, Handle, Library
 
 
 @dataclass(slots=True)

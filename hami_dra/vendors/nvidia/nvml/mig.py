@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hami_dra.api.hardware import Fault
-from hami_dra.vendors.nvidia.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library
 from hami_dra.vendors.nvidia.records import MigInstance, MigProfile, MigState
 
 NOT_PERMITTED: Final = "mig-not-permitted"

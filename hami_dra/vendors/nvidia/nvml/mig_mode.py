@@ -8,15 +8,8 @@ the GPU does not answer.
 import contextlib
 
 from hami_dra.api.containers import PartitionRefused
-from hami_dra.vendors.nvidia.nvml.library import (
-    IN_USE,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    RESET_REQUIRED,
-    Handle,
-    Library,
-    NvmlFailed,
-)
+from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, RESET_REQUIRED, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.library import IN_USE, NO_PERMISSION, Handle, Library
 from hami_dra.vendors.nvidia.records import MigState
 
 

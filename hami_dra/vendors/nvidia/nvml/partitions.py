@@ -20,16 +20,15 @@ from typing import Final, TypeVar
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.discovery.errors import ToolFailed
+from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, NvmlFailed
 from hami_dra.vendors.nvidia.nvml.library import (
     IN_USE,
     INSUFFICIENT_RESOURCES,
     NO_PERMISSION,
     NOT_FOUND,
-    NOT_SUPPORTED,
     PROFILE_NUMBERS,
     Handle,
     Library,
-    NvmlFailed,
 )
 from hami_dra.vendors.nvidia.nvml.mig import compute_instances, mig_state
 from hami_dra.vendors.nvidia.nvml.mig_mode import NotSwitched, check_unused, switch

@@ -42,6 +42,49 @@ def test_zones_are_dealt_out_in_turn_over_all_nodes():
     assert zones == ["a", "b", "c", "a", "b"]
 
 
+def labels(planned, key):
+    return [node.body["metadata"]["labels"].get(key) for node in planned.values()]
+
+
+def test_nodes_that_follow_each_other_share_racks_and_blocks():
+    rack, block = "cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"
+    levels = [{"label": block, "nodes": 4}, {"label": rack, "nodes": 2, "value": "r{index:02}"}]
+    planned = planned_nodes(file(nodes=[{"machine": "dgx-h100", "count": 5, "topology": levels}]))
+    assert labels(planned, rack) == ["r00", "r00", "r01", "r01", "r02"]
+    assert labels(planned, block) == ["topology-block-0"] * 4 + ["topology-block-1"]
+
+
+def test_the_value_of_a_level_must_count():
+    with pytest.raises(ValidationError, match=re.escape("put {index} into it")):
+        file(nodes=[{"machine": "dgx-h100", "topology": [{"label": "rack", "nodes": 2, "value": "a"}]}])
+
+
+def test_three_domains_of_eighteen_nodes_are_a_few_lines():
+    planned = planned_nodes(file(nodes=[{"machine": "gb200-nvl72", "count": 54, "name": "nvl-{index}"}]))
+    cliques = labels(planned, "nvidia.com/gpu.clique")
+    assert [cliques.count(each) for each in dict.fromkeys(cliques)] == [18, 18, 18]
+    for node, clique in zip(planned.values(), cliques, strict=True):
+        own = [each["attributes"] for pool in node.pools for part in pool.slices for each in part.devices]
+        assert len(own) == 4
+        assert {f"{each['clusterUUID']['string']}.{each['cliqueID']['int']}" for each in own} == {clique}
+
+
+def test_a_domain_is_partitioned_into_cliques():
+    group = {"machine": "gb200-nvl72", "count": 36, "cliques": [12, 6]}
+    cliques = labels(planned_nodes(file(nodes=[group])), "nvidia.com/gpu.clique")
+    assert [cliques.count(each) for each in dict.fromkeys(cliques)] == [12, 6, 12, 6]
+    assert len({each.partition(".")[0] for each in cliques}) == 2
+
+
+@pytest.mark.parametrize(
+    ("machine", "problem"),
+    [("gb200-nvl72", "the fabric of gb200-nvl72 has 18"), ("dgx-h100", "dgx-h100 has no fabric")],
+)
+def test_cliques_must_make_up_the_fabric(machine, problem):
+    with pytest.raises(ConfigError, match=re.escape(f"nodes[0]: cliques: {problem}")):
+        planned_nodes(file(nodes=[{"machine": machine, "cliques": [4, 4]}]))
+
+
 def test_a_node_as_it_is_created():
     (node,) = planned_nodes(
         file(
@@ -198,5 +241,7 @@ def test_the_documented_fleet_file_is_one():
     text = (Path(__file__).resolve().parents[4] / "docs/publishing.md").read_text()
     (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Fleet" in block]
     planned = planned_nodes(FleetFile.model_validate(yaml.safe_load(example)))
-    assert list(planned) == ["t4-0", "t4-1", "t4-2", "a10g"]
-    assert [node.pools[0].driver for node in planned.values()][-2:] == ["nvidia.hami.io", "gpu.nvidia.com"]
+    assert list(planned)[:5] == ["t4-0", "t4-1", "t4-2", "a10g", "nvl-00"]
+    assert [planned[name].pools[0].driver for name in ("t4-2", "a10g")] == ["nvidia.hami.io", "gpu.nvidia.com"]
+    assert len(dict.fromkeys(labels(planned, "nvidia.com/gpu.clique"))) == 1 + 3 * 2  # None, and two a domain
+    assert planned["train-31"].body["metadata"]["labels"]["cloud.provider.com/topology-rack"] == "rack-3"
