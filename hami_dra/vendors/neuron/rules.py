@@ -2,12 +2,15 @@
 graphSelect).
 
 Called by the vendor. In: device numbers and the free ones, as bit masks by position. Out: the legal
-blocks. Pure. The devices of a node count as one line, 0 to n-1, as in AWS' own scheduler.
+blocks; for one device, or cores of one, the devices that leave the largest block to others. Pure.
+The devices of a node count as one line, 0 to n-1, as in AWS' own scheduler.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
+from hami_dra.topology.subsets import bits
 from hami_dra.vendors.preferences import Preferences, card_lists
 from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, DriverProfile, NodeView, Vendor
 
@@ -45,6 +48,55 @@ def blocks(index: Sequence[int], free: int, count: int, *, aligned: bool) -> tup
     return tuple(found)
 
 
+@lru_cache(maxsize=4_096)
+def block_sizes(index: tuple[int, ...], free: int, *, aligned: bool) -> tuple[int, ...]:
+    """Return the sizes of the legal blocks of two and more free devices, largest first: the greater
+    tuple is worth more to requests for several devices.
+
+    Inferentia: the runs of neighbours. Trainium: every block of 16, 8 and 4, the small ones inside
+    of large ones too, as each of them can be had.
+
+    >>> block_sizes(tuple(range(12)), 0b0111_1110_0011, aligned=False)
+    (6, 2)
+    >>> block_sizes(tuple(range(16)), 0x7FFF, aligned=True)     # all but device 15
+    (8, 4, 4, 4)
+    """
+    if aligned:
+        sizes = sorted(ALIGNED_SIZES - {1}, reverse=True)
+        return tuple(size for size in sizes for _ in blocks(index, free, size, aligned=True))
+    runs: list[int] = []
+    before = None
+    for position, number in enumerate(index):
+        if free >> position & 1:
+            if before == number - 1:
+                runs[-1] += 1
+            else:
+                runs.append(1)
+            before = number
+    return tuple(sorted((run for run in runs if run > 1), reverse=True))
+
+
+def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) -> Iterator[CandidateTier]:
+    """Yield the devices for a request of one device, or of cores of one, best first: those that
+    leave the largest block, and of these the last, as HAMi walks from the end.
+
+    A device that is partly used belongs to no block: the device policy chooses among such devices,
+    and idle ones follow. A node is the better, the less of its largest block is lost; nodes that
+    are equal in that and by the node policy, the less the other blocks lose.
+    """
+    if used := eligible & ~idle:
+        yield CandidateTier(0.0, tuple(1 << position for position in bits(used)))
+    before = block_sizes(index, idle, aligned=aligned)
+    left = {
+        position: block_sizes(index, idle & ~(1 << position), aligned=aligned) for position in bits(eligible & idle)
+    }
+    for position in sorted(left, key=lambda position: (max(left[position], default=0), position), reverse=True):
+        after = left[position]
+        lost = max(before, default=0) - max(after, default=0)
+        tie = sum(size * size for size in after) - sum(size * size for size in before)
+        yield CandidateTier(float(-lost), (1 << position,), tie=float(tie))
+
+
 class Neuron(Vendor):
     """The rules of `neuron.hami.io`. Memory belongs to the cores, so only these are scored."""
 
@@ -62,14 +114,13 @@ class Neuron(Vendor):
         return True
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
-        """Return the first free block of neighbours (as HAMi) for several devices; any for one."""
-        if node_view.count == 1:
-            return None
+        """Return the free blocks of neighbours, the first one first (as HAMi), for several devices;
+        for one device those that others miss least.
+        """
         layout = node_view.layout
-        found = blocks(
-            layout.index,
-            node_view.mask(CardState.ELIGIBLE),
-            node_view.count,
-            aligned=not is_inferentia(layout.instance_type, layout.product),
-        )
+        eligible = node_view.mask(CardState.ELIGIBLE)
+        aligned = not is_inferentia(layout.instance_type, layout.product)
+        if node_view.count == 1:
+            return CandidateSets(singles(layout.index, eligible, node_view.mask(CardState.IDLE), aligned=aligned))
+        found = blocks(layout.index, eligible, node_view.count, aligned=aligned)
         return CandidateSets([CandidateTier(0.0, (block,)) for block in found])
