@@ -10,8 +10,14 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from controller.cli.service_options import (
+    FeatureGatesOption,
+    KubernetesVersionOption,
+    PreferenceMode,
+    PreferencesOption,
+    SchedulerNamesOption,
+)
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -93,6 +99,7 @@ def explain(
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
+    kubernetes_version: KubernetesVersionOption = "",
     node: Annotated[
         list[str] | None,
         typer.Option(help="Show the cards of this node; may be repeated. Default: the most relevant nodes."),
@@ -121,6 +128,7 @@ def explain(
             scheduler_names=scheduler_name,
             packing_weights=packing_weights,
             profiles=driver_profiles(manage_profile),
+            kubernetes_version=kubernetes_version,
         )
         found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
         if not files:
@@ -156,6 +164,7 @@ def _computed(
     files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "SimulationSettings"
 ) -> "Explanation":
     """Compute the explanation from files or the live cluster. Raises CommandError."""
+    from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
     from controller.insight.explain import Explanation
     from controller.insight.explain import explain as compute
@@ -163,10 +172,10 @@ def _computed(
     from controller.scheduling.inventory import Heartbeat
 
     with Progress() as progress:
-        documents = read_state(files, connection, progress=progress)
+        state = read_versioned(files, connection, progress=progress)
         beat = partial(progress, "evaluating selectors", 0, 0)
         try:
-            asked = question(documents, kind, key, settings, beat)
+            asked = question(state.documents, kind, key, of_cluster(settings, state.kubernetes), beat)
         except (BadManifest, NoSuchPod) as error:
             raise CommandError(str(error)) from error
         for each in asked.notes:

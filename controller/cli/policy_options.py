@@ -1,6 +1,8 @@
 """Policy options that several commands share. Errors name the option."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from controller.cli.errors import CommandError
 from controller.insight.simulation import SimulationSettings
@@ -16,6 +18,7 @@ from controller.scheduling.scoring import (
     parse_packing_weights,
 )
 from hami_dra.api import names
+from hami_dra.kube.requirements import MINIMUM
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
@@ -61,11 +64,12 @@ def simulation_settings(
     packing_weights: str = "",
     prefix: str = "--",
     profiles: DriverProfiles = BUILT_IN_PROFILES,
+    kubernetes_version: str = "",
 ) -> SimulationSettings:
     """Return settings from the policy options of a command. Raises CommandError.
 
     The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
-    `--preferences`, `--scheduler-name`, `--packing-weights`. `prefix`: the prefix of the policy options' names.
+    `--preferences`, `--scheduler-name`, `--packing-weights`, `--kubernetes-version`. `prefix`: the prefix of the policy options' names.
     """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
@@ -92,5 +96,24 @@ def simulation_settings(
         honor_preferences=honor_preferences,
         scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
         gates=gates,
+        kubernetes=_version(kubernetes_version) if kubernetes_version else None,
         profiles=profiles,
     )
+
+
+def of_cluster(settings: SimulationSettings, kubernetes: tuple[int, int] | None) -> SimulationSettings:
+    """Return the settings with the version of the live cluster, unless an option names one."""
+    return replace(settings, kubernetes=settings.kubernetes or kubernetes)
+
+
+def _version(text: str) -> tuple[int, int]:
+    """Return (major, minor) of a version such as 1.36 or v1.36.4. Raises CommandError."""
+    match = re.fullmatch(r"v?(\d{1,3})\.(\d{1,3})(\..*)?", text)
+    if match is None:
+        raise CommandError(f"--kubernetes-version: {text!r} is not a version of Kubernetes; write 1.36, for example")
+    version = int(match[1]), int(match[2])
+    if version < MINIMUM:
+        raise CommandError(
+            f"--kubernetes-version: {text}: hami-dra needs Kubernetes {MINIMUM[0]}.{MINIMUM[1]} or newer"
+        )
+    return version

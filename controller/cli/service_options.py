@@ -66,6 +66,14 @@ SchedulerNamesOption = Annotated[
         "may be repeated.",
     ),
 ]
+KubernetesVersionOption = Annotated[
+    str,
+    typer.Option(
+        metavar="1.36",
+        help="Follow kube-scheduler of this version of Kubernetes. Default: the version of the live cluster; for "
+        "files 1.37.",
+    ),
+]
 FeatureGatesOption = Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")]
 RuntimeClasses = Annotated[
     list[str] | None,

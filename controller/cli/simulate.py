@@ -12,7 +12,13 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
+from controller.cli.service_options import (
+    FeatureGatesOption,
+    KubernetesVersionOption,
+    PreferenceMode,
+    PreferencesOption,
+    SchedulerNamesOption,
+)
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -73,6 +79,7 @@ def simulate(
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
+    kubernetes_version: KubernetesVersionOption = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
     ] = False,
@@ -92,6 +99,7 @@ def simulate(
         scheduler_names=scheduler_name,
         packing_weights=packing_weights,
         profiles=driver_profiles(manage_profile),
+        kubernetes_version=kubernetes_version,
     )
     try:
         with Progress() as progress:

@@ -83,6 +83,13 @@ class Connection:
     context: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class VersionedState:
+    documents: list[Document]
+    kubernetes: tuple[int, int] | None
+    """Version (major, minor) of the live cluster; None: files were read."""
+
+
 def note(text: str) -> None:
     """Print a note on stderr."""
     typer.echo(f"note: {text}", err=True)
@@ -99,22 +106,44 @@ def read_state(
 
     `tell` gets what could not be read, with the consequence.
     """
+    return _read(paths, connection, progress, tell, versioned=False).documents
+
+
+def read_versioned(
+    paths: Sequence[Path] | None, connection: Connection = Connection(), *, progress: OnProgress = quiet
+) -> VersionedState:
+    """Return what `read_state` does, and the version of the live cluster. Raises CommandError."""
+    return _read(paths, connection, progress, note, versioned=True)
+
+
+def _read(
+    paths: Sequence[Path] | None,
+    connection: Connection,
+    progress: OnProgress,
+    tell: Callable[[str], None],
+    *,
+    versioned: bool,
+) -> VersionedState:
     if paths:
         from controller.cli.manifest_files import read_documents
 
-        return read_documents(paths)
+        return VersionedState(read_documents(paths), None)
     try:
-        return asyncio.run(_read_live(connection, progress, tell))
+        return asyncio.run(_read_live(connection, progress, tell, versioned=versioned))
     except (ClusterError, ConfigError) as error:
         raise CommandError(str(error)) from error
 
 
-async def _read_live(connection: Connection, progress: OnProgress, tell: Callable[[str], None]) -> list[Document]:
+async def _read_live(
+    connection: Connection, progress: OnProgress, tell: Callable[[str], None], *, versioned: bool
+) -> VersionedState:
     from hami_dra.kube.http import connect
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
-        return await read_cluster(cluster, progress=progress, tell=tell)
+        documents = await read_cluster(cluster, progress=progress, tell=tell)
+        version = await cluster.version() if versioned else None
+        return VersionedState(documents, None if version is None else (version.major, version.minor))
     finally:
         await cluster.close()
 

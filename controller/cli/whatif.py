@@ -1,5 +1,6 @@
 """`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
 
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +9,14 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import FeatureGatesOption, PreferenceMode, PreferencesOption, SchedulerNamesOption
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from controller.cli.service_options import (
+    FeatureGatesOption,
+    KubernetesVersionOption,
+    PreferenceMode,
+    PreferencesOption,
+    SchedulerNamesOption,
+)
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
 
 if TYPE_CHECKING:
     from controller.insight.whatif import Change, Comparison
@@ -94,6 +101,7 @@ def whatif(
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
+    kubernetes_version: KubernetesVersionOption = "",
     output: OutputOption = Output.table,
     fail_unplaced: Annotated[
         bool,
@@ -103,7 +111,7 @@ def whatif(
     context: Context = None,
 ) -> None:
     from controller.cli.manifest_files import read_documents
-    from controller.cli.policy_options import simulation_settings
+    from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
     from controller.insight.simulation import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
@@ -118,6 +126,7 @@ def whatif(
         scheduler_names=scheduler_name,
         packing_weights=present_packing_weights,
         profiles=profiles,
+        kubernetes_version=kubernetes_version,
         prefix="--present-",
     )
     change = Change(
@@ -130,6 +139,7 @@ def whatif(
             scheduler_names=scheduler_name,
             packing_weights=packing_weights or present_packing_weights,
             profiles=profiles,
+            kubernetes_version=kubernetes_version,
         ),
         present=present,
         policies=_policies(node_policy, device_policy, packing_weights),
@@ -140,9 +150,16 @@ def whatif(
     )
     _check(change)
     with Progress() as progress:
-        documents = read_state(files, Connection(kubeconfig, context), progress=progress)
+        state = read_versioned(files, Connection(kubeconfig, context), progress=progress)
+        change = replaced(
+            change,
+            settings=of_cluster(change.settings, state.kubernetes),
+            present=of_cluster(present, state.kubernetes),
+        )
         try:
-            found = compare(documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total))
+            found = compare(
+                state.documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total)
+            )
         except (BadManifest, BadChange) as error:
             raise CommandError(str(error)) from error
     for text in found.notes:

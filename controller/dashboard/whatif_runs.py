@@ -65,6 +65,7 @@ class WhatIfRuns:
             first_fit=source.options.first_fit,
             honor_preferences=source.options.honor_preferences,
             scheduler_names=source.scheduler_names,
+            kubernetes=source.inventory.kubernetes,
             profiles=source.inventory.profiles,
         )
         node, device = query.get("node-policy", ""), query.get("device-policy", "")

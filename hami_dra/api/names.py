@@ -127,7 +127,19 @@ BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """On a PersistentVolume or its claim: the StorageClass, in place of the field of the spec."""
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 """On a CSINode: the in-tree volume plugins that CSI drivers replace there."""
-VOLUME_ANNOTATIONS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS, MIGRATED_PLUGINS})
+DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+BETA_DEFAULT_STORAGE_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
+"""Annotations on a StorageClass; "true": claims that name no class get it at their creation."""
+VOLUME_ANNOTATIONS: Final = frozenset(
+    {
+        BIND_COMPLETED,
+        SELECTED_NODE,
+        BETA_STORAGE_CLASS,
+        MIGRATED_PLUGINS,
+        DEFAULT_STORAGE_CLASS,
+        BETA_DEFAULT_STORAGE_CLASS,
+    }
+)
 
 # --- objects of an installation (manifests/) ------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "hami-dra-system"

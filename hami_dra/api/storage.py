@@ -128,6 +128,15 @@ class StorageClass(Object, frozen=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
     @property
+    def is_default(self) -> bool:
+        """Return whether claims that name no class get this one."""
+        annotations = self.metadata.annotations
+        return "true" in (
+            annotations.get(names.DEFAULT_STORAGE_CLASS),
+            annotations.get(names.BETA_DEFAULT_STORAGE_CLASS),
+        )
+
+    @property
     def waits_for_consumer(self) -> bool:
         return self.volume_binding_mode == "WaitForFirstConsumer"
 

@@ -11,10 +11,14 @@ from hami_dra.api import kinds
 
 
 class Served:
-    """`objects`: JSON with kind and apiVersion. `forbidden`, `absent`: plurals that may not be read, or are not served."""
+    """`objects`: JSON with kind and apiVersion. `forbidden`, `absent`: plurals that may not be read, or are not served.
 
-    def __init__(self, objects, *, forbidden=(), absent=(), page=500):
+    `version`: of Kubernetes, as major.minor.
+    """
+
+    def __init__(self, objects, *, forbidden=(), absent=(), page=500, version="1.37"):
         self.objects, self.forbidden, self.absent, self.page = list(objects), set(forbidden), set(absent), page
+        self.version = version
         self.seen = []
         """(path, Authorization header)"""
         served = self
@@ -66,6 +70,8 @@ class Served:
         return path
 
     def answer(self, path, query):
+        if path == "/version":
+            return 200, dict(zip(("major", "minor"), self.version.split("."), strict=True))
         kind = next((each for each in kinds.ALL if each.path() == path), None)
         if kind is None or kind.plural in self.absent:
             return 404, {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"}

@@ -50,7 +50,7 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = SimulatedCluster(settings.gates, settings.profiles)
+    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes)
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)
@@ -64,7 +64,7 @@ def question(
             view.feed(_freed(item, target, notes))
         elif item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
             view.feed(item)
-    view.assume_nodes()
+    view.assume_defaults()
     generate_volume_claims([(source, raw)], workloads, view)
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):

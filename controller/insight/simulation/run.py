@@ -57,6 +57,8 @@ class SimulationSettings:
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
     """Schedulers whose pods hami-dra places; pods of others are not placed."""
     gates: FeatureGates = FeatureGates()
+    kubernetes: tuple[int, int] | None = None
+    """Version (major, minor) whose kube-scheduler is imitated; None: the newest that is known."""
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of drivers that hami-dra does not ship are read."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -95,11 +97,11 @@ def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod
 def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = SimulatedCluster(settings.gates, settings.profiles)
+    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes)
     for item in gathered.items:
         if item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
             view.feed(item)
-    view.assume_nodes()
+    view.assume_defaults()
     workloads = Workloads(gathered.items, view.nodes)
     pods: list[tuple[str, Raw]] = []
     for item in gathered.items:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.insight.simulation.objects import Item, Raw, read
+from controller.insight.simulation.objects import Item, Raw, derived_uid, read
+from controller.insight.simulation.volume_claims import with_default_class
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.inventory import Inventory, PoolGates
 from controller.webhook import IGNORE
@@ -24,16 +25,22 @@ from hami_dra.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
+from hami_dra.api.storage import PersistentVolumeClaim
 from hami_dra.vendors.profiles import DriverProfiles
 
 _ASSUMED: Final = "(assumed)"
 
 
 class SimulatedCluster:
-    def __init__(self, gates: FeatureGates, profiles: DriverProfiles) -> None:
+    def __init__(
+        self, gates: FeatureGates, profiles: DriverProfiles, kubernetes: tuple[int, int] | None = None
+    ) -> None:
+        """Set up an empty cluster. `kubernetes`: its version (major, minor); None: the newest."""
         self.inventory = Inventory(
             PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
         )
+        if kubernetes is not None:
+            self.inventory.set_version(*kubernetes)
         self.claims: dict[str, ResourceClaim] = {}
         """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}
@@ -84,7 +91,22 @@ class SimulatedCluster:
             case kind if kind in kinds.STORAGE:
                 self.inventory.volumes.changed(kind.name, None, obj)
 
-    def assume_nodes(self) -> None:
+    def assume_defaults(self) -> None:
+        """Fill in what a cluster would have, once all objects but the pods are there: nodes, and the
+        default StorageClass of claims that no API server has seen.
+        """
+        self._assume_nodes()
+        for claim in [*self.inventory.volumes.objects.claims.values()]:
+            self._fill_class(claim)
+
+    def _fill_class(self, claim: PersistentVolumeClaim) -> None:
+        kind, meta = kinds.PERSISTENT_VOLUME_CLAIM, claim.metadata
+        if meta.uid == derived_uid(kind, meta.namespace, meta.name):
+            volumes = self.inventory.volumes
+            if (filled := with_default_class(claim, volumes.objects.classes.values())) is not claim:
+                volumes.changed(kind.name, claim, filled)
+
+    def _assume_nodes(self) -> None:
         """Assume nodes for slices if the input has no Node: slices alone are enough for a first
         try.
 
@@ -155,6 +177,7 @@ class SimulatedCluster:
         item = read(source, kinds.PERSISTENT_VOLUME_CLAIM, raw)
         if item.key not in self.inventory.volumes.objects.claims:
             self.feed(item)
+            self._fill_class(item.object)
 
     # -- changes -----------------------------------------------------------------------------------
 

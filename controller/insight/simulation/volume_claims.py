@@ -2,13 +2,17 @@
 
 In: pods and StatefulSets as JSON. Out: claims as JSON: those of generic ephemeral volumes, and
 those of a StatefulSet's `volumeClaimTemplates`, with the names and owners that Kubernetes gives
-them.
+them. And the default StorageClass, which the API server fills in.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.storage import PersistentVolumeClaim, StorageClass
 
 Raw = dict[str, Any]
 
@@ -26,6 +30,22 @@ def of_ephemeral_volumes(pod: Pod, raw: Mapping[str, Any]) -> Iterator[Raw]:
                 "ownerReferences": [owner],
             }
             yield {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def with_default_class(claim: PersistentVolumeClaim, classes: Iterable[StorageClass]) -> PersistentVolumeClaim:
+    """Return the claim with the StorageClass that the API server gives to claims that name none.
+
+    Source: plugin/pkg/admission/storage/storageclass/setdefault. Of several default classes the
+    youngest counts, of those of one age the first by name. A claim that says "" wants none.
+    """
+    spec = claim.spec
+    if spec.storage_class_name is not None or names.BETA_STORAGE_CLASS in claim.metadata.annotations:
+        return claim
+    by_name = sorted((each for each in classes if each.is_default), key=lambda each: each.metadata.name)
+    if not by_name:
+        return claim
+    youngest = max(by_name, key=lambda each: each.metadata.creation_timestamp or "")
+    return msgspec.structs.replace(claim, spec=msgspec.structs.replace(spec, storage_class_name=youngest.metadata.name))
 
 
 def of_stateful_set(workload: Mapping[str, Any], pod_name: str, namespace: str) -> list[Raw]:

@@ -59,6 +59,8 @@ class Inventory:
     ) -> None:
         self.profiles = profiles
         self.devices = DeviceColumns()
+        self.kubernetes: tuple[int, int] | None = None
+        """Version of Kubernetes (major, minor), as `set_version` says."""
         self.namespaces: dict[str, Namespace] = {}
         self._delegated: set[str] = set()
         self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
@@ -184,6 +186,7 @@ class Inventory:
 
     def set_version(self, major: int, minor: int) -> None:
         """Note the version of Kubernetes where its plugins differ; without it the newest counts."""
+        self.kubernetes = major, minor
         self._assembly.set_version((major, minor))
         self._preferences.set_version((major, minor))
 

@@ -64,6 +64,57 @@ def test_a_pod_goes_where_its_volume_is():
     assert placed(report) == {"p": "n2"}
 
 
+def default_class(name, created="", key="storageclass.kubernetes.io/is-default-class"):
+    item = storage_class(name)
+    return {**item, "metadata": {"name": name, "annotations": {key: "true"}, "creationTimestamp": created or None}}
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([storage_class("a")], ""),
+        ([storage_class("a"), default_class("b")], "b"),
+        ([default_class("b"), default_class("a")], "a"),
+        ([default_class("a", "2026-01-01T00:00:00Z"), default_class("b", "2026-01-02T00:00:00Z")], "b"),
+        ([default_class("a", key="storageclass.beta.kubernetes.io/is-default-class")], "a"),
+    ],
+)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_claim_without_a_class_gets_the_default_one(classes, expected, after):
+    """As the admission plugin DefaultStorageClass does, wherever in the files the class stands."""
+    data = volume_claim("data")
+    del data["spec"]["storageClassName"]
+    volumes = [volume("in-a", "n1", "a"), volume("in-b", "n2", "b")]
+    given = [data, *classes] if after else [*classes, data]
+    report = simulated(*nodes("n1", "n2"), *volumes, *given, claim("p", part()), using("p", "data"))
+    assert placed(report) == ({"p": {"a": "n1", "b": "n2"}[expected]} if expected else {})
+
+
+def test_claims_of_ephemeral_volumes_get_the_default_class_too():
+    request = {key: value for key, value in REQUEST.items() if key != "storageClassName"}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": request}}}
+    state = [*nodes("n1", "n2"), default_class("b"), volume("in-b", "n2", "b")]
+    assert placed(simulated(*state, claim("p", part()), using("p", volumes=[scratch]))) == {"p": "n2"}
+
+
+def test_a_claim_that_wants_no_class_or_that_a_cluster_has_seen_gets_none():
+    state = [*nodes("n1"), default_class("a"), volume("in-a", "n1", "a")]
+    for change in ({"spec": REQUEST | {"storageClassName": ""}}, {"metadata": {"name": "data", "uid": "seen"}}):
+        data = volume_claim("data") | {"spec": {k: v for k, v in REQUEST.items() if k != "storageClassName"}} | change
+        assert placed(simulated(*state, data, claim("p", part()), using("p", "data"))) == {}
+
+
+@pytest.mark.parametrize(("kubernetes", "fits"), [(None, False), ((1, 37), False), ((1, 36), True)])
+def test_the_version_of_kubernetes_decides_where_its_plugins_differ(kubernetes, fits):
+    """VolumeLimitScaling is on since 1.37: a node without the driver of a volume that is to be made."""
+    made = storage_class("made") | {"provisioner": "csi.example.com"}
+    driver = {"kind": "CSIDriver", "metadata": {"name": "csi.example.com"}}
+    driver["spec"] = {"preventPodSchedulingIfMissing": True}
+    data = volume_claim("data") | {"spec": REQUEST | {"storageClassName": "made"}}
+    state = [*nodes("n1"), made, driver, data, claim("p", part()), using("p", "data")]
+    assert placed(simulated(*state, kubernetes=kubernetes)) == ({"p": "n1"} if fits else {})
+
+
 def test_pods_share_free_volumes_out_among_them():
     state = [*nodes("n1", "n2"), storage_class(), volume("va", "n1"), volume("vb", "n2")]
     pods = [each for name in "pqr" for each in (claim(name, part()), volume_claim(f"d{name}"), using(name, f"d{name}"))]
