@@ -37,7 +37,7 @@ SUITES: dict[str, list[list[str]]] = {
     "other Pythons": [[sys.executable, "hack/interpreters.py"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
-    "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
+    "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl", "workloads"], [sys.executable, "hack/helm/helm.py"]],
     "e2e 1.37.1": [[*PYTEST, *PLANES, f"--ignore={LOAD}", *ON_CLUSTER], [*PYTEST, LOAD]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", f"--ignore={LOAD}", *ON_CLUSTER]],

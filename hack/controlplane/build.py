@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -55,6 +55,9 @@ class Target:
     minutes: int = 1  # measured on 2 cores with empty caches; only printed
     inputs: tuple[str, ...] = ("go.mod", "go.sum")  # files of the module that decide the result
     cgo: bool = False  # needs a C compiler; the binary is linked against this machine's C library
+    documents: Mapping[str, str] = field(
+        default_factory=dict
+    )  # files of modules, `MODULE:PATH`, kept beside the binaries
 
 
 def _kubernetes(version: str, binaries: Mapping[str, str], name: str = "", minutes: int = 10) -> Target:
@@ -77,6 +80,14 @@ _CONTAINERD: Final = {
     "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
     "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
 }
+_WORKLOADS: Final = {"jobset": "sigs.k8s.io/jobset", "lws": "sigs.k8s.io/lws/cmd"}
+_WORKLOAD_DOCUMENTS: Final = {
+    "jobset-crd.yaml": "sigs.k8s.io/jobset:config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+    "jobset-webhooks.yaml": "sigs.k8s.io/jobset:config/components/webhook/manifests.yaml",
+    "lws-crd.yaml": "sigs.k8s.io/lws:config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    "lws-disaggregated-crd.yaml": "sigs.k8s.io/lws:config/crd/bases/disaggregatedset.x-k8s.io_disaggregatedsets.yaml",
+    "lws-webhooks.yaml": "sigs.k8s.io/lws:config/webhook/manifests.yaml",
+}
 _PROGRAMS: Final = {"guest": "hami-dra/node/guest", "unconfined": "hami-dra/node/unconfined"}
 
 TARGETS: Final[Mapping[str, Target]] = {
@@ -87,6 +98,8 @@ TARGETS: Final[Mapping[str, Target]] = {
         # Shares nearly all its packages with the components, so it is cheap once they are built.
         _kubernetes("1.37.1", {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, name="kubectl", minutes=1),
         Target("kwok", "kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, minutes=1),
+        # shares most of its packages with 1.36.4
+        Target("workloads", "workloads", _WORKLOADS, minutes=2, documents=_WORKLOAD_DOCUMENTS),
         # a real node; see hack/node
         _kubernetes("1.37.1", {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}, name="kubelet", minutes=2),
         Target("containerd", "../node/containerd", _CONTAINERD, minutes=4),
@@ -120,6 +133,8 @@ def folder_of(name: str) -> Path:
     for part in wanted.inputs:
         digest.update((HERE / wanted.module / part).read_bytes())
     digest.update(repr((sorted(wanted.binaries.items()), wanted.ldflags)).encode())
+    if wanted.documents:
+        digest.update(repr(sorted(wanted.documents.items())).encode())
     if wanted.cgo:
         digest.update(b"cgo")
     return cache_folder() / f"{wanted.name}-{digest.hexdigest()[:12]}"
@@ -212,9 +227,21 @@ def _build(wanted: Target, folder: Path, go: Path, say: Report) -> None:
         built.mkdir()
         for binary, package in wanted.binaries.items():
             (Path(scratch) / _name_go_gives(package)).rename(built / binary)
+        for name, source in wanted.documents.items():
+            shutil.copyfile(_path_in_module(go, module, source), built / name)
         shutil.rmtree(folder, ignore_errors=True)  # only ever an incomplete one
         built.rename(folder)
     say(f"[{wanted.name}] built in {time.monotonic() - started:.0f} s")
+
+
+def _path_in_module(go: Path, module: Path, source: str) -> Path:
+    """The path of `MODULE:PATH` in the cache of modules, where the build has put the module."""
+    name, _, path = source.partition(":")
+    command = [str(go), "list", "-m", "-f", "{{.Dir}}", name]
+    answer = subprocess.run(command, cwd=module, env=go_environment(), capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise BuildError(_explain(name, answer.stderr.splitlines(), answer.returncode))
+    return Path(answer.stdout.strip()) / path
 
 
 def _name_go_gives(package: str) -> str:

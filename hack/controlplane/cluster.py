@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 from hack.controlplane import build
 from hack.controlplane.api import Api, ApiError, NotReached
-from hack.controlplane.credentials import Authority, signing_key, write_kubeconfig, write_private
+from hack.controlplane.credentials import Authority, KeyPair, signing_key, write_kubeconfig, write_private
 from hack.controlplane.nodes import FakeNodes
 from hack.controlplane.processes import Component, Guardian, free_port
 
@@ -199,6 +199,10 @@ class ControlPlane:
         path = self.directory / f"{name.replace(':', '-').replace('/', '-')}.kubeconfig"
         user = self._authority.user(name, groups)
         return write_kubeconfig(path, url=self.url, ca_file=self.ca_file, user=user)
+
+    def certificate_for_server(self, name: str) -> KeyPair:
+        """A serving certificate for 127.0.0.1, signed by the authority in `ca_file`."""
+        return self._authority.server(name, ["127.0.0.1"])
 
     def token_for_service_account(self, namespace: str, name: str, *, seconds: int = 24 * 3600) -> str:
         """A token of a service account by TokenRequest, as a pod would get it."""
