@@ -179,3 +179,51 @@ COSCHEDULING_CRD: Final[Object] = {
     },
 }
 """The CRD of the coscheduling plugin (scheduler-plugins v0.34.7), as far as tests need it."""
+
+WHOLE_OR_HALF: Final = "type"
+"""Attribute of the devices of `whole_or_halves`."""
+
+
+def whole_or_halves(node: str, driver: str) -> list[Object]:
+    """Return ResourceSlices of one GPU: taken whole, or as two halves (kubernetes#138765). The pool is called as the node."""
+    counters = {"name": "gpu-0", "counters": {"halves": {"value": "2"}}}
+
+    def device(name: str, kind: str, halves: int) -> Object:
+        consumed = [{"counterSet": "gpu-0", "counters": {"halves": {"value": str(halves)}}}]
+        return {"name": name, "attributes": {WHOLE_OR_HALF: {"string": kind}}, "consumesCounters": consumed}
+
+    devices = [device("whole", "whole", 2), device("half-0", "half", 1), device("half-1", "half", 1)]
+    parts: list[Object] = [{"sharedCounters": [counters]}, {"devices": devices}]
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{node}-{index}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": len(parts)},
+                **part,
+            },
+        }
+        for index, part in enumerate(parts)
+    ]
+
+
+def prefers_whole(name: str, device_class: str, driver: str, *, kinds: Sequence[str] = ("whole", "half")) -> Object:
+    """Return a ResourceClaimTemplate: rather the whole GPU than a half of `whole_or_halves`."""
+    alternatives = [
+        {
+            "name": kind,
+            "deviceClassName": device_class,
+            "selectors": [{"cel": {"expression": f'device.attributes["{driver}"].{WHOLE_OR_HALF} == "{kind}"'}}],
+        }
+        for kind in kinds
+    ]
+    requests = [{"name": "gpu", "firstAvailable": alternatives}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
