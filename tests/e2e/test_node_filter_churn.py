@@ -62,11 +62,14 @@ def alone(item, name):
 
 
 class Cluster:
-    """The pods that are there, and which of them ran at some time."""
+    """The pods that are there, which of them ran at some time, and which waited when they were deleted: room that those before them
+    left may have been allocated to them at the last moment.
+    """
 
     def __init__(self, lab):
         self.lab = lab
         self.ran = set()
+        self.cut_short = set()
 
     def read(self):
         """Names of the bound pods, and the other pods by name."""
@@ -138,6 +141,7 @@ def play(cluster, steps, *, change, settle):
     for number, step in enumerate(steps):
         lab.create(*step.late, *step.claims, *map(change, step.pods))
         settle(number)
+        cluster.cut_short |= {*step.deleted} & cluster.read()[1].keys()
         for name in step.deleted:
             lab.delete_pod(name, gracePeriodSeconds=0)
 
@@ -175,7 +179,7 @@ def test_random_pods_are_allocated_once_and_run_where_they_can(nodes):
         f"{len(ran_alone)}, of which {len(ran_alone - given)} did not run here, and of those here {len(given - ran_alone)} not there; more than once: {notes}"
     )
     assert overlooked == {}
-    assert given == cluster.ran, "each allocation was used"
+    assert cluster.ran <= given <= cluster.ran | cluster.cut_short, "each allocation was used"
     assert total <= MOST * len(given), notes
     assert problems == ([], [], [])
     assert len(given) >= LEAST_RUN * len(ran_alone), sorted(ran_alone - given)

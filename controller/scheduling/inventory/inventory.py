@@ -77,7 +77,6 @@ class Inventory:
         self._node_pools = frozenset(node_pools)
         self._rules = TaintRules()
         self._pods = self._assembly.pods
-        self._filters = self._assembly.filters
         self.volumes = self._assembly.volumes
         self._preferences = NodePreferences(self._assembly.state, self._assembly.attraction)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
@@ -125,9 +124,7 @@ class Inventory:
         return rows
 
     def nodes_with_unusable_pools(self) -> set[str]:
-        """Return nodes with a local pool that is invalid or incomplete: only the search sees its
-        devices.
-        """
+        """Return nodes with an invalid or incomplete local pool: only the search sees its devices."""
         return set(self._unusable.values())
 
     def unusable_pools(self) -> list[tuple[str, PoolKey, str]]:
@@ -140,11 +137,11 @@ class Inventory:
 
     def node_fit(self, pod: Pod) -> NodeFit:
         """Return the fit, devices apart. The pod's own usage does not count against it."""
-        return self._filters.of(pod, self._pods.placed(pod.metadata.uid))
+        return self._assembly.filters.of(pod, self._pods.placed(pod.metadata.uid))
 
     def shape_fit(self, pod: Pod) -> ShapeFit | None:
         """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
-        return None if self._pods.placed(pod.metadata.uid) is not None else self._filters.of_shape(pod)
+        return None if self._pods.placed(pod.metadata.uid) is not None else self._assembly.filters.of_shape(pod)
 
     def held(self, pod: Pod) -> PodRefusal | None:
         """Return why no node can have the pod until one of its volumes changes, or None."""
@@ -156,7 +153,7 @@ class Inventory:
 
     def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:
         """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
-        return self._filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
+        return self._assembly.filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
 
     def refuses_by_labels(self, pod: Pod) -> bool:
         """Return whether a pod that is there has an anti-affinity to pods with these labels."""
@@ -170,7 +167,7 @@ class Inventory:
         """Return whether the node admits the pod in any order of kube-scheduler's binding."""
         row = self.nodes.index_of(node_name)
         own, unbound = self._pods.placed(pod.metadata.uid), tuple(self._pods.unbound())
-        return row < 0 or self._filters.holds_in_any_order(pod, row, own, unbound)
+        return row < 0 or self._assembly.filters.holds_in_any_order(pod, row, own, unbound)
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
