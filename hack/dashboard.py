@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hami_dra.api import names
+
 PATH: Final = "monitoring/dashboard.json"
 _COLUMNS: Final = 24
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -46,6 +48,7 @@ _VENDOR: Final = 'vendor=~"$vendor"'
 _CARD: Final = f'{_VENDOR}, node=~"$node"'
 _HOST: Final = 'node=~"$node"'
 _DEVICE: Final = 'provider=~"$vendor", node=~"$node"'
+_CONTAINER: Final = "{{namespace}}/{{pod}} {{container}}"
 _BAD_WHEN_LOW: Final = ((0, "red"), (1, "green"))
 _BAD_WHEN_HIGH: Final = ((0, "green"), (1, "red"))
 
@@ -316,6 +319,28 @@ ROWS: Final = (
                     "cards",
                 )],
                 text="Cards of which somebody holds some and that are less than 5 percent busy.",
+            ),
+            Panel(
+                "Memory in use by container", "bytes",
+                [Query(f"topk(20, sum by (namespace, pod, container) ({names.METRIC_CONTAINER_MEMORY}{{{_HOST}}}))", _CONTAINER)],
+                width=12,
+                text="Of shared NVIDIA cards, as HAMi-core counts it; needs driver.usageCache: host.",
+            ),
+            Panel(
+                "Cores in use by container", "percentunit",
+                [Query(f"topk(20, max by (namespace, pod, container) ({names.METRIC_CONTAINER_UTILIZATION}{{{_HOST}}}))", _CONTAINER)],
+                width=12,
+                text="Of shared NVIDIA cards, the busiest card of each container; needs driver.usageCache: host.",
+            ),
+            Panel(
+                "Granted and unused memory", "bytes",
+                [Query(
+                    f"topk(20, sum by (namespace, pod, container) (hami_vgpu_memory_limit_bytes{{{_HOST}}}"
+                    f" - on (node, namespace, pod, container, device_uuid, vdevice_index) {names.METRIC_CONTAINER_MEMORY}{{{_HOST}}}))",
+                    _CONTAINER,
+                )],
+                "bargauge", 24, 9,
+                text="What containers were granted of shared cards and do not use now.",
             ),
         ),
     ),

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +27,7 @@ from controller.cli.service_options import (
     PreferencesOption,
 )
 from hami_dra.api import names
+from hami_dra.api.legacy_metrics import NameSet
 
 if TYPE_CHECKING:
     from controller.dashboard import DashboardSettings as PageSettings
@@ -51,11 +51,6 @@ Examples:
 
     hami-dra controller --dashboard-bind 127.0.0.1:8090
 """
-
-
-class LegacyNames(StrEnum):
-    hami = "hami"
-    hami_2_7 = "hami-2.7"
 
 
 def register(app: typer.Typer) -> None:
@@ -155,7 +150,7 @@ def controller(
         bool, typer.Option(help="Export a series for each card, and for each pod that holds part of it, on /metrics.")
     ] = True,
     legacy_metrics: Annotated[
-        list[LegacyNames] | None,
+        list[NameSet] | None,
         typer.Option(
             metavar="NAMES",
             help="Also export them under HAMi's names: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
@@ -230,7 +225,7 @@ def controller(
                 identity=unique_identity(),
                 event_interval=seconds(event_interval, "--event-interval"),
                 card_metrics=card_metrics,
-                legacy_metrics=frozenset(runtime.NameSet(each.value) for each in legacy_metrics or ()),
+                legacy_metrics=frozenset(legacy_metrics or ()),
             ),
             leadership=runtime.LeadershipSettings(
                 leader_election=leader_elect,

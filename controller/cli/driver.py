@@ -28,6 +28,7 @@ from controller.cli.service_options import (
 )
 from controller.cli.vendor_options import VENDORS, DriverCommand, vendor_settings
 from hami_dra.api import names
+from hami_dra.api.legacy_metrics import NameSet
 
 if TYPE_CHECKING:
     from hami_dra.discovery.backend import Backend
@@ -121,6 +122,14 @@ def driver(
             help="Time between two readings of the cards' sensors (memory, temperature, ...) for /metrics; 0: never."
         ),
     ] = "15s",
+    legacy_metrics: Annotated[
+        list[NameSet] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Also export what containers use under the names of HAMi's monitor: hami (hami_vgpu_*, hami_container_*), "
+            "hami-2.7 (vGPU_device_memory_usage_in_bytes, ...); may be repeated.",
+        ),
+    ] = None,
     recovery_time: Annotated[
         str,
         typer.Option(help="How long a fault must be absent until it is over; doubled each time it recurs."),
@@ -172,6 +181,7 @@ def driver(
         health_every=seconds(health_every, "--health-every"),
         check_claims_every=seconds(check_claims_every, "--check-claims-every"),
         monitor_interval=seconds(monitor_interval, "--monitor-interval"),
+        legacy_metrics=frozenset(legacy_metrics or ()),
         recovery_time=seconds(recovery_time, "--recovery-time"),
         confirm_time=seconds(confirm_time, "--confirm-time"),
         on_exit=on_exit.value,

@@ -28,8 +28,8 @@ from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.runtime.informers import allocated_devices
-from controller.reconcile.runtime.settings import NameSet
 from hack.bench.decide import CARDS, DRIVER, furnished
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.store import Store
 

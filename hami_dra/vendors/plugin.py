@@ -12,9 +12,10 @@ from typing import Any
 
 from hami_dra.api.containers import ContainerVendor, Partitioner
 from hami_dra.api.hardware import Card, DrivenCard, Machine
-from hami_dra.api.options import VendorOption
+from hami_dra.api.options import VendorOption, VendorSettings
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import Json, PublishingVendor
@@ -67,6 +68,11 @@ class VendorPlugin:
     sampler: Callable[[Backend], Sampler | None]
     """Make the sampler for the cards that this back end finds; None if there is none. Touches no
     hardware.
+    """
+    usage: Callable[[VendorSettings, Callable[[], float]], UsageReader] | None = None
+    """Make the reader of what containers use of shared cards. None: not known. Touches no file.
+
+    In: the operator's choices, and the clock (Unix time in seconds).
     """
     record: Callable[..., Card] = DrivenCard
     """Make the record of a simulated card, from the fields of its class and of `Card`, for reference machines."""

@@ -4,7 +4,7 @@ engine on the alerts: each fires for what it is about and for nothing else. The 
 
 import pytest
 
-from controller.reconcile.runtime.settings import NameSet
+from hami_dra.api.legacy_metrics import NameSet
 from tests.support import expositions
 from tests.support.monitoring import RULES, alerts, expressions, metrics_in
 from tests.support.oracles import conversation

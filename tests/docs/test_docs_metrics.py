@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from controller.reconcile.runtime.settings import NameSet
+from hami_dra.api.legacy_metrics import NameSet
 from tests.support import expositions
 from tests.support.monitoring import DASHBOARD, PANELS, ROOT, alerts
 
 TEXT = (ROOT / "docs/metrics.md").read_text()
-_NAME = r"hami(?:_[a-z0-9]+){2,}|(?:GPU|nodeGPU|vGPU|Quota)[A-Za-z]+"
+_NAME = r"hami(?:_[a-z0-9]+){2,}|(?:GPU|nodeGPU|vGPU|Quota)[A-Za-z]+|(?:vGPU|Device)_[a-z_]+"
 
 
 def families(said):
@@ -17,7 +17,8 @@ def families(said):
 
 
 PLAIN = families(expositions.of_controller()) | families(expositions.of_driver()) | families(expositions.of_webhook())
-OF_HAMI = families(expositions.of_controller(frozenset(NameSet))) - PLAIN
+ALL = frozenset(NameSet)
+OF_HAMI = (families(expositions.of_controller(ALL)) | families(expositions.of_driver(ALL))) - PLAIN
 
 
 def named(text):
@@ -33,7 +34,7 @@ def test_every_metric_is_explained_and_no_other():
 def test_names_of_hami_are_in_their_table_and_only_with_the_switch():
     table = TEXT.partition("### Names of HAMi")[2].partition("\n## ")[0]
     assert named(table) >= OF_HAMI
-    assert len(OF_HAMI) == 19
+    assert len(OF_HAMI) == 31
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)

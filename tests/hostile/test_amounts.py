@@ -23,13 +23,13 @@ from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime.informers import allocated_devices
-from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.incremental.saturation import CARD_MOST, MOST, saturated, sums
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.quota.model import quota_lines
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.kube.store import Store
 from tests.cards import claim, node, pod, request

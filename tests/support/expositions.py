@@ -7,17 +7,19 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from controller.reconcile.controller import Controller
-from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import decide
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import kinds
+from hami_dra.api.hardware import Card
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.driver.simulated import machine
 from hami_dra.monitor.readings import Reading, Sample
+from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer, UsageSample
 from tests.cards import card
 from tests.support.harness import SPACE, Harness, claim, device_class, node, play, pod
 
@@ -76,7 +78,17 @@ def of_controller(also: frozenset[NameSet] = frozenset()) -> str:
 class _Sampler:
     source = "nvml"
 
-    def look(self, _cards: object) -> Sample:
+    def sample(self, _cards: object) -> Sample:
+        raise AssertionError("nobody looks here")
+
+    def close(self) -> None:
+        return
+
+
+class _Reader:
+    source = "hami-core"
+
+    def sample(self, _containers: object) -> UsageSample:
         raise AssertionError("nobody looks here")
 
     def close(self) -> None:
@@ -84,11 +96,11 @@ class _Sampler:
 
 
 @functools.cache
-def of_driver() -> str:
-    """One card that says all there is to say."""
+def of_driver(also: frozenset[NameSet] = frozenset()) -> str:
+    """One card and one container that say all there is to say."""
     metrics = DriverMetrics()
     (first, *_) = cards = machine("g4dn.12xlarge", "gpu-0").cards
-    monitoring = Monitoring("nvidia", _Sampler(), lambda: cards, 15.0)
+    monitoring: Monitoring[Card, Reading] = Monitoring("nvidia", _Sampler(), lambda: cards, 15.0)
     monitoring.looks = 3
     monitoring.failures[Failure.HANGS] = 1
     reading = Reading(
@@ -96,8 +108,14 @@ def of_driver() -> str:
         temperature=50.0, memory_temperature=55.0, power=70.5, fan=30.0, ecc_corrected=7, ecc_uncorrected=0,
     )  # fmt: skip
     monitoring.readings = {first.uuid: reading}
-    tenant = CardTenant("default", "small", "main", 0, first.uuid, 4 * _GIB, 30)
-    metrics.watch("gpu-0", lambda: [MonitoredVendor(DRIVER, "nvidia", cards, frozenset(), [tenant], monitoring)])
+    tenant = CardTenant("default", "small", "main", 0, first.uuid, 4 * _GIB, 30, view="v")
+    usage: Monitoring[GrantedContainer, ContainerUsage] = Monitoring("nvidia", _Reader(), lambda: (), 5.0)
+    used = CardUsage(
+        memory_used=_GIB, memory_context=1 << 20, memory_module=1 << 20, memory_buffer=1 << 29, utilization=35.0
+    )
+    usage.readings = {"v": ContainerUsage(cards={first.uuid: used}, last_kernel=1_700_000_000)}
+    watched = MonitoredVendor(DRIVER, "nvidia", cards, frozenset(), [tenant], monitoring, usage)
+    metrics.watch("gpu-0", lambda: [watched], also)
     for gauge in (metrics.cards, metrics.cordoned, metrics.devices, metrics.registered, metrics.readings_failed):
         gauge.labels(DRIVER).set(1)
     metrics.faulty.labels(DRIVER, "xid").set(0)

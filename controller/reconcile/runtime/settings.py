@@ -11,6 +11,7 @@ from enum import StrEnum
 from controller.scheduling.decide import Options
 from controller.scheduling.scoring import Policies
 from hami_dra.api import names
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
@@ -25,15 +26,6 @@ class Mode(StrEnum):
     """kube-scheduler allocates; the controller observes, accounts, and removes leftovers of
     exclusive mode.
     """
-
-
-class NameSet(StrEnum):
-    """Metric names of other programs, exported next to our own for existing dashboards."""
-
-    HAMI = "hami"
-    """`hami_gpu_*`, `hami_vgpu_*`: HAMi's scheduler since it has names with units."""
-    HAMI_2_7 = "hami-2.7"
-    """`GPUDeviceMemoryLimit`, ...: HAMi up to 2.7.0."""
 
 
 @dataclass(frozen=True, slots=True)

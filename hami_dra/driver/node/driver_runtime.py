@@ -13,6 +13,7 @@ from datetime import datetime
 
 from hami_dra.api import names
 from hami_dra.api.core import Node
+from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
@@ -40,10 +41,12 @@ from hami_dra.driver.node.pool_content import (
 )
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
-from hami_dra.driver.node.tenants import loads, tenants
+from hami_dra.driver.node.tenants import granted_containers, loads, tenants
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.monitor.readings import Reading
 from hami_dra.monitor.simulated import Load
+from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageReader
 from hami_dra.vendors.faults import FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.registry import containers
@@ -114,8 +117,12 @@ class DriverRuntime:
         """Called when there may be something else to publish; set by `service`."""
         self.inventory_changed: Callable[[], None] = lambda: None
         """Called when `inventory` was replaced; set by the creator of the plugin."""
-        self.monitoring: Monitoring | None = None
+        self.monitoring: Monitoring[Card, Reading] | None = None
         """Readings of its cards; set by `service` where monitoring is supported and enabled."""
+        self.usage_reader: UsageReader | None = None
+        """Reads what containers use of shared cards; set by the creator of the plugin."""
+        self.usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
+        """What containers use; set by `service` once kubelet is served."""
         self.registered: asyncio.Event | None = None
         """The `registered` event of the plugin that serves kubelet, once there is one."""
         self._settings = settings
@@ -202,7 +209,18 @@ class DriverRuntime:
         """Return the cards and their tenants for the metrics; called at each scrape."""
         faulty = frozenset(uuid for uuid, faults in self.hardware.faults.items() if faults)
         held = tenants(self.prepared(), self.inventory)
-        return MonitoredVendor(self.driver, self.vendor.name, self.hardware.cards, faulty, held, self.monitoring)
+        cards, usage = self.hardware.cards, self.usage
+        return MonitoredVendor(self.driver, self.vendor.name, cards, faulty, held, self.monitoring, usage)
+
+    def readable(self) -> Sequence[GrantedContainer]:
+        """Return the containers whose use of the cards this process reads: while two drivers run
+        side by side, the one that publishes.
+        """
+        return granted_containers(self.prepared(), self.inventory) if self.turn.is_ours else ()
+
+    def folders(self) -> Collection[str]:
+        """Return the paths of the folders of prepared claims."""
+        return [folder.path for record in self.prepared().values() for folder in record.folders]
 
     def loads(self) -> Mapping[str, Load]:
         """Return the granted shares of each card, by uuid."""

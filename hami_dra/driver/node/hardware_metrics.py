@@ -8,7 +8,7 @@ Celsius, watts, percent). New names carry theirs. `source` is the source of the 
 where nothing was measured. A value that is not reported has no sample.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,15 +17,17 @@ from prometheus_client.registry import Collector
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.tenants import CardTenant
+from hami_dra.driver.node.usage_metrics import LABELS, families, usages
 from hami_dra.monitor.readings import Reading
+from hami_dra.monitor.usage import ContainerUsage, GrantedContainer
 
 _HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
 """HAMi's labels, and an additional one at the end."""
 _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_version", "device_no", "source")
 """WebUI's labels, and an additional one at the end."""
-_CONTAINER: Final = ("node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ class MonitoredVendor:
     faulty: frozenset[str]
     """Uuids of cards with faults."""
     tenants: Sequence[CardTenant]
-    monitoring: Monitoring | None
+    monitoring: Monitoring[Card, Reading] | None
     """None: their readings are not monitored."""
+    usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
+    """What containers use; None: nothing tells."""
 
     @property
     def source(self) -> str:
@@ -83,9 +87,13 @@ class MonitoredVendor:
 class HardwareCollector(Collector):
     """Collect the samples. `watched` is called at each scrape and must not block."""
 
-    def __init__(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
+    def __init__(
+        self, node: str, watched: Callable[[], Iterable[MonitoredVendor]], also: Collection[NameSet] = ()
+    ) -> None:
+        """`also`: names of HAMi's monitor to export what containers use under."""
         self._node = node
         self._watched = watched
+        self._also = also
 
     def collect(self) -> Iterator[Metric]:
         watched = list(self._watched())
@@ -94,6 +102,8 @@ class HardwareCollector(Collector):
         yield self._health(watched)
         yield self._errors(watched)
         yield from self._limits(watched)
+        used = [found for each in watched if each.usage for found in usages(each.tenants, each.usage.readings)]
+        yield from families(self._node, used, self._also)
         yield from _looks(watched)
 
     def _gauge(self, gauge: _Gauge, watched: Iterable[MonitoredVendor]) -> Metric:
@@ -131,12 +141,12 @@ class HardwareCollector(Collector):
 
     def _limits(self, watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
         memory = GaugeMetricFamily(
-            "hami_vgpu_memory_limit_bytes", "Memory of the card granted to the container.", labels=_CONTAINER
+            "hami_vgpu_memory_limit_bytes", "Memory of the card granted to the container.", labels=LABELS
         )
         cores = GaugeMetricFamily(
             "hami_vgpu_core_limit_ratio",
             "Share of the card's cores granted to the container, 0 to 100; no sample if it is not limited.",
-            labels=_CONTAINER,
+            labels=LABELS,
         )
         for each in watched:
             for it in each.tenants:
@@ -168,7 +178,14 @@ def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
     problems = GaugeMetricFamily(
         "hami_dra_driver_monitor_problems", "Values that the last sampling could not read.", labels=["driver"]
     )
+    unread = GaugeMetricFamily(
+        "hami_dra_driver_usage_problems",
+        "Containers whose use of their cards could not be read the last time.",
+        labels=["driver"],
+    )
     for each in watched:
+        if each.usage is not None:
+            unread.add_metric([each.driver], len(each.usage.problems))
         if each.monitoring is not None:
             looks.add_metric([each.driver], each.monitoring.looks)
             problems.add_metric([each.driver], len(each.monitoring.problems))
@@ -177,3 +194,4 @@ def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
     yield looks
     yield failures
     yield problems
+    yield unread

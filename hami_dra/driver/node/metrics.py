@@ -6,11 +6,12 @@ are collected by `hardware_metrics`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
 from hami_dra.driver.node.hardware_metrics import HardwareCollector, MonitoredVendor
 
@@ -56,9 +57,13 @@ class DriverMetrics:
         """Count an internal error; called by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
-    def watch(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
-        """Export the readings of cards; `watched` is called at each scrape. Call once."""
-        self.registry.register(HardwareCollector(node, watched))
+    def watch(
+        self, node: str, watched: Callable[[], Iterable[MonitoredVendor]], also: Collection[NameSet] = ()
+    ) -> None:
+        """Export the readings of cards and containers; `watched` is called at each scrape. Call
+        once.
+        """
+        self.registry.register(HardwareCollector(node, watched, also))
 
 
 class Metered:

@@ -1,6 +1,7 @@
-"""Periodic readings of the cards of one vendor. Created by `service`, one per vendor.
+"""Periodic readings of the cards of one vendor, or of the containers that share them. Created by
+`service` and `usage_watch`, one per vendor.
 
-In: a sampler, called in a thread, and the cards. Out: `readings`. It must not know Kubernetes, and
+In: a sampler, called in a thread, and the cards (containers). Out: `readings`. It must not know Kubernetes, and
 blocks nothing: a sampling that does not return is given up, and none is started while it still
 runs. A failure is logged once, when it begins, and counted; outdated readings are discarded,
 because an old temperature is worse than none.
@@ -12,15 +13,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing, Unreadable
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.kube.backoff import Backoff
-from hami_dra.monitor.readings import Reading, Sample, Sampler
 
 log = logging.getLogger(__name__)
+
+Subject = TypeVar("Subject")
+Subject_contra = TypeVar("Subject_contra", contravariant=True)
+Found = TypeVar("Found")
+Found_co = TypeVar("Found_co", covariant=True)
 
 _PATIENCE: Final = 30.0
 """Seconds that one sampling may take."""
@@ -41,24 +45,45 @@ class Failure(StrEnum):
     UNEXPECTED = "unexpected"
 
 
-class Monitoring:
-    """Sample the cards; `run()` until cancelled. `every`: seconds. `cards`: those that are present
-    now.
+class Sampled(Protocol[Found_co]):
+    """What one sampling has found."""
+
+    @property
+    def readings(self) -> Mapping[str, Found_co]: ...
+
+    @property
+    def problems(self) -> tuple[str, ...]: ...
+
+
+class Sampler(Protocol[Subject_contra, Found_co]):
+    """`readings.Sampler` for cards, `usage.UsageReader` for containers."""
+
+    @property
+    def source(self) -> str: ...
+
+    def sample(self, subjects: Sequence[Subject_contra], /) -> Sampled[Found_co]: ...
+
+    def close(self) -> None: ...
+
+
+class Monitoring(Generic[Subject, Found]):
+    """Sample the cards; `run()` until cancelled. `every`: seconds. `subjects`: the cards
+    (containers) that are present now.
     """
 
     def __init__(
         self,
         vendor: str,
-        sampler: Sampler,
-        cards: Callable[[], Sequence[Card]],
+        sampler: Sampler[Subject, Found],
+        subjects: Callable[[], Sequence[Subject]],
         every: float,
         *,
         call: InThread = in_thread,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.source = sampler.source
-        self.readings: Mapping[str, Reading] = {}
-        """By uuid; replaced, never changed."""
+        self.readings: Mapping[str, Found] = {}
+        """By uuid (view); replaced, never changed."""
         self.looks = 0
         """Samplings since the start, including failed ones."""
         self.failures: Counter[Failure] = Counter()
@@ -66,19 +91,19 @@ class Monitoring:
         """Values that the last sampling could not read."""
         self._vendor = vendor
         self._sampler = sampler
-        self._cards = cards
+        self._subjects = subjects
         self._every = every
         self._call = call
         self._sleep = sleep
         self._backoff = Backoff(first=every, most=max(every, _RARELY))
-        self._look: asyncio.Future[Sample] | None = None
+        self._look: asyncio.Future[Sampled[Found]] | None = None
         self._looked_at = 0.0
         self._failing: Failure | None = None
 
     async def run(self) -> None:
         try:
             while True:
-                await self._sleep(await self._once() if self._cards() else self._every)
+                await self._sleep(await self._once() if self._subjects() else self._every)
         finally:
             if self._look is not None:
                 self._look.cancel()
@@ -90,8 +115,8 @@ class Monitoring:
         """Sample once. Returns the seconds until the next sampling."""
         if self._look is None:
             self.looks += 1
-            cards = tuple(self._cards())
-            self._look = asyncio.ensure_future(self._call(lambda: self._sampler.sample(cards)))
+            subjects = tuple(self._subjects())
+            self._look = asyncio.ensure_future(self._call(lambda: self._sampler.sample(subjects)))
         done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE)
         if not done:
             return self._failed(Failure.HANGS, f"no answer within {_PATIENCE:g} s")
@@ -111,7 +136,7 @@ class Monitoring:
         self._succeeded(sample)
         return self._every
 
-    def _succeeded(self, sample: Sample) -> None:
+    def _succeeded(self, sample: Sampled[Found]) -> None:
         if self._failing is not None:
             log.info("%s: %s reports again", self._vendor, self.source)
         self._backoff.reset()
@@ -127,7 +152,7 @@ class Monitoring:
     def _failed(self, kind: Failure, why: str) -> float:
         self.failures[kind] += 1
         level = logging.DEBUG if kind is self._failing else logging.WARNING
-        log.log(level, "%s: %s has no readings of the cards: %s", self._vendor, self.source, why)
+        log.log(level, "%s: %s has no readings: %s", self._vendor, self.source, why)
         self._failing = kind
         pause = max(self._every, self._backoff.next())
         if self._now() + pause - self._looked_at > _LOOKS * self._every:

@@ -32,12 +32,13 @@ from hami_dra.driver.node.notices import Notices
 from hami_dra.driver.node.plugin import offered_by_plugin
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.threads import InThread, in_thread
+from hami_dra.driver.node.usage_watch import UsageWatch
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.requirements import require_version
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import Reading, Sampler
 from hami_dra.vendors.registry import plugin_of
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,11 @@ class NodeDriver:
         }
         for runtime in self.runtimes.values():
             runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
-        self.metrics.watch(settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()])
+        self.metrics.watch(
+            settings.node,
+            lambda: [runtime.watched() for runtime in self.runtimes.values()],
+            settings.legacy_metrics,
+        )
         self._claims = (
             HeldClaims(
                 cluster,
@@ -229,13 +234,24 @@ class NodeDriver:
         await runtime.judged.wait()
         plugin = self._plugin(runtime)
         runtime.registered = plugin.registered
-        watch = asyncio.create_task(
-            runtime.lacks.run(self._settings.discover_every, self._call, self._guard), name=f"lacking {runtime.driver}"
-        )
+        settings = self._settings
+        watches = [
+            asyncio.create_task(
+                runtime.lacks.run(settings.discover_every, self._call, self._guard), name=f"lacking {runtime.driver}"
+            )
+        ]
+        if runtime.usage_reader is not None and settings.monitor_interval:
+            usage = UsageWatch(runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.folders, self._call)
+            runtime.usage = usage.monitoring
+            watches.append(
+                asyncio.create_task(usage.run(settings.check_claims_every, self._guard), name=f"usage {runtime.driver}")
+            )
         try:
             await plugin.run()
         finally:
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
+            await asyncio.wait(watches)
 
     async def _take_turn(self, runtime: DriverRuntime) -> None:
         """Take the publisher lock; release it on cancellation, without waiting for kubelet's last
@@ -353,14 +369,16 @@ class NodeDriver:
             log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")
 
 
-def _monitoring(runtime: DriverRuntime, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
+def _monitoring(
+    runtime: DriverRuntime, sampler: Sampler | None, every: float, call: InThread
+) -> Monitoring[Card, Reading] | None:
     """Return the monitoring of a driver's cards; None if it is unsupported or disabled."""
     if sampler is None or not every:
         return None
     return Monitoring(runtime.vendor.name, sampler, lambda: runtime.hardware.cards, every, call=call)
 
 
-async def _monitor(monitoring: Monitoring, runtime: DriverRuntime) -> None:
+async def _monitor(monitoring: Monitoring[Card, Reading], runtime: DriverRuntime) -> None:
     """Monitor the cards once they are known."""
     await runtime.hardware.tried.wait()
     await monitoring.run()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from hami_dra.api.core import Node
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.fence import FenceMode
@@ -71,6 +72,8 @@ class NodeSettings:
     """Interval of checks whether the prepared claims still exist."""
     monitor_interval: float = 15.0
     """Interval of the cards' readings; 0 disables monitoring."""
+    legacy_metrics: frozenset[NameSet] = frozenset()
+    """Names of HAMi's monitor under which the use by containers is exported too."""
     recovery_time: float = 60.0
     """How long a fault must stay away until it is over."""
     confirm_time: float = 30.0

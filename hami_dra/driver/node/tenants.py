@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hami_dra.api import names
-from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record
+from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record, edits_of
 from hami_dra.monitor.simulated import Load
+from hami_dra.monitor.usage import GrantedContainer
 
 _WHOLE = 100
 """Percent of the cores of a card."""
+_PLAUSIBLE = 2
+"""Nobody uses more than this many times the memory of the card, or of the share where cards are oversubscribed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class CardTenant:
     """Bytes."""
     cores: int
     """Percent of the card; 0: not limited."""
+    view: str = ""
+    """Name of the container's view; empty where several containers share it."""
 
 
 def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[CardTenant]:
@@ -43,13 +48,42 @@ def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[
         return []
     views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
     found = [
-        CardTenant(namespace, pod, container, number, card, memory, min(cores, _WHOLE))
+        CardTenant(
+            namespace,
+            pod,
+            container,
+            number,
+            card,
+            memory,
+            min(cores, _WHOLE),
+            view.name if len(view.users) == 1 else "",
+        )
         for namespace, view in views.values()
         for number, (card, memory, cores) in enumerate(_cards(view, records, inventory))
         for pod, container in view.users
     ]
     by_key = {(each.namespace, each.pod, each.container, each.number, each.card): each for each in found}
     return [by_key[key] for key in sorted(by_key)]
+
+
+def granted_containers(records: Mapping[str, Record], inventory: Inventory | None) -> list[GrantedContainer]:
+    """Return the containers that alone have their edits, each with these and its cards, by view."""
+    if inventory is None:
+        return []
+    edits = {view: made for record in records.values() for view, made in edits_of(record).items()}
+    views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
+    found = []
+    for name, (namespace, view) in sorted(views.items()):
+        if len(view.users) == 1 and name in edits:
+            ((pod, container),) = view.users
+            env, mounts = edits[name]
+            cards = {
+                card: max(memory, _card_memory(card, inventory)) for card, memory, _ in _cards(view, records, inventory)
+            }
+            label = f"{namespace}/{pod}, container {container}"
+            most = {card: _PLAUSIBLE * memory for card, memory in cards.items()}
+            found.append(GrantedContainer(view=name, label=label, env=env, mounts=mounts, cards=most))
+    return found
 
 
 def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:
@@ -79,6 +113,10 @@ def _cards(view: ContainerView, records: Mapping[str, Record], inventory: Invent
             limit = 0 if held.whole else held.consumed.get(names.CAP_CORES, 0)
             by_index[device.card.index] = held.card, memory + _memory(held, inventory), cores + limit
     yield from (by_index[index] for index in sorted(by_index))
+
+
+def _card_memory(uuid: str, inventory: Inventory) -> int:
+    return next((device.card.memory for device in inventory.devices.values() if device.card.uuid == uuid), 0)
 
 
 def _memory(held: GrantedDevice, inventory: Inventory) -> int:

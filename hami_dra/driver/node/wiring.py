@@ -92,6 +92,8 @@ class Wiring:
         runtime.held_claims = vanished.report
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
+        usage = plugin_of(runtime.vendor.name).usage
+        runtime.usage_reader = usage(settings.options, time.time) if usage is not None else None
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,

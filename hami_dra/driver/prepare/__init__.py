@@ -5,12 +5,14 @@ kubelet's calls.
 """
 
 from hami_dra.driver.prepare.assembly import transactions_of
+from hami_dra.driver.prepare.cdi import edits_of
 from hami_dra.driver.prepare.cdi import kind as cdi_kind
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
 from hami_dra.driver.prepare.preparation import NodePreparation
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
+from hami_dra.driver.prepare.trees import remove_tree
 from hami_dra.driver.prepare.vanished import VanishedClaims
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Record",
     "VanishedClaims",
     "cdi_kind",
+    "edits_of",
     "inventory_of",
+    "remove_tree",
     "transactions_of",
 ]

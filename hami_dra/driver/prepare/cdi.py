@@ -103,6 +103,21 @@ def container_edits(edits: Edits) -> Json:
     return made
 
 
+def edits_of(record: Record) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+    """Return the variables of each view of a prepared claim, and its mounts: path in the container →
+    path on the host.
+    """
+    devices = {each["name"]: each["containerEdits"] for each in record.spec["devices"]} if record.spec else {}
+    found = {}
+    for view in record.views:
+        made = devices.get(device_name(record.uid, view.name))
+        if made is not None:
+            env = dict(each.split("=", 1) for each in made.get("env", ()))
+            mounts = {each["containerPath"]: each["hostPath"] for each in made.get("mounts", ()) if "type" not in each}
+            found[view.name] = env, mounts
+    return found
+
+
 def _hook(hook: Hook) -> Json:
     made: Json = {"hookName": hook.name, "path": hook.path, "args": list(hook.args)}
     return made | {"env": list(hook.env)} if hook.env else made

@@ -7,11 +7,11 @@ Used by `transaction` and `checkpoint`. Blocks; called from a thread. Raises OSE
 import errno
 import fcntl
 import os
-import shutil
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hami_dra.driver.prepare.errors import NotWritten
+from hami_dra.driver.prepare.trees import remove_tree
 
 _TEMPORARY: Final = ".tmp"
 """Suffix of files that are being written: containerd reads files that end in .json or .yaml."""
@@ -148,10 +148,7 @@ class Files:
         """Remove a folder with its content; a missing one is no error. A symbolic link is removed,
         not followed.
         """
-        if path.is_symlink():
-            path.unlink()
-        elif path.exists():
-            shutil.rmtree(path)
+        remove_tree(path)
 
 
 def _is_selinux_label(file: Path) -> bool:

@@ -2,15 +2,17 @@
 MIG.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hami_dra.api.containers import Partitioner
 from hami_dra.api.hardware import Card
+from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.options import OPTIONS
@@ -32,6 +34,12 @@ def _sampler(backend: Backend) -> Sampler | None:
     from hami_dra.vendors.nvidia.nvml import NvmlBackend
 
     return NvmlSampler(backend) if isinstance(backend, NvmlBackend) else None
+
+
+def _usage(settings: VendorSettings, now: Callable[[], float]) -> UsageReader:
+    from hami_dra.vendors.nvidia.usage_reader import RegionReader
+
+    return RegionReader(settings, now)
 
 
 def _partitioner(backend: Backend) -> Partitioner:
@@ -93,6 +101,7 @@ PLUGIN = VendorPlugin(
     legacy=NvidiaLegacy(),
     backend=_backend,
     sampler=_sampler,
+    usage=_usage,
     record=_record,
     partitioner=_partitioner,
     simulated_partitioner=_simulated_partitioner,

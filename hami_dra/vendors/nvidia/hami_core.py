@@ -174,6 +174,11 @@ def _library_folder(settings: VendorSettings) -> str:
     return f"{settings[LIBRARY_FOLDER].rstrip('/')}/vgpu"
 
 
+def containers_folder(settings: VendorSettings) -> str:
+    """Return the folder of the host with a folder for each container (`Keeping.HOST`)."""
+    return f"{_library_folder(settings)}/containers"
+
+
 def _library_mounts(host: Host) -> list[Mount]:
     """Return all mounts of HAMi-core, the library first."""
     folder, version = _library_folder(host.settings.options), host.settings.options[LIBRARY_VERSION]
@@ -215,7 +220,7 @@ def _usage(place: ContainerPlace, settings: VendorSettings, folder: str) -> _Wri
     """Return the place of the usage file, which has processes by their number in one container."""
     if settings[USAGE_CACHE] is Keeping.PRIVATE or place.is_shared:
         return Tmpfs(folder, settings[USAGE_CACHE_SIZE])
-    own = f"{folder}/containers/{_folder_name(place)}"
+    own = f"{containers_folder(settings)}/{_folder_name(place)}"
     return Folder(own, EVERYBODY), Mount(own, folder, READ_WRITE)
 
 

@@ -68,6 +68,13 @@ USAGE_CACHE_SIZE: Final = VendorOption(
     read=size("4Mi", "1Gi"),
     help="Size limit of that tmpfs; HAMi-core's file needs 4Mi.",
 )
+PRIORITY_FEEDBACK: Final = VendorOption(
+    name="priority-feedback",
+    default=True,
+    read=switch,
+    help="With --usage-cache host: containers of a less important priority wait while others compute on their cards, and "
+    "shares of cores hold only while others compute there. Off: where HAMi's monitor does that.",
+)
 LOCK_FOLDER: Final = VendorOption(
     name="lock-folder",
     default="private",
@@ -104,6 +111,7 @@ OPTIONS: Final = (
     CORE_LIMITS,
     USAGE_CACHE,
     USAGE_CACHE_SIZE,
+    PRIORITY_FEEDBACK,
     LOCK_FOLDER,
     DRIVER_ROOT,
     DRIVER_ROOT_MOUNT,

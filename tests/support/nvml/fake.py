@@ -4,16 +4,13 @@ nvidia-ml-py loads `libnvidia-ml.so.1` and nothing else, once in a process; so e
 the folder of the fake in LD_LIBRARY_PATH. In that process `nvml_answers.py` runs one of its functions and prints JSON.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import pytest
+from tests.support.compiling import built, compiler
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
@@ -26,33 +23,13 @@ LIMIT = 60
 
 def library_folder() -> Path:
     """Built once for each state of the source, kept among the temporary files. Without a C compiler: no test."""
-    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"hami-dra-fake-nvml-{os.getuid()}-{mark}"
-    if (folder / LIBRARY).exists():
-        return folder
-    compiler = _compiler()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as building:
-        target = Path(building) / LIBRARY
-        subprocess.run([compiler, *FLAGS, f"-Wl,-soname,{LIBRARY}", "-o", target, SOURCE], check=True)
-        target.rename(folder / LIBRARY)  # another worker may have done the same meanwhile
-    return folder
+    return built(SOURCE, LIBRARY, [*FLAGS, f"-Wl,-soname,{LIBRARY}"], "fake-nvml").parent
 
 
 def empty_library(path: Path, soname: str) -> None:
     """Make a library without functions."""
-    command = [_compiler(), "-shared", f"-Wl,-soname,{soname}", "-o", path, "-x", "c", os.devnull]
+    command = [compiler(), "-shared", f"-Wl,-soname,{soname}", "-o", path, "-x", "c", os.devnull]
     subprocess.run(command, check=True)
-
-
-def _compiler() -> str:
-    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if compiler is None:
-        why = "no C compiler (cc, gcc or clang): install one to test against NVML"
-        if os.environ.get("REQUIRE_ALL") == "1":
-            pytest.fail(why, pytrace=False)
-        pytest.skip(f"NOT RUN: {why}")
-    return compiler
 
 
 class FakeNvml:

@@ -11,11 +11,12 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
-from hami_dra.driver.node.tenants import CardTenant, loads, tenants
+from hami_dra.driver.node.tenants import CardTenant, granted_containers, loads, tenants
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.driver.simulated import machine
@@ -23,6 +24,7 @@ from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor import simulated
 from hami_dra.monitor.readings import Reading, Sample
 from hami_dra.monitor.simulated import Load, SimulatedSampler
+from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer, UsageSample
 from hami_dra.vendors.registry import containers
 from tests.support.node import at_once
 from tests.support.virtual_time import run
@@ -243,8 +245,8 @@ def test_limits_by_container_in_the_order_in_which_it_sees_the_cards(inventory):
     found = tenants(records, inventory)
     assert found == [
         CardTenant("default", "pod", "init", 0, CARDS[2].uuid, 4 * GIB, 30),
-        CardTenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30),
-        CardTenant("default", "pod", "main", 1, CARDS[2].uuid, 4 * GIB, 30),
+        CardTenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30, view="v"),
+        CardTenant("default", "pod", "main", 1, CARDS[2].uuid, 4 * GIB, 30, view="v"),
         CardTenant("default", "pod", "side", 0, CARDS[2].uuid, 4 * GIB, 30),
     ]
     assert loads(records, inventory) == {
@@ -253,6 +255,29 @@ def test_limits_by_container_in_the_order_in_which_it_sees_the_cards(inventory):
         CARDS[3].uuid: Load(CARDS[3].memory, 100, 1),
     }
     assert (tenants(records, None), loads(records, None)) == ([], {})
+
+
+def test_containers_with_edits_of_their_own_are_read_with_their_files_and_cards(inventory):
+    own = ContainerView(name="v", asked=(("a", "b"),), users=(("pod", "main"),))
+    both = ContainerView(name="w", asked=(("a", "s"),), users=(("pod", "init"), ("pod", "side")))
+    mounts = [
+        {"hostPath": "/host", "containerPath": "/in", "options": ["rw"]},
+        {"hostPath": "tmpfs", "containerPath": "/memory", "type": "tmpfs"},
+    ]
+    edits = {"env": ["A=1=2", "B="], "mounts": mounts}
+    spec = {"devices": [{"name": f"a-{view}", "containerEdits": edits} for view in ("v", "w")]}
+    found = record("a", held("b", 0, PART), held("s", 1, PART), views=[own, both])
+    assert granted_containers({"a": msgspec.structs.replace(found, spec=spec)}, inventory) == [
+        GrantedContainer(
+            view="v",
+            label="default/pod, container main",
+            env={"A": "1=2", "B": ""},
+            mounts={"/in": "/host"},
+            cards={CARDS[0].uuid: 2 * CARDS[0].memory},
+        )
+    ]
+    assert granted_containers({"a": found}, inventory) == []
+    assert granted_containers({"a": found}, None) == []
 
 
 def test_a_namesake_whose_claim_is_not_taken_back_yet_is_counted_once(inventory):
@@ -280,10 +305,10 @@ def test_records_of_older_drivers_name_no_user(inventory):
 # --- what Prometheus is told -----------------------------------------------------------------------------------------
 
 
-def scraped(*watched):
+def scraped(*watched, also=()):
     """(name, labels) → value, of what is not the driver's own."""
     metrics = DriverMetrics()
-    metrics.watch(NODE, lambda: watched)
+    metrics.watch(NODE, lambda: watched, also)
     text = generate_latest(metrics.registry).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -359,6 +384,86 @@ def test_names_and_labels_are_those_of_hami_and_its_webui():
     assert value("hami_dra_driver_monitor_looks_total", driver="nvidia.hami.io") == 1
     assert value("hami_dra_driver_monitor_problems", driver="nvidia.hami.io") == 1
     assert value("hami_dra_driver_monitor_failures_total", driver="nvidia.hami.io", kind="hangs") == 0
+
+
+USED = CardUsage(memory_used=5 * GIB, memory_context=GIB, memory_module=GIB, memory_buffer=GIB, utilization=25.0)
+TENANT = CardTenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30, view="v")
+
+
+def using(usage, *tenants, problems=()):
+    sampler = Scripted(UsageSample({"v": usage}, problems))
+    return MonitoredVendor("nvidia.hami.io", "nvidia", (), frozenset(), tenants, None, looked(sampler))
+
+
+def test_what_containers_use_has_names_of_ours_and_with_the_switch_those_of_hamis_monitor():
+    usage = ContainerUsage(cards={CARDS[0].uuid: USED, CARDS[1].uuid: USED}, last_kernel=1_000_000_000)
+    other = replace(TENANT, container="side", view="")
+    watched = using(usage, TENANT, other, problems=("a problem",))
+    labels = {
+        "node": NODE,
+        "namespace": "default",
+        "pod": "pod",
+        "container": "main",
+        "vdevice_index": "0",
+        "device_uuid": CARDS[0].uuid,
+    }
+
+    def values(*also):
+        found = scraped(watched, also=also)
+        used = {key: value for key, value in found.items() if "limit" not in key[0] and "problems" not in key[0]}
+        assert all({("container", "main"), ("ctrname", "main")} & set(key[1]) for key in used)
+        return {(name, dict(each).get("part")): value for (name, each), value in used.items()}
+
+    assert found_of(watched, "hami_dra_driver_usage_problems") == [1]
+    ours = {
+        ("hami_dra_container_memory_used_bytes", None): 5 * GIB,
+        ("hami_dra_container_memory_part_bytes", "context"): GIB,
+        ("hami_dra_container_memory_part_bytes", "module"): GIB,
+        ("hami_dra_container_memory_part_bytes", "buffer"): GIB,
+        ("hami_dra_container_utilization_ratio", None): 0.25,
+        ("hami_dra_container_last_kernel_timestamp_seconds", None): 1_000_000_000,
+    }
+    assert values() == ours
+    hami = {name: value for (name, _), value in values(NameSet.HAMI).items() if not name.startswith("hami_dra")}
+    assert hami.pop("hami_container_last_kernel_elapsed_seconds") > 1_000_000
+    assert hami == {
+        "hami_vgpu_memory_used_bytes": 5 * GIB,
+        "hami_container_device_memory_bytes": 5 * GIB,
+        "hami_container_device_utilization_ratio": 25,
+        "hami_vgpu_memory_context_bytes": GIB,
+        "hami_vgpu_memory_module_bytes": GIB,
+        "hami_vgpu_memory_buffer_bytes": GIB,
+    }
+    assert (("hami_vgpu_memory_used_bytes", tuple(sorted(labels.items())))) in scraped(watched, also=[NameSet.HAMI])
+    old = scraped(watched, also=[NameSet.HAMI_2_7])
+    old_labels = {
+        "podnamespace": "default",
+        "podname": "pod",
+        "ctrname": "main",
+        "vdeviceid": "0",
+        "deviceuuid": CARDS[0].uuid,
+    }
+    parts = {"context": str(GIB), "module": str(GIB), "data": str(GIB), "offset": str(2 * GIB)}
+    assert old["vGPU_device_memory_usage_in_bytes", tuple(sorted(old_labels.items()))] == 5 * GIB
+    assert old["vGPU_device_memory_limit_in_bytes", tuple(sorted(old_labels.items()))] == 8 * GIB
+    assert old["Device_memory_desc_of_container", tuple(sorted((old_labels | parts).items()))] == 5 * GIB
+    assert old["Device_utilization_desc_of_container", tuple(sorted(old_labels.items()))] == 25
+    assert old["Device_last_kernel_of_container", tuple(sorted(old_labels.items()))] > 1_000_000
+
+
+def found_of(watched, name):
+    return [value for (each, _), value in scraped(watched).items() if each == name]
+
+
+def test_of_numbers_that_are_not_known_there_is_no_sample():
+    watched = using(ContainerUsage(cards={CARDS[0].uuid: CardUsage()}), TENANT)
+    said = scraped(watched, also=NameSet)
+    assert {name for name, _ in said} == {
+        "hami_vgpu_memory_limit_bytes",
+        "hami_vgpu_core_limit_ratio",
+        "vGPU_device_memory_limit_in_bytes",
+        "hami_dra_driver_usage_problems",
+    }
 
 
 def test_cards_that_nobody_looks_at_have_only_their_health():

@@ -16,11 +16,11 @@ import numpy as np
 
 from controller.insight.overview import CardTable, troubles, vendor_name
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.reconcile.runtime import NameSet
 from controller.scheduling.incremental import LogReader
 from controller.scheduling.inventory import UNNUMBERED, Device
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.vendors.registry import vendor_of
 
 PERCENT: Final = 100

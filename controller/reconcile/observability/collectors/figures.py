@@ -12,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.insight.overview import CardTable, Packing, packing
-from controller.reconcile.runtime import NameSet
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.quota import QuotaLine, quota_lines
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.vendors.quotas import PREFIX
 
 _DRIVER: Final = ("driver", "vendor")

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from controller.insight.overview import NO_CARD, CardTable
 from controller.reconcile.observability.collectors.cards import core_unit, node_of
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.reconcile.runtime import NameSet
 from controller.scheduling.incremental import LogReader
 from controller.scheduling.inventory import Holding, holdings_of, used_of
 from hami_dra.api.core import Pod
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.store import Store

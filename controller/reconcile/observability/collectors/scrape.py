@@ -16,8 +16,9 @@ from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.observability.usage import UsageCollector
-from controller.reconcile.runtime import Informers, Metrics, NameSet
+from controller.reconcile.runtime import Informers, Metrics
 from controller.scheduling.inventory import Inventory
+from hami_dra.api.legacy_metrics import NameSet
 
 
 class Scrape:

@@ -10,7 +10,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from hami_dra.api.containers import HostSettings
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
+from hami_dra.api.options import VendorSettings
 from hami_dra.driver.kubelet.proto import (
     dra_v1_pb2,
     dra_v1_pb2_grpc,
@@ -26,7 +28,9 @@ from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.node.wiring import Wiring
 from hami_dra.driver.simulated import machine
 from hami_dra.kube.protocol import ConfigError
+from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, USAGE_CACHE
 from tests.support.node import claim_on
+from tests.support.regions.regions import Region, Use
 from tests.support.steered_cluster import SteeredCluster
 
 NODE_NAME = "n1"
@@ -46,7 +50,8 @@ def folder():
 async def running(folder, cluster, cards, metrics=None, **settings):
     metrics = metrics or DriverMetrics()
     chosen = NodeSettings(node=NODE_NAME, root=folder, health_every=0.05, recovery_time=0.0, **settings)
-    wiring = Wiring(settings=chosen, cdi_folder=folder / "cdi", kernel_root=folder, simulated=cards)
+    host = HostSettings(options=chosen.options)
+    wiring = Wiring(settings=chosen, cdi_folder=folder / "cdi", host=host, kernel_root=folder, simulated=cards)
     backend = SimulatedBackend(cards[0].vendor, cards, folder / "faults")
     plugins = wiring.plugins(cluster, metrics)
     driver = NodeDriver(
@@ -89,8 +94,8 @@ async def registered(folder, driver=DRIVER):
     return info.endpoint
 
 
-async def allocated(cluster, name, device, driver=DRIVER, consumed=PART):
-    """A claim on a device and the pod that it is reserved for."""
+async def allocated(cluster, name, device, driver=DRIVER, consumed=PART, *, generated=False):
+    """A claim on a device and the pod that it is reserved for, perhaps generated for it."""
     body = claim_on(name, driver, NODE_NAME, device, consumed)
     status = body.pop("status")
     del body["metadata"]["uid"]
@@ -99,6 +104,9 @@ async def allocated(cluster, name, device, driver=DRIVER, consumed=PART):
     spec = {"nodeName": NODE_NAME, "containers": [container], "resourceClaims": entries}
     await cluster.create(POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
     pod = await cluster.get(POD, name, "default")
+    if generated:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid, "controller": True}
+        body["metadata"]["ownerReferences"] = [owner]
     await cluster.create(RESOURCE_CLAIM, body)
     status["reservedFor"] = [{"resource": "pods", "name": name, "uid": pod.metadata.uid}]
     patch = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
@@ -259,6 +267,48 @@ async def test_what_cards_report_and_what_containers_were_given_are_metrics(fold
             assert value("hami_vgpu_memory_limit_bytes", container) == 4 << 30
             assert value("hami_vgpu_core_limit_ratio", container) == 30
             assert value("hami_host_gpu_utilization_ratio", host(2)) > value("hami_host_gpu_utilization_ratio", host(1))
+
+
+async def test_what_a_container_uses_of_a_shared_card_is_a_metric(folder):
+    """HAMi-core is pretended, its file is written by a program that has HAMi-core's structs."""
+    library = folder / "vgpu"
+    library.mkdir()
+    (library / "libvgpu.so").touch()
+    (library / "ld.so.preload").write_text(f"{library}/libvgpu.so")
+    options = VendorSettings.of({LIBRARY_FOLDER: str(folder), USAGE_CACHE: "host"})
+    cluster = await cluster_with_node()
+    claim = await allocated(cluster, "one", "gpu-2", generated=True)
+    metrics, cards = DriverMetrics(), machine("g4dn.12xlarge", NODE_NAME).cards
+    async with running(folder, cluster, cards, metrics, options=options):  # noqa: SIM117 (an await is between them)
+        async with connected(await registered(folder)) as channel:
+            kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
+            reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
+            request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference])
+            assert (await kubelet.NodePrepareResources(request)).claims[claim.metadata.uid].error == ""
+            (own,) = (library / "containers").iterdir()
+            (spec,) = (json.loads(path.read_text()) for path in (folder / "cdi").glob("*.json"))
+            (cache,) = (
+                each.partition("=")[2]
+                for each in spec["devices"][0]["containerEdits"]["env"]
+                if each.startswith("CUDA_DEVICE_MEMORY_SHARED_CACHE=")
+            )
+            uses = {2: Use(total=3 << 30, busy=40)}
+            Region([card.uuid for card in cards], [(1, uses)]).write(own / Path(cache).name)
+            labels = {
+                "node": NODE_NAME,
+                "namespace": "default",
+                "pod": "one",
+                "container": "main",
+                "vdevice_index": "0",
+                "device_uuid": cards[2].uuid,
+            }
+
+            async def used():
+                return metrics.registry.get_sample_value("hami_dra_container_memory_used_bytes", labels)
+
+            assert await until(used) == 3 << 30
+            assert metrics.registry.get_sample_value("hami_dra_container_utilization_ratio", labels) == 0.4
+            assert metrics.registry.get_sample_value("hami_vgpu_memory_used_bytes", labels) is None
 
 
 async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder):

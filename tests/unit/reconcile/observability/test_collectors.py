@@ -19,10 +19,10 @@ from controller.reconcile.observability.collectors.running import QueueFigures
 from controller.reconcile.queueing.queue import Queue, Rank
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.store import Store
 from tests.cards import DRIVER, card, claim, node, slice_of, whole

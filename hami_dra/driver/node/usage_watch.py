@@ -1,0 +1,60 @@
+"""What containers use of the cards that they share, and what containers that are gone have left.
+
+Run by `service` for each driver whose vendor has a `UsageReader`. Every call that reads files runs
+in a thread: a container can write to them, and must not hold up the driver.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from hami_dra.driver.node.monitoring import Monitoring
+from hami_dra.driver.node.threads import InThread
+from hami_dra.driver.prepare import remove_tree
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageReader
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 5.0
+"""Seconds between two readings: priorities of containers need a short and fixed interval."""
+
+
+class UsageWatch:
+    """Watch the containers of one driver. `containers`: those to read now. `folders`: of all prepared
+    claims.
+    """
+
+    def __init__(
+        self,
+        vendor: str,
+        reader: UsageReader,
+        containers: Callable[[], Sequence[GrantedContainer]],
+        folders: Callable[[], Collection[str]],
+        call: InThread,
+    ) -> None:
+        self.monitoring: Monitoring[GrantedContainer, ContainerUsage] = Monitoring(
+            vendor, reader, containers, EVERY, call=call
+        )
+        self._reader = reader
+        self._folders = folders
+        self._call = call
+
+    async def run(self, tidy_every: float, guard: LoopGuard) -> None:
+        """Read, and every `tidy_every` seconds remove what is stale, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.monitoring.run())
+            group.create_task(self._tidy(tidy_every, guard))
+
+    async def _tidy(self, every: float, guard: LoopGuard) -> None:
+        while True:
+            with guard.each("stale folders of containers"):
+                folders = frozenset(self._folders())
+                for path in await self._call(partial(self._reader.stale_folders, folders)):
+                    with guard.each(path):
+                        await self._call(partial(remove_tree, Path(path)))
+                        log.info("%s: removed, as no prepared claim has it", path)
+            await asyncio.sleep(every)

@@ -1,0 +1,82 @@
+"""What containers use of the cards that they share, as the library that limits them counts it.
+
+Written by the vendors' readers (`VendorPlugin.usage`), run by the node driver. In: containers with
+the cards that they were granted, and the files that they were given. Out: a `UsageSample`.
+
+The numbers come from files that the container can write. So nothing of them but numbers is passed
+on, numbers that cannot be are left out, and every text (card, pod, container) is the driver's own.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+SOURCE: Final = "hami-core"
+
+MOST_SECONDS_AHEAD: Final = 86_400
+"""A time that lies further ahead than this is no time: clocks are adjusted by less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedContainer:
+    """A container that alone has its edits, so that the files it was given are its own."""
+
+    view: str
+    """Unique on the node (`ContainerView.name`)."""
+    label: str
+    """`namespace/pod, container name`: for people."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The driver's variables in the container."""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Path in the container → path on the host."""
+    cards: Mapping[str, int] = field(default_factory=dict)
+    """Uuid → bytes that it may have in use at most, by what is known of the card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardUsage:
+    """What one container uses of one card. None: not reported, or impossible."""
+
+    memory_used: int | None = None
+    """Bytes, of all its processes."""
+    memory_context: int | None = None
+    """The part that contexts take."""
+    memory_module: int | None = None
+    """The part that code takes."""
+    memory_buffer: int | None = None
+    """The part that data takes."""
+    utilization: float | None = None
+    """Percent of the card's cores, 0 to 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUsage:
+    cards: Mapping[str, CardUsage] = field(default_factory=dict)
+    """By uuid; only cards that the container was granted."""
+    last_kernel: int | None = None
+    """Unix time of the last kernel that it launched."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSample:
+    readings: Mapping[str, ContainerUsage] = field(default_factory=dict)
+    """By `GrantedContainer.view`; a container whose programs have not begun is not in it."""
+    problems: tuple[str, ...] = ()
+    """Sentences for people: files that are not what they should be."""
+
+
+class UsageReader(Protocol):
+    """Reads what containers use. Called from a thread, one call at a time."""
+
+    source: str
+
+    def sample(self, containers: Sequence[GrantedContainer]) -> UsageSample:
+        """Read the files of all containers. A file that is missing, broken or hostile is left out."""
+
+    def stale_folders(self, used: Collection[str]) -> Sequence[str]:
+        """Return folders that containers of this driver have left, none of which is in `used`: the
+        paths of the folders of prepared claims.
+        """
+
+    def close(self) -> None:
+        """End what it does to containers. May be called twice."""
