@@ -179,6 +179,9 @@ class Term:
         ends.callback(informers.pods.subscribe(self._binding_cycle.pod_changed))
         ends.callback(informers.pods.subscribe(deallocator.pod_changed))
         ends.callback(informers.pods.subscribe(triggers.pod_changed))
+        ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.members.pod_changed))
+        for source_informer in informers.pod_groups.values():
+            ends.callback(source_informer.subscribe(self._scheduling_cycle.gangs.members.group_changed))
         if informers.taint_rules is not None:
             ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))

@@ -8,14 +8,17 @@ end is one of: written; stale (decided again, with growing pauses); rejected by 
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
+from controller.reconcile.binding.gang_commit import GangCommit
 from controller.reconcile.binding.gate import GateKeeper
 from controller.reconcile.queueing import Triggers, WaitingPods, rank
 from controller.reconcile.runtime import Context, messages
 from controller.scheduling.decide import Decision
+from controller.scheduling.gangs import GangKey
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys
@@ -60,14 +63,33 @@ class BindingCycle:
         """
         return self._not_before.get(pod.metadata.uid, float("-inf"))
 
-    def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision) -> None:
+    def start_gang(
+        self,
+        group: asyncio.TaskGroup,
+        key: GangKey,
+        placed: Sequence[tuple[Pod, Decision]],
+        *,
+        check: Callable[[], str],
+        done: Callable[[], None],
+    ) -> None:
+        """Start the commit of members that run together: all of them are written, or none stays.
+
+        `check`: why the gang must not run after all, or empty; called before the gates are lifted.
+        `done`: called when all members have ended, whatever the result.
+        """
+        commit = GangCommit(key, len(placed), self._committer, self.slots, check=check, done=done)
+        for pod, decision in placed:
+            self.start(group, pod, decision, commit)
+
+    def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision, gang: GangCommit | None = None) -> None:
+        """Start the commit of one pod. `gang`: the commit of its gang, of which it is a part."""
         claims = [entry.claim.metadata.uid for entry in decision.allocations]
         self._assumed[pod.metadata.uid] = claims
         self._in_flight.begin([pod.metadata.uid, *claims])
         for entry in decision.allocations:
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
         self._inventory.assume_pod(pod, decision.node)
-        finish = self._guard.run(pod.key, self._finish(pod, decision))
+        finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
@@ -98,19 +120,25 @@ class BindingCycle:
             for pod in self._informers.pods_of(new.key):
                 self._forget(pod.metadata.uid)
 
-    async def _finish(self, pod: Pod, decision: Decision) -> None:
+    async def _finish(self, pod: Pod, decision: Decision, gang: GangCommit | None) -> None:
         namespace = pod.metadata.namespace
         try:
-            async with self.slots.held(namespace):
-                await self._commit(pod, decision)
+            if gang is not None:
+                # it holds a slot while it writes, and none while it waits for other members
+                await self._commit(pod, decision, gang.commit)
+            else:
+                async with self.slots.held(namespace):
+                    await self._commit(pod, decision, self._committer.commit)
         finally:
             for key in self.slots.admitted(namespace):
                 self._evaluate(key)
+            if gang is not None:
+                gang.member_ended()
 
-    async def _commit(self, pod: Pod, decision: Decision) -> None:
+    async def _commit(self, pod: Pod, decision: Decision, write: Callable[[Pod, Decision], Awaitable[Pod]]) -> None:
         started = self._clock.monotonic()
         try:
-            current = await self._committer.commit(pod, decision)
+            current = await write(pod, decision)
             self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
             self._written(pod, decision, current)
         except Stale as error:

@@ -8,7 +8,8 @@ between any two writes the next leader finishes or reverts the rest. The caller 
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
@@ -23,6 +24,16 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A decision of which everything but the allocations is written."""
+
+    pod: Pod
+    """Its present state, with the node nominated."""
+    claims: tuple[ResourceClaim, ...]
+    """Marked, in the order of the decision's allocations."""
 
 
 class ClaimCommitter:
@@ -52,6 +63,15 @@ class ClaimCommitter:
 
         Raises Stale (decide again), Rejected, LeadershipLost.
         """
+        prepared = await self.prepare(pod, decision)
+        await self.allocate(pod, decision, prepared)
+        return prepared.pod
+
+    async def prepare(self, pod: Pod, decision: Decision) -> Prepared:
+        """Nominate the node and mark the claims: nothing is allocated yet.
+
+        Raises Stale, Rejected, LeadershipLost.
+        """
         marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
         outcomes = await _all([self._nominate(pod, decision), *marks])
         current: Pod | BaseException = outcomes[0]
@@ -60,17 +80,20 @@ class ClaimCommitter:
             await self._unmark(decision, marked)
             raise current
         _raise_first(marked)
+        return Prepared(current, tuple(marked))
+
+    async def allocate(self, pod: Pod, decision: Decision, prepared: Prepared) -> tuple[ResourceClaim, ...]:
+        """Allocate all claims, or none. Returns them. Raises Stale, Rejected, LeadershipLost."""
         results = await _all(
             [
                 self._allocate(entry, claim, pod)
-                for entry, claim in zip(decision.allocations, marked, strict=True)
-                if isinstance(claim, ResourceClaim)
+                for entry, claim in zip(decision.allocations, prepared.claims, strict=True)
             ]
         )
         if any(isinstance(result, BaseException) for result in results):
-            await self._take_back([result for result in results if isinstance(result, ResourceClaim)], pod)
+            await self.take_back([result for result in results if isinstance(result, ResourceClaim)], pod)
             _raise_first(results)
-        return current
+        return tuple(results)
 
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
@@ -139,11 +162,20 @@ class ClaimCommitter:
         ]
         await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
 
-    async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
-        """Deallocate the claims that were written.
+    async def take_back(self, done: Iterable[ResourceClaim], pod: Pod) -> None:
+        """Deallocate the claims that were written, unless the pod is on a node by now.
 
-        Only the pod itself can rely on them, and it cannot be bound while a claim is missing.
+        Only the pod itself can rely on them, and it cannot be bound while a claim is missing, or
+        while it has our gate.
         """
+        known = self._informers.pod(pod.key)
+        if known is None or not has_our_gate(known):
+            try:
+                known = await self._read(pod)
+            except Stale:
+                known = None
+        if known is not None and known.metadata.uid == pod.metadata.uid and known.spec.node_name:
+            return
 
         def only_ours(claim: ResourceClaim) -> bool:
             return self._claims.is_ours(claim) and all(

@@ -22,6 +22,7 @@ class CommitSlots:
 
     def __init__(self, total: int, patience: float, slow_share: int) -> None:
         self._free = asyncio.Semaphore(total)
+        self._total = total
         self._patience = patience
         self._slow_share = slow_share
         self._running: Counter[str] = Counter()
@@ -36,6 +37,10 @@ class CommitSlots:
     def may_start(self, namespace: str) -> bool:
         """Return whether one more commit of the namespace may start."""
         return not self._is_slow(namespace) or self._running[namespace] < self._slow_share
+
+    def at_once(self, namespace: str) -> int:
+        """Return how many commits of one gang may run at a time: others keep half of the slots."""
+        return self._slow_share if self._is_slow(namespace) else max(self._total // 2, 1)
 
     def park(self, namespace: str, pod_key: str) -> None:
         """Evaluate the pod again once `may_start` is true."""

@@ -1,5 +1,7 @@
 """Which pending pod is tried next, and when: queue, fairness, queueing hints, backoff."""
 
+from controller.reconcile.queueing.gang_assessment import GangAssessment, assess_gang
+from controller.reconcile.queueing.gang_queue import GangQueue
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.pod_assessment import (
     Answer,
@@ -24,6 +26,8 @@ __all__ = [
     "Change",
     "Conversion",
     "Foreign",
+    "GangAssessment",
+    "GangQueue",
     "Ignored",
     "NamespaceWaits",
     "News",
@@ -35,6 +39,7 @@ __all__ = [
     "Triggers",
     "VolumeTriggers",
     "WaitingPods",
+    "assess_gang",
     "content_of",
     "helpful",
     "rank",

@@ -131,15 +131,17 @@ class Deallocator:
                 self._wake.clear()
                 await wait_at_most(self._wake, self._settings.repair.sweep_interval)
 
-    async def release(self, pod: Pod, why: str) -> None:
+    async def release(self, pod: Pod, why: str, *, cause: str = "sibling") -> None:
         """Clear what only this unbound pod holds, because it cannot get the rest. No node is
-        refused.
+        refused. `cause`: `sibling` for its own claims, `gang` for the other members of its gang.
         """
         with self._guard.each(pod.key):
             held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
             nodes = {patches.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
+            if cause == "gang":
+                nodes.add(pod.status.nominated_node_name)
             for node in sorted(nodes - {""}):
-                await self._undo(pod.metadata.uid, pod.key, node, DeallocationVerdict("sibling", why), refuse=False)
+                await self._undo(pod.metadata.uid, pod.key, node, DeallocationVerdict(cause, why), refuse=False)
 
     def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: DeallocationVerdict) -> None:
         if uid not in self._busy:
@@ -175,9 +177,9 @@ class Deallocator:
         if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
         held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
-        if not held and found.cause != "sibling":
+        if not held and found.cause not in ("sibling", "gang"):
             return
-        if found.cause in ("node", "unschedulable"):
+        if found.cause in ("node", "unschedulable", "gang"):
             pod = await self._withdraw(pod, node)
         affected |= self._affected(pod, held)
         self._in_flight.begin(affected)

@@ -40,7 +40,7 @@ class PinnedPod:
 @dataclass(frozen=True, slots=True)
 class DeallocationVerdict:
     cause: str
-    """Label of the metric: node, unschedulable, sibling, misplaced."""
+    """Label of the metric: node, unschedulable, sibling, gang, misplaced."""
     why: str
 
 

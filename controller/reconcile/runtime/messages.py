@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.scheduling.decide import Decision, LeftOut, Unschedulable
+from controller.scheduling.gangs import GangState, GangUnschedulable
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
@@ -36,6 +37,8 @@ UNREADABLE: Final = "Unreadable"
 GATE_NOT_LIFTED: Final = "GateNotLifted"
 SHARED_CLAIM_APART: Final = "SharedClaimApart"
 VOLUME_NOT_READY: Final = "VolumeNotReady"
+INVALID_GANG: Final = "InvalidGang"
+GANG_INCOMPLETE: Final = "GangIncomplete"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""
@@ -115,6 +118,29 @@ def refused(refusal: Unschedulable) -> list[Message]:
         messages.append(Message(WARNING, FILTERING_FAILED, shortened(note), code))
     messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
     return messages
+
+
+def invalid_gang(problem: str) -> Message:
+    """Return a message about a gang that nobody can place. `problem`: object, field and fix."""
+    return Message(WARNING, INVALID_GANG, shortened(f"{problem}. None of its pods is placed before"), INVALID_GANG)
+
+
+def gang_incomplete(state: GangState) -> Message:
+    """Return `3 of 4 members exist`, for a gang that waits for more pods."""
+    exist = state.settled + len(state.pending)
+    note = f"{exist} of {state.min_count} members of {state.key} exist: none is placed before the others are created"
+    if state.bound:
+        note = f"{state.bound} of {state.min_count} members of {state.key} run and {exist} exist: the others wait"
+    return Message(WARNING, GANG_INCOMPLETE, shortened(note), GANG_INCOMPLETE)
+
+
+def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
+    """Return a message about a gang without room."""
+    if not state.bound:
+        return Message(WARNING, FILTERING_FAILED, shortened(f"{state.key}: {refusal.message}"), "gang")
+    reason = GANG_INCOMPLETE if state.least else FILTERING_FAILED
+    note = f"{state.bound} of {state.min_count} members of {state.key} run; {refusal.message}"
+    return Message(WARNING, reason, shortened(note), "gang")
 
 
 def over_budget(refusal: Unschedulable, pause: float) -> Message:

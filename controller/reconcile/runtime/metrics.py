@@ -63,6 +63,16 @@ class Metrics:
         ("placed", "refused", "error", "unfinished"),
         buckets=_DECISION_BUCKETS,
     )
+    gang_decisions = _Declared(
+        Counter,
+        "gang_decisions",
+        "Evaluations of gangs, by result: placed, refused, incomplete.",
+        "result",
+        ("placed", "refused", "incomplete"),
+    )
+    gang_releases = _Declared(
+        Counter, "gang_releases", "Times that the waiting members of a gang lost their devices, as others found none."
+    )
     selector_seconds = _Declared(
         Counter,
         "selector_cpu_seconds",
@@ -90,9 +100,9 @@ class Metrics:
     undos = _Declared(
         Counter,
         "undos",
-        "Allocations undone, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.",
+        "Allocations undone, by cause: node, unschedulable, scheduler, sibling, gang, misplaced, overlap.",
         "cause",
-        ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap"),
+        ("node", "unschedulable", "scheduler", "sibling", "gang", "misplaced", "overlap"),
     )
     repeated_undos = _Declared(
         Counter, "repeated_undos", "Allocations of a pod that were undone after another of the same pod had been."

@@ -97,6 +97,10 @@ class QueueingSettings:
     """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it
     afterwards.
     """
+    gang_hold: float = 120.0
+    """How long the members of a gang that wait for a node keep their devices when kube-scheduler
+    refused another one and some members run already.
+    """
     nomination_patience: float = 60.0
     """How long a pod waits for the node that kube-scheduler is emptying for it."""
     refusal_time: float = 30.0

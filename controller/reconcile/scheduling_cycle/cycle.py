@@ -11,13 +11,9 @@ pods that need no decision are ungated all the same.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from controller.reconcile.binding import BindingCycle, ClaimWriter, GateKeeper
-from controller.reconcile.fence import Fence
 from controller.reconcile.observability import decision_logging
 from controller.reconcile.queueing import (
     Answer,
@@ -27,27 +23,24 @@ from controller.reconcile.queueing import (
     NamespaceWaits,
     News,
     Pending,
-    PodAssessor,
     Schedulable,
-    SelectorBudgets,
     Triggers,
     WaitingPods,
     content_of,
 )
-from controller.reconcile.repair import Deallocator
-from controller.reconcile.runtime import Context, DecisionLog, HeldBack, messages
+from controller.reconcile.runtime import Context, messages
+from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
+from controller.reconcile.scheduling_cycle.gangs import GangCycle
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.decide import Answer as Decided
 from controller.scheduling.decide import (
     Decision,
     EqualRefusals,
-    Options,
     SchedulingRequest,
     Unfinished,
     Unschedulable,
     without_trace,
 )
-from controller.scheduling.inventory import Inventory, SliceSpent
+from controller.scheduling.inventory import SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys
@@ -56,36 +49,11 @@ from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
 
-Decide = Callable[[Inventory, SchedulingRequest, Options], Decided]
-
 _ROOM_INTERVAL: Final = 0.02
 """Seconds between two rounds over the groups of refused pods: a burst of events causes one
 round.
 """
 _NOMINATION_INTERVAL: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Deciding:
-    """The parts that assess a pod and decide on it."""
-
-    decide: Decide
-    options: Options
-    assessor: PodAssessor
-    selectors: SelectorBudgets
-    held_back: HeldBack
-    log: DecisionLog
-
-
-@dataclass(frozen=True, slots=True)
-class Acting:
-    """The parts that carry a decision out, or revert it."""
-
-    binding_cycle: BindingCycle
-    gate: GateKeeper
-    deallocator: Deallocator
-    claims: ClaimWriter
-    fence: Fence
 
 
 class SchedulingCycle:
@@ -107,6 +75,7 @@ class SchedulingCycle:
         self._triggers = triggers
         self._acting = acting
         self._unplaced = UnplacedPods(context, waiting, acting.gate, deciding.log)
+        self.gangs = GangCycle(context, deciding, waiting, triggers, acting, unplaced=self._unplaced)
         self._group: asyncio.TaskGroup
         self._fence_changed = False
         self._equal = EqualRefusals()
@@ -115,6 +84,7 @@ class SchedulingCycle:
     async def run(self) -> None:
         """Run until cancelled, or `LeadershipLost` (in an exception group)."""
         async with asyncio.TaskGroup() as self._group:
+            self.gangs.group = self._group
             self._triggers.start()
             while True:
                 await self._acting.binding_cycle.slots.wait()
@@ -175,6 +145,9 @@ class SchedulingCycle:
             return
         if not self._settings.gate:
             self._unplaced.lift_gate(pod, "the gate is off")
+        gang = self.gangs.members.of(pod)
+        if gang is not None and not self.gangs.members.stands_for(pod, gang):
+            return
         held_back = self._deciding.held_back
         if (hold := held_back.hold(pod, now)) is not None:
             event = messages.decision_stalled(hold.why)
@@ -184,7 +157,10 @@ class SchedulingCycle:
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
             with held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
-                self._act(pod, self._deciding.assessor.assess(pod, now), now)
+                if gang is not None:
+                    self.gangs.evaluate(gang, pod, now)
+                else:
+                    self._act(pod, self._deciding.assessor.assess(pod, now), now)
             budget.decided()
         except NamespaceWaits as wait:
             event = messages.namespace_over_budget(wait.note)
@@ -338,12 +314,6 @@ class SchedulingCycle:
         if now >= self._timeouts.runs_out(pod.metadata.uid, "nomination", now):
             return False
         return any(map(is_leaving, self._informers.pods_on(nominated)))
-
-
-def drivers_of(decision: Decision) -> set[str]:
-    """Return the drivers whose devices the decision allocates."""
-    results = (entry.allocation["devices"]["results"] for entry in decision.allocations)
-    return {result["driver"] for each in results for result in each}
 
 
 def _result(answer: Decision | Unschedulable) -> str:

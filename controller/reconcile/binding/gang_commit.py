@@ -1,0 +1,102 @@
+"""The commit of a gang: all its members are written before the gate of the first one is lifted.
+
+Created by `binding_cycle` for members that must run together; each member is a commit of its own
+(`claim_commit`) that meets the others twice:
+
+    each member: nominate, mark ──┐                ┌── allocate ──┐           ┌── lift the gate
+                                  all are prepared                all are written
+                                  └ any failure: nothing          └ any failure: every member
+                                    was allocated                   takes its allocation back
+
+A member holds a slot while it writes and none while it waits, so gangs cannot block each other. If
+the process dies, the next leader finds members with allocations and gates, and either places the
+rest next to them or releases them (`scheduling_cycle.gangs`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from controller.reconcile.binding.claim_commit import ClaimCommitter
+from controller.reconcile.binding.claim_writer import Stale
+from controller.reconcile.binding.commit_slots import CommitSlots
+from controller.scheduling.decide import Decision
+from controller.scheduling.gangs import GangKey
+from hami_dra.api.core import Pod
+
+
+class GangCommit:
+    """One commit of `size` members.
+
+    `check`: why the gang must not run after all, or empty. `done`: called when all members have
+    ended.
+    """
+
+    def __init__(
+        self,
+        key: GangKey,
+        size: int,
+        committer: ClaimCommitter,
+        slots: CommitSlots,
+        *,
+        check: Callable[[], str],
+        done: Callable[[], None],
+    ) -> None:
+        self._key = key
+        self._committer = committer
+        self._slots = slots
+        self._check = check
+        self._done = done
+        self._under_way = size
+        self._turns = asyncio.Semaphore(slots.at_once(key.namespace))
+        self._meeting = asyncio.Barrier(size)
+        self._problem = ""
+        """Why the gang is not committed."""
+
+    async def commit(self, pod: Pod, decision: Decision) -> Pod:
+        """Write one member and wait for the others. Returns the pod as it was before its allocation.
+
+        Raises Stale, also if another member failed; Rejected, LeadershipLost.
+        """
+        try:
+            async with self._turn():
+                prepared = await self._committer.prepare(pod, decision)
+            await self._meet(last=False)
+            async with self._turn():
+                written = await self._committer.allocate(pod, decision, prepared)
+        except BaseException as error:
+            await self._fail(f"pod {pod.key}: {error}")
+            raise
+        try:
+            await self._meet(last=True)
+        except Stale:
+            async with self._turn():
+                await self._committer.take_back(written, pod)
+            raise
+        return prepared.pod
+
+    def member_ended(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._done()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """Hold a turn of the gang and a slot of its namespace, for one member's writes."""
+        async with self._turns, self._slots.held(self._key.namespace):
+            yield
+
+    async def _meet(self, *, last: bool) -> None:
+        """Wait until all members are here. Raises Stale if one of them failed."""
+        is_complete = self._meeting.n_waiting == self._meeting.parties - 1
+        if last and is_complete and not self._problem and (problem := self._check()):
+            await self._fail(problem)
+        try:
+            await self._meeting.wait()
+        except asyncio.BrokenBarrierError:
+            raise Stale(f"{self._key} is not committed: {self._problem}") from None
+
+    async def _fail(self, problem: str) -> None:
+        if not self._problem:
+            self._problem = problem
+            await self._meeting.abort()

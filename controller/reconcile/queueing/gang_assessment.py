@@ -1,0 +1,90 @@
+"""Assesses a gang: which of its members can be decided now, and which wait for what.
+
+Called by the scheduling cycle, once per evaluation of a gang. Each member is assessed like a pod
+alone (`pod_assessment`). Reads the informers and changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedulable
+from controller.scheduling.gangs import GangState
+from controller.scheduling.incremental import digest_of
+from hami_dra.api.core import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedMember:
+    pod: Pod
+    wait: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class GangAssessment:
+    """The pending members of a gang, by what is still to be done for them."""
+
+    state: GangState
+    ready: tuple[Schedulable, ...] = ()
+    """To be decided, oldest first."""
+    settled: tuple[Pod, ...] = ()
+    """They need no decision: all their claims are allocated, or hami-dra allocates none of them."""
+    blocked: tuple[BlockedMember, ...] = ()
+    """They cannot be decided now."""
+    settled_nodes: tuple[str, ...] = ()
+    """Nodes of the members that are bound or settled."""
+
+    @property
+    def least(self) -> int:
+        """How many members must be placed by this decision, so that minCount of them can run."""
+        return max(self.state.least - len(self.settled), 0)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether too many members cannot be decided now."""
+        return len(self.ready) < self.least
+
+    @property
+    def signature(self) -> bytes:
+        """Equal for gangs that ask for the same: they all fit, or none of them does."""
+        return digest_of(
+            [
+                "gang",
+                sorted(member.signature for member in self.ready),
+                self.least,
+                [(each.key, each.required) for each in self.state.topology],
+                sorted(self.settled_nodes) if self.state.topology else (),
+            ]
+        )
+
+
+def assess_gang(
+    assess: Callable[[Pod, float], Answer], node_of: Callable[[Pod], str], state: GangState, now: float, first: str
+) -> GangAssessment:
+    """Assess the members until too many of them wait for something.
+
+    `assess`: as `PodAssessor.assess`. `node_of`: the node to which a pending pod is pinned, or empty.
+    `first`: key of the pod that was in the way the last time, which is assessed first, so that a gang
+    whose claims are generated one after the other costs one look for each. Raises SliceSpent.
+    """
+    ready: list[Schedulable] = []
+    settled: list[Pod] = []
+    blocked: list[BlockedMember] = []
+    pending = state.pending
+    spare = len(pending) - state.least
+    for pod in _in_order(pending, first):
+        answer = assess(pod, now)
+        if isinstance(answer, Schedulable):
+            ready.append(answer)
+        elif isinstance(answer, Pending):
+            blocked.append(BlockedMember(pod, answer))
+            if len(blocked) > spare:
+                break
+        else:
+            settled.append(pod)
+    ready.sort(key=lambda each: (each.request.pod.metadata.creation_timestamp or "", each.request.pod.key))
+    nodes = {pod.spec.node_name for pod in state.members} | {node_of(pod) for pod in settled}
+    return GangAssessment(state, tuple(ready), tuple(settled), tuple(blocked), tuple(sorted(nodes - {""})))
+
+
+def _in_order(pending: Iterable[Pod], first: str) -> list[Pod]:
+    return sorted(pending, key=lambda pod: pod.key != first) if first else list(pending)

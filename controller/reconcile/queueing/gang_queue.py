@@ -1,0 +1,122 @@
+"""Gangs in the queue of pods: one member stands for all of them.
+
+The oldest member that waits is queued with the gang's rank; the others wait until it wakes them, and
+whatever wakes one of them wakes the gang. Used by the scheduling cycle; subscribed by the term.
+"""
+
+from dataclasses import dataclass
+
+from controller.reconcile.queueing.queue import Rank
+from controller.reconcile.queueing.triggers import rank
+from controller.reconcile.queueing.waiting_pods import WaitingPods
+from controller.reconcile.runtime import Context
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangState, gang_of
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
+from hami_dra.api.podstate import is_live, is_pending
+
+
+@dataclass(slots=True)
+class WaitingGang:
+    """What is remembered of a gang between two evaluations."""
+
+    blocked_by: str = ""
+    """Key of the pod that was in the way the last time."""
+    patient_until: float | None = None
+    """When its gates are lifted although it has no room."""
+    held_until: float | None = None
+    """Until when its waiting members keep their devices."""
+
+
+class GangQueue:
+    def __init__(self, context: Context, waiting: WaitingPods) -> None:
+        self._gangs = context.informers.gangs
+        self._scheduler_names = context.settings.scheduling.scheduler_names
+        self._guard = context.guard("gangs")
+        self._queue = waiting.queue
+        self._wake = waiting.wake.set
+        self._waiting: dict[GangKey, WaitingGang] = {}
+
+    def of(self, pod: Pod) -> GangKey | None:
+        """Return the gang of a pod that waits to be placed, or None if the pod is decided alone."""
+        key = self._gangs.of(pod)
+        return key if key is not None and self._is_placed_by_us(pod) else None
+
+    def stands_for(self, pod: Pod, key: GangKey) -> bool:
+        """Return whether the pod stands for its gang. If not, the pod that does is made ready."""
+        first = self._representative(self._gangs.state(key))
+        if first is None or first.key == pod.key:
+            return True
+        self._queue.wait(pod.key)
+        self.wake(key)
+        return False
+
+    def wake(self, key: GangKey) -> None:
+        """Evaluate the gang."""
+        state = self._gangs.state(key)
+        first = self._representative(state)
+        if first is None:
+            self._waiting.pop(key, None)
+            return
+        oldest = state.members[0].metadata.creation_timestamp or ""
+        self._queue.ready(first.key, Rank(-state.priority, oldest, first.key))
+        self._wake()
+
+    def remembered(self, key: GangKey) -> WaitingGang:
+        """Return what is remembered of a gang, until `wake` finds that none of its pods waits."""
+        return self._waiting.setdefault(key, WaitingGang())
+
+    def forget(self, key: GangKey) -> None:
+        self._waiting.pop(key, None)
+
+    # --- feeds ------------------------------------------------------------------------------------
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Evaluate the gang of a pod that is gone, has finished, or states something else of its
+        gang. After the triggers.
+        """
+        if old is None or not is_live(old):
+            return
+        was = gang_of(old, OPTIONAL_SOURCES)
+        now = new if new is not None and is_live(new) and new.metadata.uid == old.metadata.uid else None
+        if now is None:
+            if was is not None:
+                self.wake(was)
+        elif old.metadata.labels != now.metadata.labels or _stated(old) != _stated(now):
+            if was is not None:
+                self.wake(was)
+            if is_pending(now) and (was is not None or gang_of(now, OPTIONAL_SOURCES) is not None):
+                self._queue.ready(now.key, rank(now))
+                self._wake()
+
+    def group_changed(self, old: Object | None, new: Object | None) -> None:
+        """Evaluate the members of a group that was created, changed or deleted."""
+        group = new or old
+        assert group is not None
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid and _spec(old) == _spec(new):
+            return
+        for source in SOURCES.values():
+            for pod in self._gangs.members(GangKey(source, group.metadata.namespace, group.metadata.name)):
+                with self._guard.each(pod.key):
+                    if self._is_placed_by_us(pod):
+                        self._queue.ready(pod.key, rank(pod))
+        self._wake()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _representative(self, state: GangState) -> Pod | None:
+        return next(filter(self._is_placed_by_us, state.pending), None)
+
+    def _is_placed_by_us(self, pod: Pod) -> bool:
+        return bool(pod.spec.resource_claims) and is_pending(pod) and pod.spec.scheduler_name in self._scheduler_names
+
+
+def _stated(pod: Pod) -> dict[str, str]:
+    annotations = pod.metadata.annotations
+    return {name: annotations[name] for name in names.GANG_ANNOTATIONS.intersection(annotations)}
+
+
+def _spec(group: Object) -> object:
+    return group.spec if isinstance(group, PodGroup | MinMemberPodGroup) else None

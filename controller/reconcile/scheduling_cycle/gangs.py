@@ -1,0 +1,357 @@
+"""The scheduling cycle of gangs: pods of which none may run before enough of them can.
+
+Called by `cycle` for every pending member. One member, the oldest that waits, stands for the gang
+in the queue; whatever wakes another one wakes it. All members are decided at once (`decide_gang`),
+assumed at once, and committed as one (`binding.gang_commit`). What a gang holds while it is not
+being committed is released, or kept for a bounded time (`--gang-hold`) while other members run
+(`gang_holdings`).
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+from controller.reconcile.queueing import (
+    FOREVER,
+    Change,
+    GangAssessment,
+    GangQueue,
+    Triggers,
+    WaitingPods,
+    assess_gang,
+    helpful,
+)
+from controller.reconcile.runtime import Context, messages
+from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
+from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
+from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
+from controller.scheduling.decide import Decision, SchedulingRequest, Unfinished, Unschedulable
+from controller.scheduling.gangs import (
+    GangDecision,
+    GangKey,
+    GangRequest,
+    GangState,
+    GangUnschedulable,
+    decide_gang,
+)
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+
+log = logging.getLogger(__name__)
+
+_REFUSALS_KEPT: Final = 1_000
+_REST: Final = 19.0
+"""A refused gang is not tried again before this many times the duration of its decision have
+passed: big gangs that cannot run take at most a twentieth of the time.
+"""
+
+
+class GangCycle:
+    def __init__(
+        self,
+        context: Context,
+        deciding: Deciding,
+        waiting: WaitingPods,
+        triggers: Triggers,
+        acting: Acting,
+        *,
+        unplaced: UnplacedPods,
+    ) -> None:
+        self._inventory = context.inventory
+        self._gangs = context.informers.gangs
+        self._informers = context.informers
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._deciding = deciding
+        self._queue = waiting.queue
+        self._refusals = waiting.refusals
+        self._in_flight = waiting.in_flight
+        self._triggers = triggers
+        self._acting = acting
+        self._unplaced = unplaced
+        self.members = GangQueue(context, waiting)
+        self._holdings = GangHoldings(context, acting, self.members)
+        self.group: asyncio.TaskGroup
+        """Of the scheduling cycle; set by it."""
+        self._refused: OrderedDict[bytes, GangUnschedulable] = OrderedDict()
+        """Signature → why an equal gang was refused last."""
+
+    # --- one evaluation ---------------------------------------------------------------------------
+
+    def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
+        """Evaluate the gang for which the pod stands. Raises SliceSpent."""
+        state = self._gangs.state(key)
+        if self._waits_for_writes(state, pod):
+            return
+        if state.problem:
+            self._cannot_run(state, pod, messages.invalid_gang(state.problem), now)
+        elif state.missing:
+            self._cannot_run(state, pod, messages.gang_incomplete(state), now)
+        else:
+            waiting = self.members.remembered(key)
+            found = assess_gang(self._deciding.assessor.assess, self._node_of, state, now, waiting.blocked_by)
+            waiting.blocked_by = found.blocked[0].pod.key if found.blocked else ""
+            self._act(found, pod, now)
+
+    def _act(self, found: GangAssessment, pod: Pod, now: float) -> None:
+        if not found.least:
+            for member in found.settled:
+                self._unplaced.lift_gate(member, "its gang has its devices")
+        if found.is_blocked:
+            self._keep_waiting(found, pod, now)
+        elif not found.ready:
+            self._let_go(found, pod)
+        elif not self._must_wait(found, pod, now):
+            self._decide_on(found, pod, now)
+
+    def _waits_for_writes(self, state: GangState, pod: Pod) -> bool:
+        """Return whether a member is being written; the gang is evaluated when that has ended."""
+        if self._holdings.is_releasing(state.key):
+            self._queue.wait(pod.key)
+            return True
+        for member in state.pending:
+            uid = member.metadata.uid
+            if uid in self._in_flight:
+                self._in_flight.put_off(uid, pod.key)
+                self._queue.wait(pod.key)
+                return True
+        return False
+
+    def _node_of(self, pod: Pod) -> str:
+        return self._inventory.assumed_node(pod.metadata.uid) or pod.status.nominated_node_name
+
+    # --- without a decision -----------------------------------------------------------------------
+
+    def _cannot_run(self, state: GangState, pod: Pod, message: messages.Message, now: float) -> None:
+        """The gang is not complete, or its group is wrong: it holds nothing and keeps its gates."""
+        self._metrics.gang_decisions.labels("incomplete").inc()
+        self._events.report(POD, pod, message)
+        self._note(state.pending, message.note)
+        self.members.remembered(state.key).patient_until = None
+        self._queue.wait(pod.key, self._holdings.end(self.group, state, message.note, now))
+
+    def _keep_waiting(self, found: GangAssessment, pod: Pod, now: float) -> None:
+        """A member cannot be decided now, so none is."""
+        member, wait = found.blocked[0].pod, found.blocked[0].wait
+        if wait.behind:
+            self._in_flight.put_off(wait.behind, pod.key)
+        if wait.event is not None:
+            self._events.report(POD, member, wait.event)
+        why = f"pod {member.key}: {wait.why}"
+        self._note(found.state.pending, why, passing=wait.passing)
+        until = FOREVER if wait.until is None else wait.until
+        if not wait.passing:
+            until = min(until, self._let_see(found.state, now))
+        self._queue.wait(
+            pod.key, min(until, self._holdings.end(self.group, found.state, why, now, passing=wait.passing))
+        )
+
+    def _let_go(self, found: GangAssessment, pod: Pod) -> None:
+        """Enough members have their devices: lift the gates of all that need no decision."""
+        self.members.forget(found.state.key)
+        self._queue.drop(pod.key)
+        for member in found.settled:
+            self._unplaced.let_go(member, "its gang has its devices")
+        self._lift_others(found)
+
+    def _must_wait(self, found: GangAssessment, pod: Pod, now: float) -> bool:
+        """Return whether the gang must not be decided now; the queue then knows for how long."""
+        namespace = found.state.key.namespace
+        cycle = self._acting.binding_cycle
+        paused = max((cycle.paused_until(member.request.pod) for member in found.ready), default=now)
+        if self._acting.fence.is_down:
+            until = self._holdings.end(self.group, found.state, "the fence is not in force", now, passing=True)
+        elif now < paused:
+            until = min(paused, self._holdings.end(self.group, found.state, "its last commit failed", now))
+        elif not cycle.slots.may_start(namespace):
+            cycle.slots.park(namespace, pod.key)
+            until = FOREVER
+        else:
+            return False
+        self._queue.wait(pod.key, until)
+        return True
+
+    def _note(self, pods: tuple[Pod, ...], why: str, *, passing: bool = True) -> None:
+        """Store for explanations why the members wait."""
+        at = self._clock.wall()
+        for pod in pods:
+            self._deciding.log.waiting(pod, why, passing=passing, at=at)
+
+    def _let_see(self, state: GangState, now: float) -> float:
+        """Lift all gates of a complete gang together, once its patience is over. Returns when."""
+        waiting = self.members.remembered(state.key)
+        if waiting.patient_until is None:
+            waiting.patient_until = now + self._settings.queueing.gate_patience
+        if now < waiting.patient_until:
+            return waiting.patient_until
+        for member in state.pending:
+            self._unplaced.lift_gate(
+                member, "no room for the gang for a while: autoscaler and preemption should see it"
+            )
+        return FOREVER
+
+    def _lift_others(self, found: GangAssessment) -> None:
+        """Lift the gates of members that have no devices while others of the gang have theirs.
+
+        kube-scheduler queues a PodGroup as one: a gate that stays on one member holds all of them.
+        """
+        if found.state.key.source == "PodGroup" and not found.least:
+            for member in (*(each.request.pod for each in found.ready), *(each.pod for each in found.blocked)):
+                self._unplaced.lift_gate(member, "the other members of its PodGroup have their devices")
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _decide_on(self, found: GangAssessment, pod: Pod, now: float) -> None:
+        signature = found.signature
+        for member in found.ready:
+            if self._inventory.starts_over(member.request.pod):
+                self._triggers.made_room(Change.DEVICES_FREED)
+        if self._queue.is_known_full(signature) and (known := self._refused.get(signature)) is not None:
+            self._refuse(found, pod, known, now, signature=signature, refused_at=None)
+            return
+        before = time.perf_counter()
+        answer = self._decide(found)
+        seconds = time.perf_counter() - before
+        if isinstance(answer, GangUnschedulable):
+            self._metrics.gang_decisions.labels("refused").inc()
+            self._refused[signature] = answer
+            self._refused.move_to_end(signature)
+            while len(self._refused) > _REFUSALS_KEPT:
+                self._refused.popitem(last=False)
+            self._refuse(found, pod, answer, now, signature=signature, refused_at=now + _REST * seconds)
+        elif not self._acting.fence.holds(drivers := _drivers_of(answer)):
+            self._note(found.state.pending, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self._queue.wait(pod.key, self._holdings.end(self.group, found.state, "no fence", now, passing=True))
+        else:
+            self._metrics.gang_decisions.labels("placed").inc()
+            self._place(found, answer, pod)
+
+    def _decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
+        """Raises SliceSpent."""
+        state = found.state
+        request = GangRequest(
+            state.key,
+            tuple(member.request for member in found.ready),
+            found.least,
+            state.topology,
+            found.settled_nodes,
+        )
+        before = time.perf_counter()
+        answer = decide_gang(self._inventory, request, self._deciding.options)
+        if isinstance(answer, Unfinished):
+            raise answer.cause
+        if isinstance(answer, GangDecision) and not answer.placed:
+            # all are elastic, and none of them found room
+            first, refusal = answer.left[0]
+            answer = GangUnschedulable(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps)
+        result = "placed" if isinstance(answer, GangDecision) else "refused"
+        self._metrics.decision_seconds.labels(result).observe(time.perf_counter() - before)
+        for member in found.ready:
+            self._deciding.held_back.decided(member.request.pod)
+        self._remember(found, answer)
+        return answer
+
+    def _remember(self, found: GangAssessment, answer: GangDecision | GangUnschedulable) -> None:
+        """Store the decision on each member for explanations."""
+        log_, options = self._deciding.log, self._deciding.options
+        at, now = self._clock.wall(), self._clock.monotonic()
+        if isinstance(answer, GangDecision):
+            decided: list[tuple[SchedulingRequest, Decision | Unschedulable]] = [*answer.placed, *answer.left]
+            for request, each in decided:
+                log_.record(self._inventory, request, options, each, at=at, now=now)
+            return
+        for member in found.ready:
+            if member.request.pod.key == answer.member:
+                log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
+            else:
+                log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
+
+    def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:
+        state = found.state
+        placed = [(request.pod, decision) for request, decision in answer.placed]
+        log.info("%s: %d members placed%s", state.key, len(placed), f" in {answer.domain}" if answer.domain else "")
+        self._metrics.decisions.labels("placed").inc(len(placed))
+        self.members.remembered(state.key).patient_until = None
+        self._queue.placed(pod.key)
+        for member, _ in placed:
+            self._queue.drop(member.key)
+        self._triggers.made_room(Change.PODS_MOVED, state.key.namespace)
+        start = self._acting.binding_cycle.start_gang
+        others = answer.left or found.settled or found.blocked
+        done = partial(self.members.wake, state.key) if others else _nothing
+        if found.least:
+            check = partial(
+                self._problem,
+                state,
+                {each.metadata.uid for each in (*found.settled, *(member for member, _ in placed))},
+            )
+            start(self.group, state.key, placed, check=check, done=done)
+        else:
+            for each in placed:
+                start(self.group, state.key, [each], check=_no_problem, done=done)
+        self.members.forget(state.key)
+
+    def _problem(self, decided: GangState, uids: Collection[str]) -> str:
+        """Return why the gang must not run after all, or empty. `uids`: members with devices."""
+        state = self._gangs.state(decided.key)
+        if state.problem or state.uid != decided.uid:
+            return state.problem or f"{state.key} was created again"
+        count = sum(pod.metadata.uid in uids for pod in state.pending)
+        return f"{state.least} members are needed, and {count} of those placed are left" if count < state.least else ""
+
+    def _refuse(
+        self,
+        found: GangAssessment,
+        pod: Pod,
+        refusal: GangUnschedulable,
+        now: float,
+        *,
+        signature: bytes,
+        refused_at: float | None,
+    ) -> None:
+        """Queue a gang that found no room."""
+        state = found.state
+        by_key = {member.request.pod.key: member.request.pod for member in found.ready}
+        self._events.report(POD, pod, messages.gang_refused(state, refusal))
+        for message in messages.refused(refusal.refusal):
+            self._events.report(POD, by_key.get(refusal.member, pod), message)
+        if refused_at is not None:
+            self._metrics.refused(refusal.refusal.reasons, error=bool(refusal.refusal.error))
+        until = self._holdings.end(self.group, state, refusal.message, now) if found.least else FOREVER
+        self._lift_others(found)
+        overrun = refusal.refusal.overrun
+        if overrun is not None:
+            self._queue.wait(pod.key, min(until, overrun.until))
+            return
+        seen = FOREVER if refusal.refusal.only_quota else self._let_see(state, now)
+        ends = min((self._refusals.next_end(member.metadata.uid, now) for member in by_key.values()), default=FOREVER)
+        is_uniform = len({member.signature for member in found.ready}) == 1 and not state.topology
+        self._queue.no_room(
+            pod.key,
+            signature,
+            min(until, seen, ends),
+            refused_at=refused_at,
+            helps=helpful(refusal.refusal) if is_uniform else ~Change.NOTHING,
+            review=self._settings.queueing.reconsider,
+        )
+
+
+def _nothing() -> None:
+    return
+
+
+def _no_problem() -> str:
+    return ""
+
+
+def _drivers_of(answer: GangDecision) -> set[str]:
+    found: set[str] = set()
+    for _, decision in answer.placed:
+        found |= drivers_of(decision)
+    return found

@@ -1,0 +1,89 @@
+"""The life of a gang: none of its pods runs, and none holds a device, before enough of them can run."""
+
+from controller.scheduling.decide import decide
+from hami_dra.api import kinds
+from tests.support.gang_objects import in_labelled_group
+from tests.support.harness import play, pod, template
+
+QUICK = {"quiet_time": 0.0, "probe": False, "decide": decide}
+WHOLE = 16
+"""GiB of a card: such a claim takes all of it."""
+
+
+def member(name, gang="train", least=4, **options):
+    body = pod(name, templates=options.pop("templates", ["whole"]), gated=options.pop("gated", True), **options)
+    return in_labelled_group(body, gang, least)
+
+
+async def prepare(harness, *members):
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("whole", WHOLE), template("half", WHOLE // 2))
+    await harness.add(kinds.POD, *members)
+
+
+async def gates(harness):
+    return {found.metadata.name for found in await harness.pods() if found.spec.scheduling_gates}
+
+
+async def holders(harness):
+    """Names of the pods that hold a device."""
+    return {user.name for held in await harness.claims() if held.status.allocation for user in held.status.reserved_for}
+
+
+async def nodes(harness):
+    return {found.metadata.name: found.spec.node_name for found in await harness.pods()}
+
+
+def story_of(**play_options):
+    """Run a story on two nodes with two cards each."""
+
+    def run(story):
+        def test():
+            play(story, controller=False, **play_options)
+
+        test.__name__, test.__doc__ = story.__name__, story.__doc__
+        return test
+
+    return run
+
+
+@story_of()
+async def test_a_complete_gang_runs(harness):
+    await prepare(harness, *(member(f"m{i}") for i in range(4)))
+    harness.start(**QUICK)
+    await harness.bound("m0", "m1", "m2", "m3")
+    await harness.check_bound_pods_have_their_claims()
+    assert harness.metric("hami_dra_gang_decisions_total", result="placed") == 1
+
+
+@story_of()
+async def test_an_incomplete_gang_holds_nothing_and_says_so(harness):
+    """It keeps its gates past the patience: an autoscaler could not help."""
+    await prepare(harness, *(member(f"m{i}") for i in range(3)))
+    harness.start(**QUICK)
+    await harness.sleep(60)
+    assert await gates(harness) == {"m0", "m1", "m2"}
+    assert await holders(harness) == set()
+    (event,) = await harness.events("GangIncomplete")
+    assert "3 of 4 members of gang default/train exist" in event["note"]
+    await harness.add(kinds.POD, member("m3"))
+    await harness.bound("m0", "m1", "m2", "m3")
+
+
+@story_of()
+async def test_of_two_gangs_with_room_for_one_the_other_holds_nothing_at_any_moment(harness):
+    held = []
+
+    async def watch(request):
+        if request.is_write and request.kind is kinds.RESOURCE_CLAIM:
+            held.append({name[0] for name in await holders(harness)})
+
+    await prepare(harness, *(member(f"{gang}{i}", gang, 3) for gang in "ab" for i in range(3)))
+    harness.cluster.hooks.append(watch)
+    harness.start(**QUICK)
+    await harness.bound("a0", "a1", "a2")
+    await harness.sleep(100)
+    assert all(gangs <= {"a"} for gangs in held)
+    assert {name for name, node in (await nodes(harness)).items() if node} == {"a0", "a1", "a2"}
+    for i in range(3):
+        await harness.delete_pod(f"a{i}")
+    await harness.bound("b0", "b1", "b2")
