@@ -16,6 +16,7 @@ from controller.cli.page import DashboardAuth, Readings, page_settings, serve_pa
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     FeatureGatesOption,
+    GangSource,
     Gate,
     HealthHost,
     HealthPort,
@@ -108,6 +109,16 @@ def controller(
     gate_patience: Annotated[
         str, typer.Option(help="How long an unschedulable pod keeps the gate; autoscalers see it afterwards.")
     ] = "10s",
+    gang_hold: Annotated[
+        str,
+        typer.Option(
+            help="How long waiting members of a gang keep their devices when another one was refused and some run already."
+        ),
+    ] = "2m",
+    gangs_of: Annotated[
+        list[GangSource] | None,
+        typer.Option(help="Groups of pods that count as gangs besides the usual ones; may be repeated."),
+    ] = None,
     orphan_age: Annotated[
         str, typer.Option(help="How long an allocation may exist without a pod that refers to it, before it is freed.")
     ] = "60s",
@@ -205,6 +216,7 @@ def controller(
             scheduling=runtime.SchedulingSettings(
                 scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
                 gate=gate is Gate.on,
+                gang_sources=frozenset(each.value for each in gangs_of or ()),
                 policies=default_policies(
                     node_policy, names.SPREAD if first_fit else device_policy, default or [], packing_weights
                 ),
@@ -212,7 +224,9 @@ def controller(
                     feature_gates, first_fit=first_fit, honor_preferences=preferences is PreferenceMode.honor
                 ),
             ),
-            queueing=runtime.QueueingSettings(gate_patience=seconds(gate_patience, "--gate-patience")),
+            queueing=runtime.QueueingSettings(
+                gate_patience=seconds(gate_patience, "--gate-patience"), gang_hold=seconds(gang_hold, "--gang-hold")
+            ),
             binding=runtime.BindingSettings(installation=installation),
             fence=runtime.FenceSettings(
                 quiet_time=seconds(quiet_time, "--quiet-time"), probe=probe, probe_image=probe_image

@@ -43,6 +43,13 @@ HealthHost = Annotated[str, typer.Option(help="Address of the health and metrics
 HealthPort = Annotated[int, typer.Option(help="Its port; 0 takes a free one.")]
 
 
+class GangSource(StrEnum):
+    """Groups of pods that count as gangs where an option says so."""
+
+    leaderworkerset = "leaderworkerset"
+    volcano = "volcano"
+
+
 class PreferenceMode(StrEnum):
     """Whether what pods prefer of nodes counts."""
 

@@ -39,12 +39,14 @@ from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from controller.scheduling.decide import decide_slice as default_decide
 from controller.scheduling.inventory import Inventory
+from hami_dra.api.kinds import Kind
+from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.guard import first_failure
 from hami_dra.kube.lease import Election, LeaderElector, NoElection
 from hami_dra.kube.lease_thread import ThreadedElection
-from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.protocol import Cluster, ServerVersion
 from hami_dra.kube.requirements import require_version
 from hami_dra.kube.side_thread import run_in
 
@@ -107,9 +109,7 @@ class Controller:
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.drivers.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings.drivers, rule_kind)
-        informers = self.informers = Informers(
-            self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
-        )
+        informers = self.informers = self._create_informers(rule_kind, version)
         for feed in informers.feeds():
             self.metrics.internal_errors.labels(watch_name(feed.kind))
         scrape = self.scrape = Scrape(
@@ -152,6 +152,18 @@ class Controller:
                 group.create_task(self._elect(informers, events, election, leaving), name="elect")
             else:
                 group.create_task(self._lead(informers, events, NoElection()), name="lead")
+
+    def _create_informers(self, rule_kind: Kind[DeviceTaintRule] | None, version: ServerVersion) -> Informers:
+        informers = Informers(
+            self._cluster,
+            self.inventory,
+            self._clock,
+            rule_kind,
+            count=self.metrics.internal_error,
+            gang_sources=self.settings.scheduling.gang_sources,
+        )
+        informers.gangs.set_version(version.major, version.minor)
+        return informers
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
         """Serve health until the stack ends, and supervise the main loop if there is a side

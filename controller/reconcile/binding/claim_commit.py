@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
-from controller.reconcile.binding.consumers import consumer_of
+from controller.reconcile.binding.consumers import consumer_of, is_of_group
 from controller.reconcile.runtime import Context, patches
 from controller.scheduling.allocation import new_share_id, stamped
 from controller.scheduling.decide import ClaimAllocation, Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
-from hami_dra.api.podstate import has_our_gate, is_live, other_gates
+from hami_dra.api.podstate import has_our_gate, is_bound, is_live, other_gates
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 
@@ -91,7 +91,7 @@ class ClaimCommitter:
             ]
         )
         if any(isinstance(result, BaseException) for result in results):
-            await self.take_back([result for result in results if isinstance(result, ResourceClaim)], pod)
+            await self._clear([result for result in results if isinstance(result, ResourceClaim)], pod)
             _raise_first(results)
         return tuple(results)
 
@@ -163,10 +163,9 @@ class ClaimCommitter:
         await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
 
     async def take_back(self, done: Iterable[ResourceClaim], pod: Pod) -> None:
-        """Deallocate the claims that were written, unless the pod is on a node by now.
+        """Deallocate all claims that were written, unless the pod is on a node by now.
 
-        Only the pod itself can rely on them, and it cannot be bound while a claim is missing, or
-        while it has our gate.
+        A pod without our gate may be bound as soon as its last claim is allocated.
         """
         known = self._informers.pod(pod.key)
         if known is None or not has_our_gate(known):
@@ -174,15 +173,22 @@ class ClaimCommitter:
                 known = await self._read(pod)
             except Stale:
                 known = None
-        if known is not None and known.metadata.uid == pod.metadata.uid and known.spec.node_name:
-            return
+        if known is None or known.metadata.uid != pod.metadata.uid or not known.spec.node_name:
+            await self._clear(done, pod)
+
+    async def _clear(self, done: Iterable[ResourceClaim], pod: Pod) -> None:
+        """Deallocate the claims that were written, and that only the pod itself can rely on."""
 
         def only_ours(claim: ResourceClaim) -> bool:
             return self._claims.is_ours(claim) and all(
-                consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for
+                consumer.uid == pod.metadata.uid or (is_of_group(consumer, pod) and not self._is_in_use(claim))
+                for consumer in claim.status.reserved_for
             )
 
         await _all([self._claims.clear(claim, only_ours) for claim in done])
+
+    def _is_in_use(self, claim: ResourceClaim) -> bool:
+        return any(map(is_bound, self._informers.pods_of(claim.key)))
 
 
 async def _all(steps: list[Any]) -> list[Any]:

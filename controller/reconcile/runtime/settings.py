@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.scheduling.decide import Options
+from controller.scheduling.gangs import Source
 from controller.scheduling.scoring import Policies
 from hami_dra.api import names
 from hami_dra.api.legacy_metrics import NameSet
@@ -79,6 +80,8 @@ class SchedulingSettings:
     """Pods of other schedulers are ignored."""
     gate: bool = True
     """False: our gate is removed from pods at once; allocation works without it."""
+    gang_sources: frozenset[Source] = frozenset()
+    """Optional kinds of groups of pods that count as gangs (`gangs.OPTIONAL_SOURCES`)."""
     policies: Policies = Policies()
     options: Options = field(default_factory=Options)
     """Passed to `decide`; the managed drivers and `search_steps` replace those in it."""

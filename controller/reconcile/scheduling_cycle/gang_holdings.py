@@ -10,13 +10,14 @@ others at any moment. Members that run are never touched.
 import asyncio
 import logging
 
+from controller.reconcile.binding import is_of_group
 from controller.reconcile.queueing import FOREVER, GangQueue
 from controller.reconcile.runtime import Context
 from controller.reconcile.scheduling_cycle.collaborators import Acting
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.api.podstate import has_our_gate
+from hami_dra.api.podstate import has_our_gate, is_bound
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,9 @@ class GangHoldings:
         for claim in map(self._informers.claim, claim_keys(pod)):
             if claim is None or claim.status.allocation is None or not self._acting.claims.is_ours(claim):
                 continue
-            if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+            users = claim.status.reserved_for
+            if all(consumer.uid == pod.metadata.uid for consumer in users):
                 return True
+            if all(is_of_group(consumer, pod) for consumer in users):
+                return not any(map(is_bound, self._informers.pods_of(claim.key)))
         return bool(pod.status.nominated_node_name) and has_our_gate(pod)
