@@ -36,7 +36,7 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
 
 def term_problem(term: NodeSelectorTerm) -> str:
     """Return why a term of node affinity cannot be parsed, or an empty text."""
-    return next(filter(None, map(_problem_of, term.match_expressions)), "")
+    return next(filter(None, map(requirement_problem, term.match_expressions)), "")
 
 
 def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Labels) -> bool:
@@ -45,7 +45,7 @@ def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequ
     As upstream, a requirement that cannot be parsed (In without values, a value that is no label
     value) matches nothing.
     """
-    if _problem_of(requirement):
+    if requirement_problem(requirement):
         return False
     value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
@@ -58,7 +58,7 @@ def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequ
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            mine, theirs = _int64(value), _int64(values[0])
+            mine, theirs = int64_of(value), int64_of(values[0])
             if mine is None or theirs is None:
                 return False
             return mine > theirs if requirement.operator == "Gt" else mine < theirs
@@ -76,7 +76,7 @@ def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
     return requirement.operator == "NotIn" and requirement.values[0] != name
 
 
-def _int64(text: str | None) -> int | None:
+def int64_of(text: str | None) -> int | None:
     """Return the result of Go's ParseInt(text, 10, 64), or None."""
     if text is None or _INTEGER.fullmatch(text) is None:
         return None
@@ -102,12 +102,12 @@ def selector_problem(selector: LabelSelector | None) -> str:
     if selector is None:
         return ""
     for key, value in selector.match_labels.items():
-        if problem := _problem_of(LabelSelectorRequirement(key=key, operator="In", values=(value,))):
+        if problem := requirement_problem(LabelSelectorRequirement(key=key, operator="In", values=(value,))):
             return problem
     for requirement in selector.match_expressions:
         if requirement.operator not in _LABEL_OPERATORS:
             return f"{requirement.operator!r} is not a label selector operator"
-        if problem := _problem_of(requirement):
+        if problem := requirement_problem(requirement):
             return problem
     return ""
 
@@ -115,21 +115,30 @@ def selector_problem(selector: LabelSelector | None) -> str:
 _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-@lru_cache(maxsize=4096)
-def _problem_of(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
+def requirement_problem(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
     """Return why a requirement cannot be parsed, or an empty text."""
+    return _problem_of(requirement) if len(requirement.values) <= _LONG else _problem_of_long(requirement)
+
+
+def _parsing_problem(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
     values = requirement.values
     match requirement.operator:
         case "In" | "NotIn" if not values:
             return f"{requirement.operator} {requirement.key!r} needs values"
         case "Exists" | "DoesNotExist" if values:
             return f"{requirement.operator} {requirement.key!r} takes no values"
-        case "Gt" | "Lt" if len(values) != 1 or _int64(values[0]) is None:
+        case "Gt" | "Lt" if len(values) != 1 or int64_of(values[0]) is None:
             return f"{requirement.operator} {requirement.key!r} needs one integer"
     if not _is_label_key(requirement.key):
         return f"{requirement.key!r} is not a label key"
     wrong = next((value for value in values if value and not _LABEL_NAME.fullmatch(value)), None)
     return "" if wrong is None else f"{wrong!r} is not a label value"
+
+
+_LONG: Final = 32
+"""Values of a requirement. A tenant chooses how many there are, and what is cached stays."""
+_problem_of: Final = lru_cache(maxsize=4096)(_parsing_problem)
+_problem_of_long: Final = lru_cache(maxsize=16)(_parsing_problem)
 
 
 def _is_label_key(key: str) -> bool:

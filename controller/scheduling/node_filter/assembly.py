@@ -7,6 +7,7 @@ from controller.scheduling.node_filter.declared_features import NodeDeclaredFeat
 from controller.scheduling.node_filter.existing_terms import ExistingTerms
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_filters import NodeFilters
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.node_ports import NodePorts
 from controller.scheduling.node_filter.node_resources import NodeResources
 from controller.scheduling.node_filter.node_rules import NodeRules
@@ -33,13 +34,14 @@ class FilterAssembly:
     def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
         nodes = self.nodes = NodeColumns()
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
-        rules, apart = NodeRules(nodes), ExistingTerms(nodes, namespaces, anti_affinity_of)
-        state = self.state = FilterState(nodes, rules, groups, domains, apart, namespaces)
+        labels = self.labels = NodeLabels(nodes)
+        rules, apart = NodeRules(nodes, labels), ExistingTerms(nodes, namespaces, anti_affinity_of)
+        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces)
         self.attraction = ExistingTerms(nodes, namespaces, attraction_of)
         """Terms of the pods that are there that score nodes for others."""
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
-        self.volumes = VolumeBook(nodes)
+        self.volumes = VolumeBook(nodes, labels)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
         self.pods = PodBook(nodes, (groups, apart, self.attraction, ports, self.volumes))
         self.filters = NodeFilters(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.existing_terms import ExistingTerms
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
@@ -18,6 +19,7 @@ class FilterState:
     rules: NodeRules
     groups: PodGroups
     domains: TopologyDomains
+    labels: NodeLabels
     anti_affinity: ExistingTerms
     """Required anti-affinity of the pods that are there."""
     namespaces: Mapping[str, Namespace]

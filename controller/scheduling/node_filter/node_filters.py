@@ -22,6 +22,7 @@ from controller.scheduling.node_filter.node_resources import NodeResources, Want
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import FilterPlugin, PodFilter, PodRefusal
+from controller.scheduling.node_filter.pod_size import excess_of
 from controller.scheduling.node_filter.taint_toleration import taint_sentence
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Positions
@@ -132,6 +133,9 @@ class NodeFilters:
         """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count
         against it.
         """
+        if (excess := excess_of(pod)) is not None:
+            codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
+            return NodeFit(np.zeros(self._nodes.size, dtype=np.bool_), codes, excess)
         wanted, ports = wanted_by(pod), host_ports(pod)
         filters, refusal = self._filters_of(pod, own)
         codes = layered(self._base(pod, wanted, ports).codes, () if own is not None else filters)
@@ -145,6 +149,8 @@ class NodeFilters:
 
     def of_shape(self, pod: Pod) -> ShapeFit | None:
         """Return the cached fit of a pod that counts nowhere yet; None if it fits no node at all."""
+        if excess_of(pod) is not None:
+            return None
         base = self._base(pod, wanted_by(pod), host_ports(pod))
         filters, refusal = self._filters_of(pod, None)
         if refusal is not None:
@@ -159,7 +165,7 @@ class NodeFilters:
         """Return whether the node admits the pod regardless of which `unbound` pods are bound before
         it.
         """
-        filters, refusal = self._filters_of(pod, own) if unbound else ((), None)
+        filters, refusal = self._filters_of(pod, own) if unbound and excess_of(pod) is None else ((), None)
         return refusal is None and all(each.holds_in_any_order(row, unbound) for each in filters)
 
     def sentence(self, pod: Pod, own: Placed | None, fit: NodeFit, row: int) -> str:

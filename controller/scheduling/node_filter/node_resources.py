@@ -34,7 +34,13 @@ class NodeResources:
     def lacking(self, wanted: Wanted, rows: Positions, own: Placed | None = None) -> Bools:
         """Return whether a resource is lacking on each of `rows`. `own`: subtracted from the usage."""
         lacking: Bools = np.zeros(len(rows), dtype=np.bool_)
-        for each in self._lacking_each(wanted, rows, own):
+        offered = tuple([each for each in wanted if self._nodes.is_offered(each[0])])
+        if len(offered) < len(wanted) and any(
+            not self._nodes.is_offered(resource) and not self._delegated(resource) for resource, _ in wanted
+        ):  # a tenant may name any number of resources
+            lacking[:] = True
+            return lacking
+        for each in self._lacking_each(offered, rows, own):
             lacking |= each
         return lacking
 

@@ -8,12 +8,15 @@ from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.codes import ABSENT
 from controller.scheduling.node_filter.node_affinity import admits, pinned_names, required_affinity
 from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
-from controller.scheduling.node_filter.taint_toleration import taint_number, tolerates_own_taints
+from controller.scheduling.node_filter.taint_toleration import by_taints, taint_number, tolerates_own_taints
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
 
 _KEPT: Final = 128
+_FEW: Final = 16
+"""Names of nodes, up to which each is tested by itself."""
 
 
 class NodeRules:
@@ -21,8 +24,9 @@ class NodeRules:
     them.
     """
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
         self._nodes = nodes
+        self._labels = labels
         self._columns: Shared[NodeColumn] = Shared(_KEPT)
 
     def taint_codes(self, pod: Pod) -> Ints:
@@ -31,7 +35,9 @@ class NodeRules:
         column = self._columns.get(
             ("taints", tolerations),
             pod.metadata.namespace,
-            lambda: NodeColumn(self._nodes, lambda node: taint_number(tolerations, node), ABSENT),
+            lambda: NodeColumn(
+                self._nodes, by_taints(tolerations, lambda node: taint_number(tolerations, node)), ABSENT
+            ),
         )
         return column.current()
 
@@ -41,7 +47,9 @@ class NodeRules:
         column = self._columns.get(
             ("own taints", tolerations),
             pod.metadata.namespace,
-            lambda: NodeColumn(self._nodes, lambda node: tolerates_own_taints(tolerations, node), 0),
+            lambda: NodeColumn(
+                self._nodes, by_taints(tolerations, lambda node: tolerates_own_taints(tolerations, node)), 0
+            ),
         )
         return column.current().astype(np.bool_)
 
@@ -49,14 +57,26 @@ class NodeRules:
         """Return the nodes that selector and required affinity of the pod admit."""
         spec = pod.spec
         required = required_affinity(pod)
-        if required is not None and (pinned := pinned_names(required)) is not None:
+        if required is not None and (pinned := pinned_names(required)) is not None and len(pinned) <= _FEW:
             return self._admitted_of(pod, pinned)
         column = self._columns.get(
             ("admits", tuple(sorted(spec.node_selector.items())), required),
             pod.metadata.namespace,
-            lambda: NodeColumn(self._nodes, lambda node: admits(pod, node), 0),
+            lambda: NodeColumn(
+                self._nodes, lambda node: admits(pod, node), 0, judge_all=lambda: self._admitted_by_labels(pod)
+            ),
         )
         return column.current().astype(np.bool_)
+
+    def _admitted_by_labels(self, pod: Pod) -> Bools:
+        """Return the admitted nodes by columns of their labels: however many requirements and values
+        there are, no node is read.
+        """
+        mask = self._labels.with_labels(pod.spec.node_selector)
+        if (required := required_affinity(pod)) is not None:
+            terms = [self._labels.of_term(each) for each in required.node_selector_terms]
+            mask &= np.logical_or.reduce(terms) if terms else np.False_
+        return mask
 
     def _admitted_of(self, pod: Pod, pinned: frozenset[str]) -> Bools:
         """Return the admitted nodes by name: each pod of a DaemonSet has its own affinity, so only

@@ -118,6 +118,10 @@ class NodeColumns:
         """Return the usage of a resource that some node offers, else 0. Shape (size,)."""
         return self._uses[self._resources.get(resource, _UNKNOWN), : self.size]
 
+    def is_offered(self, resource: str) -> bool:
+        """Return whether some node offers the resource, or did."""
+        return self._resources.get(resource, _UNKNOWN) != _UNKNOWN
+
     def loads_of(self, resources: Iterable[str], rows: Positions) -> tuple[Ints, Ints]:
         """Return what some nodes offer and what is used of it. Each of shape (resources, rows)."""
         numbers = np.array([self._resources.get(resource, _UNKNOWN) for resource in resources], dtype=np.intp)[:, None]

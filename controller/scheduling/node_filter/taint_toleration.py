@@ -2,6 +2,7 @@
 TaintToleration). The comparison operators Lt and Gt tolerate nothing: their feature gate is off.
 """
 
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from controller.scheduling.node_filter.codes import NUMBERS, PLUGINS
@@ -21,6 +22,9 @@ _CODE_OF_TAINT: Final = {
     NOT_READY_TAINT.key: names.NODE_NOT_READY,
     UNREACHABLE_TAINT.key: names.NODE_NOT_READY,
 }
+_FEW: Final = 16
+"""Tolerations that are read for each node."""
+_KEPT: Final = 256
 Tolerations = tuple[Toleration, ...]
 
 
@@ -36,6 +40,24 @@ def taint_code(tolerations: Tolerations, node: Node) -> str:
 
 def taint_number(tolerations: Tolerations, node: Node) -> int:
     return NUMBERS[taint_code(tolerations, node)]
+
+
+def by_taints(tolerations: Tolerations, judge: Callable[[Node], int]) -> Callable[[Node], int]:
+    """Return a judge that reads many tolerations once for all nodes with equal taints."""
+    if len(tolerations) <= _FEW:
+        return judge
+    known: dict[Hashable, int] = {}
+
+    def judged(node: Node) -> int:
+        key = node.spec.unschedulable, node.spec.taints, effective_taints(node)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            found = known[key] = judge(node)
+        return found
+
+    return judged
 
 
 def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:

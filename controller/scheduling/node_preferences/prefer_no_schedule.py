@@ -7,6 +7,7 @@ from typing import Final
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.taint_toleration import by_taints
 from controller.scheduling.node_preferences.score import default_normalized
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Node, Pod, Toleration
@@ -36,7 +37,7 @@ class PreferNoSchedule:
         column = self._columns.get(
             tolerations,
             pod.metadata.namespace,
-            lambda: NodeColumn(self._nodes, lambda node: _untolerated(tolerations, node), 0),
+            lambda: NodeColumn(self._nodes, by_taints(tolerations, lambda node: _untolerated(tolerations, node)), 0),
         )
         return TaintScore(column) if column.current().any() else None
 

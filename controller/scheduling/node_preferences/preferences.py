@@ -16,6 +16,7 @@ import numpy as np
 from controller.scheduling.node_filter.existing_terms import ExistingTerms
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
+from controller.scheduling.node_filter.pod_size import excess_of
 from controller.scheduling.node_preferences.image_locality import IMAGE_VOLUMES_COUNTED, ImageLocality
 from controller.scheduling.node_preferences.inter_pod_preference import InterPodPreference
 from controller.scheduling.node_preferences.prefer_no_schedule import PreferNoSchedule
@@ -75,7 +76,7 @@ class NodePreferences:
 
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
         self._nodes = state.nodes
-        self._affinity = PreferredNodeAffinity(state.nodes)
+        self._affinity = PreferredNodeAffinity(state.nodes, state.labels)
         self._taints = PreferNoSchedule(state.nodes)
         self._spread = SoftTopologySpread(state)
         self._inter_pod = InterPodPreference(state, existing)
@@ -85,6 +86,8 @@ class NodePreferences:
         """Return what the pod prefers; None if nothing, which takes next to no time. `own`: where the
         inventory counts the pod already; that does not count.
         """
+        if excess_of(pod) is not None:
+            return None
         affinity = self._affinity.score_for(pod)
         spread = self._spread.score_for(pod, own) if pod.spec.topology_spread_constraints else None
         inter_pod = self._inter_pod.score_for(pod, own)

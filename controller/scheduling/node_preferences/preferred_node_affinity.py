@@ -2,11 +2,15 @@
 meets, summed.
 """
 
+from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import bounded_weight
 from controller.scheduling.node_filter.node_column import NodeColumn
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.score import default_normalized
 from hami_dra.api.arrays import Ints, Positions
@@ -17,8 +21,9 @@ _SHAPES_KEPT: Final = 64
 
 
 class PreferredNodeAffinity:
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
         self._nodes = nodes
+        self._labels = labels
         self._columns: Shared[NodeColumn] = Shared(_SHAPES_KEPT)
 
     def score_for(self, pod: Pod) -> "NodeAffinityScore | None":
@@ -31,9 +36,20 @@ class PreferredNodeAffinity:
             return None
         return NodeAffinityScore(
             self._columns.get(
-                terms, pod.metadata.namespace, lambda: NodeColumn(self._nodes, lambda node: _weight(terms, node), 0)
+                terms,
+                pod.metadata.namespace,
+                lambda: NodeColumn(
+                    self._nodes, lambda node: _weight(terms, node), 0, judge_all=lambda: self._weights(terms)
+                ),
             )
         )
+
+    def _weights(self, terms: Iterable[PreferredSchedulingTerm]) -> Ints:
+        """Return the weights of all nodes by columns of their labels."""
+        total: Ints = np.zeros(self._nodes.size, dtype=np.int64)
+        for each in terms:
+            total += bounded_weight(each.weight) * self._labels.of_term(each.preference)
+        return total
 
 
 class NodeAffinityScore:

@@ -5,8 +5,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
 from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, request_of
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.digests import digest_of
+from controller.scheduling.node_filter.node_labels import NodeLabels, ValueCounts, pinned
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import nanos
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, ValueCounts, pinned
 from hami_dra.api.arrays import Ints
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.meta import LabelSelector

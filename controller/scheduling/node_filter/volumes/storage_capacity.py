@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.saturation import saturated
+from controller.scheduling.node_filter.node_labels import NodeLabels, pinned, selector_key
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import whole_bytes
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels, pinned, selector_key
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.storage import CSIStorageCapacity
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.amounts import nanos, whole_bytes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
@@ -20,7 +21,6 @@ from controller.scheduling.node_filter.volumes.csi_translation import (
     translated_affinity,
 )
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
 from controller.scheduling.node_filter.volumes.static_volumes import request_of
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
 from controller.scheduling.node_filter.volumes.pod_claims import Held, claims_of, is_exclusive
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
@@ -38,9 +38,9 @@ class _Reservation:
 
 
 class VolumeBook:
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
         self.objects = StorageObjects()
-        self.labels = NodeLabels(nodes)
+        self.labels = labels
         self.disks = DiskUsers(nodes)
         self.version = 0
         """Increases with each change of what is in the book."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.csi_translation import (
     BETA_REGION,
@@ -16,7 +17,6 @@ from controller.scheduling.node_filter.volumes.csi_translation import (
     GA_ZONE,
     ZONE_DELIMITER,
 )
-from controller.scheduling.node_filter.volumes.node_labels import NodeLabels
 from hami_dra.api.arrays import Bools
 from hami_dra.api.storage import PersistentVolume
 

@@ -4,7 +4,7 @@ A selector is evaluated once for each value that some node has, not once for eac
 in three zones cost three evaluations and one look-up by array.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -15,10 +15,10 @@ from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
-from hami_dra.api.selectors import requirement_matches
+from hami_dra.api.selectors import int64_of, requirement_problem
 
 Requirement = NodeSelectorRequirement | LabelSelectorRequirement
-_KEYS_KEPT: Final = 64
+_KEYS_KEPT: Final = 256
 _SELECTORS_KEPT: Final = 256
 _SPARE_VALUES: Final = 1_024
 """Values of nodes that are gone are forgotten once there are this many more values than nodes."""
@@ -35,12 +35,14 @@ class LabelColumn:
         self.epoch = 0
         """Increases when values get other numbers."""
         self._column = NodeColumn(nodes, self._number, 0)
+        self._integers: tuple[Ints, Bools] = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
 
     def current(self) -> Ints:
         """Return the numbers, shape (size,). Not to be changed by the caller."""
         found = self._column.current()
         if len(self.numbers) > self._nodes.count + _SPARE_VALUES:
             self.numbers.clear()
+            self._integers = self._integers[0][:0], self._integers[1][:0]
             self.epoch += 1
             self._column = NodeColumn(self._nodes, self._number, 0)
             found = self._column.current()
@@ -51,6 +53,17 @@ class LabelColumn:
         column = self.current()
         chosen = np.zeros(len(self.numbers) + 1, dtype=np.bool_)
         chosen[[number for value in values if (number := self.numbers.get(value))]] = True
+        return chosen[column]
+
+    def compared(self, bound: int, *, greater: bool) -> Bools:
+        """Return the nodes whose value is an integer above the bound, or below it. Shape (size,)."""
+        column = self.current()
+        if len(self._integers[0]) != len(self.numbers) + 1:
+            found = [None, *map(int64_of, self.numbers)]
+            exists = np.array([each is not None for each in found], dtype=np.bool_)
+            self._integers = np.array([each or 0 for each in found], dtype=np.int64), exists
+        integers, exists = self._integers
+        chosen: Bools = exists & (integers > bound if greater else integers < bound)
         return chosen[column]
 
     def _number(self, node: Node) -> int:
@@ -117,6 +130,35 @@ class NodeLabels:
             cached.version = version
         return cached.mask
 
+    def with_labels(self, labels: Mapping[str, str]) -> Bools:
+        """Return the nodes with all these labels. Shape (size,)."""
+        mask = np.ones(self._nodes.size, dtype=np.bool_)
+        if not labels.keys() <= self._nodes.label_keys.keys():
+            mask[:] = False
+            return mask
+        for key, value in labels.items():
+            mask &= self.column(key).rows_with((value,))
+        return mask
+
+    def of_term(self, term: NodeSelectorTerm) -> Bools:
+        """Return the nodes that a term of a pod's node affinity matches, which reads `matchFields`.
+        Shape (size,).
+        """
+        if not term.match_expressions and not term.match_fields:
+            return np.zeros(self._nodes.size, dtype=np.bool_)
+        mask = self._of_all(term.match_expressions)
+        for each in term.match_fields:
+            mask &= self._of_field(each)
+        return mask
+
+    def _of_field(self, requirement: NodeSelectorRequirement) -> Bools:
+        values = requirement.values
+        is_usable = requirement.key == "metadata.name" and len(values) == 1 and requirement.operator in {"In", "NotIn"}
+        found = np.full(self._nodes.size, is_usable and requirement.operator == "NotIn", dtype=np.bool_)
+        if is_usable and (row := self._nodes.index_of(values[0])) >= 0:
+            found[row] = requirement.operator == "In"
+        return found
+
     def _of_terms(self, selector: NodeSelector) -> Bools:
         mask = np.zeros(self._nodes.size, dtype=np.bool_)
         for term in selector.node_selector_terms:
@@ -126,9 +168,7 @@ class NodeLabels:
 
     def _of_labels(self, selector: LabelSelector) -> Bools:
         mask = self._of_all(selector.match_expressions)
-        for key, value in selector.match_labels.items():
-            mask &= self.column(key).rows_with((value,))
-        return mask
+        return mask & self.with_labels(selector.match_labels)
 
     def _of_all(self, requirements: Iterable[Requirement]) -> Bools:
         mask = np.ones(self._nodes.size, dtype=np.bool_)
@@ -137,14 +177,29 @@ class NodeLabels:
         return mask
 
     def _of_one(self, requirement: Requirement) -> Bools:
-        key = requirement.key
+        key, size = requirement.key, self._nodes.size
+        if requirement_problem(requirement):
+            return np.zeros(size, dtype=np.bool_)
+        if key not in self._nodes.label_keys:  # a tenant may name any number of keys
+            return np.full(size, requirement.operator in {"NotIn", "DoesNotExist"}, dtype=np.bool_)
         column = self.column(key)
-        numbers = column.current()
-        if requirement.operator == "In":
-            accepted = [each for each in requirement.values if requirement_matches(requirement, {key: each})]
-            return column.rows_with(accepted)
-        verdicts = [requirement_matches(requirement, {key: value}) for value in column.numbers]
-        return np.array([requirement_matches(requirement, {}), *verdicts], dtype=np.bool_)[numbers]
+        found: Bools
+        match requirement.operator:
+            case "In":
+                found = column.rows_with(requirement.values)
+            case "NotIn":
+                found = ~column.rows_with(requirement.values)
+            case "Exists":
+                found = column.current() > 0
+            case "DoesNotExist":
+                found = column.current() == 0
+            case "Gt" | "Lt":
+                bound = int64_of(requirement.values[0])
+                assert bound is not None, "else it cannot be parsed"
+                found = column.compared(bound, greater=requirement.operator == "Gt")
+            case _:
+                found = np.zeros(size, dtype=np.bool_)
+        return found
 
 
 class _Cached:
@@ -193,4 +248,4 @@ def pinned(selector: NodeSelector | LabelSelector | None) -> tuple[str, tuple[st
     if len(requirements) != 1 or requirements[0].operator != "In":
         return None
     (only,) = requirements
-    return only.key, tuple(each for each in only.values if requirement_matches(only, {only.key: each}))
+    return only.key, only.values if not requirement_problem(only) else ()
