@@ -305,6 +305,7 @@ MESSAGES: Final[dict[str, str]] = {
     "the node does not declare a feature that the pod needs": "该节点未声明 Pod 所需的特性",
     "kube-scheduler refused the node a moment ago": "kube-scheduler 刚刚拒绝了该节点",
     "another claim of the pod is allocated elsewhere": "Pod 的另一个 Claim 分配在别处",
+    "the node is outside the topology domain that the pod's gang was tried in": "节点不在该 Pod 所属组所尝试的拓扑域内",
     "a device plugin on the node offers the same cards": "节点上的设备插件提供同样的卡",
     "the node has no handles left": "节点的句柄已用完",
 }

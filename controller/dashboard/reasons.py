@@ -43,6 +43,7 @@ REASONS: Final = {
     names.NODE_POD_ANTI_AFFINITY: "excluded by an anti-affinity between pods",
     names.NODE_DECLARED_FEATURES: "the node does not declare a feature that the pod needs",
     names.NODE_REFUSED: "kube-scheduler refused the node a moment ago",
+    names.NODE_OUTSIDE_DOMAIN: "the node is outside the topology domain that the pod's gang was tried in",
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
     names.NODE_DEVICE_PLUGIN: "a device plugin on the node offers the same cards",
     names.NODE_HANDLES_EXHAUSTED: "the node has no handles left",

@@ -270,6 +270,7 @@ NODE_DECLARED_FEATURES: Final = "NodeLacksFeature"
 NODE_REFUSED: Final = "NodeRefusedByScheduler"
 NODE_CLAIM_ELSEWHERE: Final = "NodeNotWhereClaimIsAllocated"
 NODE_DEVICE_PLUGIN: Final = "NodeOffersDevicePlugin"
+NODE_OUTSIDE_DOMAIN: Final = "NodeOutsideDomain"
 # Our own code, for a check that HAMi does not make:
 NODE_HANDLES_EXHAUSTED: Final = "NodeHandlesExhausted"
 """The node's driver has no handles left for the partitions of one more card."""

@@ -36,6 +36,7 @@ NODE_TEXTS: Final[Mapping[str, str]] = {
     names.NODE_DECLARED_FEATURES: "the node does not declare a feature that the pod needs",
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
     names.NODE_DEVICE_PLUGIN: "a device plugin hands out the cards there",
+    names.NODE_OUTSIDE_DOMAIN: "outside the topology domain that the pod's gang was tried in",
     names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
     names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than requested",
     names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for this many slices",

@@ -85,6 +85,7 @@ _HELPS: Final = {
     names.NODE_RESOURCES: Change.RESOURCES_FREED | Change.NODE_ALLOCATABLE,
     names.NODE_DEVICE_PLUGIN: Change.NODE_ALLOCATABLE,
     names.NODE_REFUSED: Change.REFUSAL_ENDED,
+    names.NODE_OUTSIDE_DOMAIN: ANY,  # whatever makes room in another domain
     names.NODE_PORTS: Change.RESOURCES_FREED,
     **dict.fromkeys(VOLUME_CODES, _VOLUMES),
     names.NODE_POD_AFFINITY: Change.PODS_JOINED | Change.NODE_LABELS,

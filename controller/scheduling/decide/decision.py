@@ -31,7 +31,7 @@ from controller.scheduling.decide.pre_score import (
 )
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
-from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
+from controller.scheduling.decide.ranked_nodes import rank_among, ranked_nodes_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.decide.unlike_refused import unlike_refused
@@ -49,6 +49,8 @@ _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
 _MOST_OVERESTIMATED: Final = 16
 """Nodes whose search may find less than estimated before the best of them is taken."""
+
+_NO_ROWS: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
 def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -> Decision | Unschedulable:
@@ -120,7 +122,15 @@ class _Decision:
             self._preferences = self._inventory.preferences(self._request.pod)
         # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search),
         # quotas (charged card by card) and preferences (another order): these take the full path.
-        special = self._options.first_fit or self._foreign.claims or self._headroom or self._preferences is not None
+        # Masked devices are still in the columns.
+        request = self._request
+        special = (
+            self._options.first_fit
+            or self._foreign.claims
+            or self._headroom
+            or self._preferences is not None
+            or request.masked_devices
+        )
         if flat is not None and not special:
             self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted)
             if self._search.fast_path is not None and (found := self._decide_fast(wanted, flat)) is not None:
@@ -132,17 +142,9 @@ class _Decision:
         request, inventory, policies = self._request, self._inventory, self._request.policies
         if not reads_stored_score(policies) or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
-        [(group, [column])] = wanted
-        ranked_nodes = ranked_nodes_of(inventory).of(
-            request.pod,
-            column,
-            group.alternatives[0].count,
-            sign=sort_sign(policies.node_policy),
-            offered=request.plugin_resources,
-        )
-        if not ranked_nodes:
+        ranked, fitting = self._ranked(wanted)
+        if not fitting:
             return None
-        ranked = ranked_nodes.first(max(self._options.report_nodes, 1))
         best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
         found = self._search.fast(best)
         if found is None:
@@ -153,7 +155,26 @@ class _Decision:
             return verdicts, candidates.nonzero()[0]
 
         trace = self._trace(look, wanted, None, estimates)
-        return self._decision(best, found, trace, ranked, len(ranked_nodes))
+        return self._decision(best, found, trace, ranked, fitting)
+
+    def _ranked(self, wanted: Wanted) -> tuple[Ints, int]:
+        """Return the rows of the best nodes for a simple pod, best first, at least one if any fits, and
+        how many nodes fit; none and 0 where every node must be evaluated.
+        """
+        request, inventory, policies = self._request, self._inventory, self._request.policies
+        [(group, [column])] = wanted
+        count, sign = group.alternatives[0].count, sort_sign(policies.node_policy)
+        most = max(self._options.report_nodes, 1)
+        if request.allowed_nodes is not None:
+            among = request.allowed_nodes.rows
+            rows = rank_among(
+                inventory, request.pod, column, count, sign=sign, offered=request.plugin_resources, among=among
+            )
+            return (rows[:most], len(rows)) if rows is not None else (_NO_ROWS, 0)
+        ranked_nodes = ranked_nodes_of(inventory).of(
+            request.pod, column, count, sign=sign, offered=request.plugin_resources
+        )
+        return (ranked_nodes.first(most), len(ranked_nodes)) if ranked_nodes else (_NO_ROWS, 0)
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""

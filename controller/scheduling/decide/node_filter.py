@@ -36,6 +36,8 @@ class NodeFilter:
             refused = np.zeros(nodes.size, dtype=np.bool_)
             refused[rows] = True
             self._refuse(names.NODE_REFUSED, refused)
+        if request.allowed_nodes is not None:
+            self._refuse(names.NODE_OUTSIDE_DOMAIN, ~request.allowed_nodes.mask)
         for entry in request.claims:
             allocation = entry.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:

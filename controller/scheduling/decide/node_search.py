@@ -5,6 +5,9 @@ where there is one. Without a selector budget it runs to its end; with one it ru
 what a turn could not finish continues in the next turn (`decide.suspended_searches`). Pure.
 """
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import cached_property
 
 from controller.scheduling.allocation.chooser import FirstFit
@@ -19,6 +22,7 @@ from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
 from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
 from controller.scheduling.decide.trace import Quality
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import DeviceId, Pool
 from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
 from controller.scheduling.quota.headroom import QuotaHeadroom
 from controller.scheduling.scoring.chooser import PolicyChooser
@@ -66,7 +70,8 @@ class NodeSearch:
 
     @cached_property
     def _fruitless(self) -> FruitlessSearchCache:  # the fast path needs none
-        how = self._options.managed, self._options.first_fit, self._options.gates, self._headroom
+        options, masked = self._options, self._request.masked_devices
+        how = options.managed, options.first_fit, options.gates, self._headroom, masked
         return FruitlessSearchCache(self._inventory, self._request, (self._managed, self._foreign), how)
 
     # -- turns -------------------------------------------------------------------------------------
@@ -160,7 +165,9 @@ class NodeSearch:
     def _start(self, row: int, portion: int) -> Searching:
         """Search the node: the fast path, then foreign claims, then managed ones. In portions."""
         node = self._inventory.nodes.node(row)
-        pools = self._inventory.pools_on(node.metadata.name)
+        pools: Sequence[Pool] = self._inventory.pools_on(node.metadata.name)
+        if masked := self._request.masked_devices:
+            pools = [_without(pool, masked) for pool in pools]
         usage = self._inventory.usage
         if self.fast_path is not None and (found := self.fast_path.solve(row, self.chooser)) is not None:
             return found
@@ -193,3 +200,14 @@ class NodeSearch:
                 portion=portion,
             )
         )
+
+
+def _without(pool: Pool, masked: AbstractSet[DeviceId]) -> Pool:
+    """Return the pool as if some of its devices were on other nodes: nobody gets them here, and what
+    is allocated of them draws on the shared counters as before.
+    """
+    hidden = tuple([device for device in pool.devices if device.id in masked])
+    if not hidden:
+        return pool
+    seen = tuple([device for device in pool.devices if device.id not in masked])
+    return replace(pool, devices=seen, elsewhere=(*pool.elsewhere, *hidden))

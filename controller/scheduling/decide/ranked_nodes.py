@@ -22,7 +22,7 @@ from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.node_filters import ShapeFit
-from hami_dra.api.arrays import Codes, Floats, Positions
+from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 
 _SHAPES_KEPT: Final = 24
@@ -207,6 +207,33 @@ class RankedNodeCache:
         rows.discard(NOWHERE)
         rows.discard(UNSEEN)
         return rows if len(rows) <= _FEW else None
+
+
+def rank_among(
+    inventory: Inventory,
+    pod: Pod,
+    column: RequestColumns,
+    count: int,
+    *,
+    sign: float,
+    offered: tuple[str, ...],
+    among: Ints,
+) -> Positions | None:
+    """Return the rows of those nodes among some that fit, best first, or None where all nodes must be
+    evaluated.
+
+    As `RankedNodeCache.of`, computed each time: for the nodes of one topology domain, which are few.
+    """
+    fit = inventory.shape_fit(pod)
+    if fit is None or column.network_attached:
+        return None
+    nodes = inventory.nodes
+    rows = among[(fit.codes[among] == 0) & column.enough(count, among)]
+    for resource in offered:
+        rows = rows[nodes.offers(resource)[rows] == 0]
+    order = np.lexsort((nodes.rank[rows], sign * nodes.score[rows]))
+    ranked: Positions = rows[order]
+    return ranked
 
 
 def ranked_nodes_of(inventory: Inventory) -> RankedNodeCache:

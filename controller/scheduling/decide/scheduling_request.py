@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.search import DEFAULT_BUDGET
+from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.decide.companions import Companions
+from controller.scheduling.inventory.model import DeviceId
 from controller.scheduling.scoring.policies import Policies
 from controller.scheduling.scoring.ranking import NodeRanker, rank_nodes
 from hami_dra.api import names
@@ -51,6 +53,12 @@ class SchedulingRequest:
     """Extended resources of the cards it may get: nodes whose device plugin still offers one are
     refused.
     """
+    allowed_nodes: AllowedNodes | None = None
+    """Only these nodes, for a member of a gang; None: all."""
+    masked_devices: frozenset[DeviceId] = frozenset()
+    """Devices that are free and not to be chosen, so that the search finds another set. Not for
+    requests for all devices.
+    """
 
     @property
     def needs_full_path(self) -> bool:
@@ -61,6 +69,7 @@ class SchedulingRequest:
             or self.preferred_node
             or self.required_node
             or self.companions
+            or self.masked_devices
             or any(entry.claim.status.allocation is not None for entry in self.claims)
         )
 

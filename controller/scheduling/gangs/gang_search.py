@@ -1,24 +1,46 @@
 """Decide all members of a gang at once: all of them find a place, or none does. Pure.
 
-A `GangSearch` works in portions. Between two portions the members that have a place stay assumed,
-so the caller may let the event loop run but must make no other decision; it either goes on with
-`advance`, or gives up with `close`.
+The order of attempts (docs/gangs.md has a worked example):
+
+1. `fits_per_node` counts over columns how many members fit on each node, and `domains` which
+   topology domains can hold the gang, tightest first.
+2. `placing_strategies` places the members in one domain after the other.
+3. `exhaustive_search` tries all choices for small gangs.
+
+A `GangSearch` works in portions. Between two portions the members that have a place stay assumed:
+the caller may let the event loop run, but must make no other decision. It goes on with `advance`, or
+gives up with `close`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final
 
-from controller.scheduling.decide.answers import Decision, Unfinished, Unschedulable, without_trace
-from controller.scheduling.decide.decision import decide_slice
-from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
-from controller.scheduling.gangs.gang_answers import GangAnswer, GangDecision, GangUnschedulable
+import numpy as np
+
+from controller.scheduling.decide.answers import Unfinished, Unschedulable
+from controller.scheduling.decide.scheduling_request import Options
+from controller.scheduling.decide.searched_nodes import NodeChanges
+from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
+from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
+from controller.scheduling.gangs.fits_per_node import fits_per_node
+from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
+from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
 from controller.scheduling.gangs.gang_request import GangRequest
-from controller.scheduling.gangs.trial_assumptions import Trial
+from controller.scheduling.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps, Steps
+from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
+from controller.scheduling.gangs.refusal_message import refusal_message, verdicts_of
+from controller.scheduling.gangs.standing_places import still_hold
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
+from controller.scheduling.scoring.formulas import sort_sign
+from hami_dra.api.arrays import Ints
 
 STEPS: Final = 2_000
 """Decisions about single members before the gang is given up."""
+_EXHAUSTIVE_PART: Final = 4
+"""The exhaustive search gets this part of all steps: a quarter."""
+_MOST_FOR_REASONS: Final = 64
+"""Members of a gang of which as many as fit are placed only to say what the next member lacks."""
 
 
 def decide_gang(inventory: Inventory, request: GangRequest, options: Options, *, steps: int = STEPS) -> GangAnswer:
@@ -37,7 +59,7 @@ def decide_gang(inventory: Inventory, request: GangRequest, options: Options, *,
 
 
 class GangSearch:
-    """One decision about a gang, in portions."""
+    """One decision about a gang, in portions. `steps`: limit of decisions about single members."""
 
     def __init__(self, inventory: Inventory, request: GangRequest, options: Options, *, steps: int = STEPS) -> None:
         self._inventory = inventory
@@ -45,47 +67,172 @@ class GangSearch:
         self._options = options
         self._most_steps = steps
         self._steps = 0
-        self._trial = Trial(inventory)
-        self._next = 0
-        self._placed: list[tuple[SchedulingRequest, Decision]] = []
-        self._left: list[tuple[SchedulingRequest, Unschedulable]] = []
+        self._changes = NodeChanges(inventory)
+        self._arrivals = inventory.nodes.arrivals
+        self._tried: dict[str, int] = {}
+        """Name of each domain that was tried → the most members that fitted there."""
+        self._domains: list[Domain] = []
+        """Those that the required constraints leave, best first."""
+        self._begin()
 
     def advance(self, pause: Callable[[], bool] = lambda: False) -> GangAnswer:
-        """Go on until there is an answer, or until `pause()` is true between two members.
+        """Go on until there is an answer, or until `pause()` is true before a member is decided.
 
-        Returns `Unfinished` where the search is to be continued; members placed so far stay assumed
-        then. With any other answer everything is taken back.
+        Returns `Unfinished` where the search is to be continued, also when a selector budget ended
+        the portion; members that have a place stay assumed then. With any other answer everything is
+        taken back. What the rest of the cluster did meanwhile is respected: the search begins again
+        where a place no longer holds.
         """
-        members = self._request.members
-        while self._next < len(members):
-            member = members[self._next]
-            self._trial.lift(member.pod)
-            answer = decide_slice(self._inventory, member, self._options)
-            if isinstance(answer, Unfinished):
+        self._resume()
+        before = self._placements.steps
+        while True:
+            try:
+                cause = next(self._course)
+            except StopIteration as end:
+                answer: GangDecision | GangUnschedulable = end.value
+                self.close()
                 return answer
-            self._steps += 1
-            self._next += 1
-            answer = without_trace(answer)
-            if isinstance(answer, Unschedulable):
-                self._left.append((member, answer))
-                if len(members) - len(self._left) < self._request.least:
-                    return self._refusal()
+            if cause is None and (self._placements.steps == before or not pause()):
                 continue
-            self._trial.assume(member.pod, answer)
-            self._placed.append((member, answer))
-            if self._next < len(members) and pause():
-                return Unfinished(SliceSpent())
-        self.close()
-        return GangDecision(tuple(self._placed), tuple(self._left), steps=self._steps)
+            self._placements.pause()
+            self._arrivals = self._inventory.nodes.arrivals
+            self._changes.touched()
+            return Unfinished(cause or SliceSpent())
 
     def close(self) -> None:
         """Take back what is assumed. Idempotent; to be called where the search is not continued."""
-        self._trial.close()
+        self._placements.close()
 
-    def _refusal(self) -> GangUnschedulable:
-        self.close()
-        member, refusal = self._left[-1]
-        total, found = len(self._request.members), len(self._placed)
-        return GangUnschedulable(
-            f"{found} of {total} members fit: {refusal.message}", refusal, member.pod.key, found, steps=self._steps
+    # -- portions ----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._placements = MemberPlacements(
+            self._inventory,
+            self._options,
+            self._request.members,
+            least=self._request.least,
+            most_steps=self._most_steps - self._steps,
         )
+        self._course: Generator[SliceSpent | None, None, GangDecision | GangUnschedulable] = self._decide()
+        self._tried.clear()
+
+    def _resume(self) -> None:
+        """Begin again if nodes came or went, or a place no longer holds."""
+        placements, members = self._placements, self._request.members
+        placements.resume()
+        touched = self._changes.touched()
+        places = [(members[index].pod, decision) for index, decision in placements.decisions.items()]
+        if self._arrivals != self._inventory.nodes.arrivals or not still_hold(self._inventory, places, touched):
+            self._steps += placements.steps
+            placements.close()
+            self._begin()
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide(self) -> Steps[GangDecision | GangUnschedulable]:
+        members = members_of(self._inventory, self._request.members)
+        if not members:
+            return GangDecision((), ())
+        demand, order = yield from self._demand(members)
+        nodes = self._inventory.nodes
+        settled = [row for name in self._request.settled_nodes if (row := nodes.index_of(name)) >= 0]
+        domains = GangDomains(self._inventory, self._request.topology, settled, demand)
+        self._domains = domains.required()
+        bundles = sorted(bundles_of(members), key=lambda bundle: min(order[member.kind] for member in bundle.members))
+        try:
+            placed = yield from self._place(bundles, domains)
+        except OutOfSteps:
+            return self._refusal(exhausted=True)
+        except Hopeless:
+            return self._refusal(exhausted=False)
+        return self._decision(placed) if placed is not None else self._refusal(exhausted=False)
+
+    def _place(self, bundles: list[Bundle], domains: GangDomains) -> Steps[Domain | None]:
+        """Return the domain in which the gang has its places. Raises OutOfSteps."""
+        in_order = InOrder(self._inventory, self._placements, bundles)
+        tried: dict[str, Domain] = {}
+        for domain in domains.to_try(self._domains):
+            if domain.name in tried:
+                continue
+            tried[domain.name] = domain
+            if (yield from self._within(domain, in_order.place(domain.allowed))):
+                return domain
+        members = [member for bundle in bundles for member in bundle.members]
+        search = ExhaustiveSearch(self._inventory, self._placements, members, self._most_steps // _EXHAUSTIVE_PART)
+        for domain in tried.values():
+            everything = domain.allowed or everywhere(self._inventory)
+            if (yield from self._within(domain, search.place(everything))):
+                return domain
+        if not tried and len(members) <= _MOST_FOR_REASONS:
+            # No domain has room, by numbers alone: place what fits in the best one for the reasons.
+            for domain in self._domains[:1]:
+                yield from self._within(domain, in_order.place(domain.allowed))
+        return None
+
+    def _within(self, domain: Domain, course: Steps[bool]) -> Steps[bool]:
+        """Run a strategy in one domain, and note how far it came."""
+        self._placements.most_placed = 0
+        try:
+            return (yield from course)
+        finally:
+            placed = self._placements.most_placed
+            self._tried[domain.name] = max(self._tried.get(domain.name, 0), placed)
+
+    def _demand(self, members: list[Member]) -> Steps[tuple[Demand, dict[int, int]]]:
+        """Return what the gang asks of the nodes, and by kind its place in the order of placing:
+        members with the fewest candidate nodes first, then those with the most devices.
+        """
+        shared = shared_claims(self._request.members)
+        samples = {member.kind: member.request for member in reversed(members)}
+        fits: dict[int, Ints] = {}
+        hardness: dict[int, tuple[int, int, int]] = {}
+        for kind, sample in sorted(samples.items()):
+            while kind not in fits:
+                try:
+                    fits[kind], devices = fits_per_node(self._inventory, sample, self._options, shared)
+                except SliceSpent as cause:
+                    yield cause
+                    continue
+                hardness[kind] = int(np.count_nonzero(fits[kind])), -devices, kind
+        order = sorted(samples, key=hardness.__getitem__)
+        counts = np.bincount([member.kind for member in members])[order]
+        hardest = fits[order[0]]
+        sign = sort_sign(samples[order[0]].policies.node_policy)
+        score = np.where(hardest > 0, sign * self._inventory.nodes.score, 0.0)
+        demand = Demand(counts, np.array([fits[kind] for kind in order]), self._request.least, score)
+        return demand, {kind: place for place, kind in enumerate(order)}
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _decision(self, domain: Domain) -> GangDecision:
+        members, placements = self._request.members, self._placements
+        return GangDecision(
+            placed=tuple([(members[index], placements.decisions[index]) for index in sorted(placements.decisions)]),
+            left=tuple([(members[index], placements.left[index]) for index in sorted(placements.left)]),
+            domain=domain.name,
+            domains=self._verdicts(),
+            steps=self._steps + placements.steps,
+        )
+
+    def _refusal(self, *, exhausted: bool) -> GangUnschedulable:
+        members, placements, verdicts = self._request.members, self._placements, self._verdicts()
+        failure = placements.failure
+        placeable = max((each.fits for each in verdicts), default=0)
+        member, reason = members[0].pod.key, ""
+        if failure is not None:
+            placeable = failure.placeable
+            member, reason = failure.member.request.pod.key, failure.refusal.message
+        message = refusal_message(self._request, verdicts, len(self._domains), placeable, reason)
+        if exhausted:
+            message = f"{message} (given up after {self._steps + placements.steps} steps; other placements may exist)"
+        return GangUnschedulable(
+            message=message,
+            refusal=failure.refusal if failure is not None else Unschedulable(message),
+            member=member,
+            placeable=placeable,
+            domains=verdicts,
+            steps=self._steps + placements.steps,
+        )
+
+    def _verdicts(self) -> tuple[DomainVerdict, ...]:
+        return verdicts_of(self._domains, self._tried, self._request, self._options.report_nodes)

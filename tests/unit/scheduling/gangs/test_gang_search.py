@@ -1,74 +1,243 @@
 """decide_gang: all members or none, and the inventory as before. Pure, no cluster."""
 
-from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, Unfinished
-from controller.scheduling.gangs import GangDecision, GangKey, GangRequest, GangSearch, GangUnschedulable, decide_gang
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+import pytest
 
-OPTIONS = Options(managed=frozenset({DRIVER}))
-
-
-def cluster(nodes=2, cards=4, labels=lambda _number: {}, **card_options):
-    inventory = Inventory()
-    inventory.class_changed(None, device_class())
-    for number in range(nodes):
-        name = f"n{number}"
-        inventory.node_changed(None, node(name, labels=labels(number)))
-        inventory.slice_changed(None, slice_of(name, [card(index, **card_options) for index in range(cards)]))
-    return inventory
+from controller.scheduling.decide import Unfinished
+from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedulable, decide_gang
+from tests.cards import card, claim, node, request, slice_of
+from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, held, member, nodes_of, occupy
 
 
-def member(name, count=1, node_policy="binpack", device_policy="binpack", **wanted):
-    policies = Policies(node_policy=node_policy, device_policy=DevicePolicy((device_policy,)))
-    entry = PodClaim("gpus", claim(f"{name}-gpus", [request(count=count, **wanted)]))
-    return SchedulingRequest(pod=pod(name), claims=(entry,), policies=policies)
+def pairs(many):
+    return [member(f"p{number}", 2) for number in range(many)]
 
 
-def gang(*members, least=None, **options):
-    key = GangKey("labels", "default", "train")
-    return GangRequest(key, tuple(members), len(members) if least is None else least, **options)
+def placed(inventory, wanted, **options):
+    """Decide; the inventory is as before."""
+    before = held(inventory)
+    found = decide_gang(inventory, wanted, OPTIONS, **options)
+    assert held(inventory) == before
+    assert isinstance(found, GangDecision), found
+    return found
 
 
-def held(inventory):
-    return dict(inventory.usage.uses())
+def refused(inventory, wanted, **options):
+    before = held(inventory)
+    found = decide_gang(inventory, wanted, OPTIONS, **options)
+    assert held(inventory) == before
+    assert isinstance(found, GangUnschedulable), found
+    return found
 
 
 def test_all_members_are_placed_and_nothing_stays_assumed():
-    inventory = cluster()
-    found = decide_gang(inventory, gang(*[member(f"p{number}", 2) for number in range(4)]), OPTIONS)
-    assert isinstance(found, GangDecision)
-    assert sorted(each.node for _, each in found.placed) == ["n0", "n0", "n1", "n1"]
-    assert not held(inventory)
+    assert nodes_of(placed(cluster(), gang(*pairs(4)))) == ["n00", "n00", "n01", "n01"]
 
 
 def test_none_is_placed_where_one_finds_no_room():
-    inventory = cluster()
-    found = decide_gang(inventory, gang(*[member(f"p{number}", 2) for number in range(5)]), OPTIONS)
-    assert isinstance(found, GangUnschedulable)
+    found = refused(cluster(), gang(*pairs(5)))
     assert found.placeable == 4
-    assert not held(inventory)
+    assert found.member == "default/p4"
+    assert found.message.startswith("4 of 5 members fit at once")
+    assert found.refusal.reasons
+
+
+def test_a_gang_without_members_to_place_is_placed():
+    assert placed(cluster(), gang()).placed == ()
 
 
 def test_elastic_members_are_left_where_they_find_no_room():
-    found = decide_gang(cluster(), gang(*[member(f"p{number}", 2) for number in range(5)], least=3), OPTIONS)
-    assert isinstance(found, GangDecision)
-    assert (len(found.placed), len(found.left)) == (4, 1)
+    found = placed(cluster(), gang(*pairs(5), least=3))
+    assert (len(found.placed), [each.pod.metadata.name for each, _ in found.left]) == (4, ["p4"])
+
+
+def test_workers_that_need_whole_nodes_come_before_their_leader():
+    inventory = cluster(5, 8)
+    occupy(inventory, "n02", 7)
+    workers = [member(f"w{number}", 8, node_policy="spread") for number in range(4)]
+    found = placed(inventory, gang(member("leader", 1, node_policy="spread"), *workers))
+    assert [decision.node for request, decision in found.placed if request.pod.metadata.name == "leader"] == ["n02"]
+    assert [request.pod.metadata.name for request, _ in found.placed] == ["leader", "w0", "w1", "w2", "w3"]
+
+
+@pytest.mark.parametrize(
+    ("node_policy", "device_policy", "expected"),
+    [
+        ("binpack", "binpack", {("n00", "gpu-0"): 2, ("n00", "gpu-1"): 2}),
+        ("spread", "binpack", {("n00", "gpu-0"): 2, ("n01", "gpu-0"): 2}),
+        ("binpack", "spread", {("n00", f"gpu-{index}"): 1 for index in range(4)}),
+        ("spread", "spread", {(name, f"gpu-{index}"): 1 for name in ("n00", "n01") for index in range(2)}),
+    ],
+)
+def test_shared_cards_follow_the_policies_on_both_axes(node_policy, device_policy, expected):
+    policies = {"node_policy": node_policy, "device_policy": device_policy}
+    members = [member(f"p{number}", memory="7500Mi", cores="0", **policies) for number in range(4)]
+    assert devices_of(placed(cluster(memory="15Gi"), gang(*members))) == expected
+
+
+def counters(name, amount):
+    return [{"counterSet": name, "counters": {"parts": {"value": str(amount)}}}]
+
+
+def divided_cluster(nodes=1):
+    """Each node has one card, published whole and as two halves that draw on the same counters."""
+    inventory = cluster(0)
+    for number in range(nodes):
+        name = f"n{number:02}"
+        inventory.node_changed(None, node(name))
+        sets = [{"name": "card", "counters": {"parts": {"value": "2"}}}]
+        devices = [
+            {"name": "whole", "attributes": {"size": {"string": "whole"}}, "consumesCounters": counters("card", 2)},
+            *(
+                {
+                    "name": f"half-{index}",
+                    "attributes": {"size": {"string": "half"}},
+                    "consumesCounters": counters("card", 1),
+                }
+                for index in range(2)
+            ),
+        ]
+        inventory.slice_changed(
+            None, slice_of(name, [], name=f"{name}-counters", count=2, nodeName=name, sharedCounters=sets)
+        )
+        inventory.slice_changed(None, slice_of(name, devices, count=2))
+    return inventory
+
+
+def whole_or_half(name):
+    alternatives = []
+    for size in ("whole", "half"):
+        wanted = request(size, selectors=[f'device.attributes["nvidia.hami.io"].size == "{size}"'])["exactly"]
+        alternatives.append({"name": size, **wanted})
+    return member(name, claims=[claim(f"{name}-gpu", [{"name": "gpu", "firstAvailable": alternatives}])])
+
+
+def test_a_prioritized_list_is_shortened_for_the_whole_gang():
+    """kubernetes#138765: each would take the whole card, and both fit on its halves."""
+    found = placed(divided_cluster(), gang(whole_or_half("a"), whole_or_half("b")))
+    assert devices_of(found) == {("n00", "half-0"): 1, ("n00", "half-1"): 1}
+    for wanted, decision in found.placed:
+        [entry] = decision.allocations
+        assert entry.claim is wanted.claims[0].claim  # as it was asked for, with its whole list
+
+
+def test_a_prioritized_list_is_shortened_for_one_member_where_that_is_enough():
+    found = placed(divided_cluster(2), gang(*[whole_or_half(name) for name in "abc"]))
+    assert sorted(devices for _, devices in devices_of(found)) in (
+        ["half-0", "half-1", "whole"],
+        ["half-0", "half-0", "half-1"],
+    )
+
+
+def test_members_that_share_a_claim_run_on_one_node():
+    both = claim("shared", [request(count=1)])
+    members = [member(f"p{number}", claims=[both, claim(f"own-{number}", [request(count=3)])]) for number in range(2)]
+    inventory = cluster(3, 7)
+    occupy(inventory, "n00", 1)
+    found = placed(inventory, gang(*members))
+    assert len(set(nodes_of(found))) == 1
+    assert nodes_of(found)[0] != "n00"  # six cards are free there, and seven are needed
+    assert [len(decision.allocations) for _, decision in found.placed] == [2, 1]
+
+
+def test_members_that_share_a_claim_and_do_not_fit_together_are_refused():
+    both = claim("shared", [request(count=1)])
+    members = [member(f"p{number}", claims=[both, claim(f"own-{number}", [request(count=3)])]) for number in range(2)]
+    assert refused(cluster(3, 6), gang(*members)).placeable <= 1
+
+
+def test_anti_affinity_between_members_holds():
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
+    spec = {
+        "labels": {"job": "train"},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    }
+    inventory = cluster(3, 8, labels=lambda number: {"kubernetes.io/hostname": f"n{number:02}"})
+    members = [member(f"p{number}", spec=spec) for number in range(4)]
+    assert nodes_of(placed(inventory, gang(*members[:3]))) == ["n00", "n01", "n02"]
+    assert refused(inventory, gang(*members)).placeable == 3
+
+
+def test_cpu_of_members_adds_up():
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]}
+    members = [member(f"p{number}", spec=spec) for number in range(5)]
+    assert nodes_of(placed(cluster(2, 8), gang(*members[:4]))) == ["n00", "n00", "n01", "n01"]
+    assert refused(cluster(2, 8), gang(*members)).placeable == 4
+
+
+def test_a_member_in_error_ends_the_search_at_once():
+    wrong = member("p1", claims=[claim("wrong", [request(class_name="missing")])])
+    found = refused(cluster(), gang(member("p0"), wrong, member("p2")))
+    assert "missing" in found.refusal.error
+    assert found.member == "default/p1"
+    assert found.steps <= 3
+
+
+# -- portions --------------------------------------------------------------------------------------
 
 
 def test_a_search_goes_on_where_it_paused():
     inventory = cluster()
-    search = GangSearch(inventory, gang(*[member(f"p{number}", 2) for number in range(4)]), OPTIONS)
-    for placed in (1, 2, 3):
+    before = held(inventory)
+    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
+    for devices in (2, 4, 6):
         assert isinstance(search.advance(lambda: True), Unfinished)
-        assert len(held(inventory)) == 2 * placed
+        assert len(inventory.usage.uses()) == devices
     assert isinstance(search.advance(lambda: True), GangDecision)
-    assert not held(inventory)
+    assert held(inventory) == before
 
 
 def test_a_search_that_is_closed_leaves_nothing():
     inventory = cluster()
-    search = GangSearch(inventory, gang(*[member(f"p{number}", 2) for number in range(4)]), OPTIONS)
+    before = held(inventory)
+    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
     assert isinstance(search.advance(lambda: True), Unfinished)
     search.close()
-    assert not held(inventory)
+    assert held(inventory) == before
+
+
+def test_a_search_begins_again_where_a_place_no_longer_holds():
+    inventory = cluster(3)
+    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
+    assert isinstance(search.advance(lambda: True), Unfinished)
+    inventory.node_changed(None, node("n00", unschedulable=True))
+    found = search.advance()
+    assert isinstance(found, GangDecision)
+    assert nodes_of(found) == ["n01", "n01", "n02", "n02"]
+
+
+def test_a_search_begins_again_where_nodes_come_or_go():
+    inventory = cluster(2)
+    search = GangSearch(inventory, gang(*pairs(5)), OPTIONS)
+    assert isinstance(search.advance(lambda: True), Unfinished)
+    inventory.node_changed(None, node("n09"))
+    inventory.slice_changed(None, slice_of("n09", [card(index) for index in range(4)]))
+    assert isinstance(search.advance(), GangDecision)
+
+
+def test_pods_that_counted_before_count_again_afterwards():
+    inventory = cluster()
+    members = pairs(2)
+    inventory.assume_pod(members[0].pod, "n01")
+    before = held(inventory)
+    assert isinstance(decide_gang(inventory, gang(*members), OPTIONS), GangDecision)
+    assert held(inventory) == before
+    assert inventory.assumed_node(members[0].pod.metadata.uid) == "n01"
+
+
+def test_a_pod_that_goes_while_the_search_pauses_counts_nowhere_afterwards():
+    inventory = cluster()
+    members = pairs(3)
+    for each in members:
+        inventory.pod_changed(None, each.pod)
+        inventory.assume_pod(each.pod, "n01")
+    search = GangSearch(inventory, gang(*members), OPTIONS)
+    assert isinstance(search.advance(lambda: True), Unfinished)
+    for each in (members[0], members[2]):  # one that has a place, and one that has none yet
+        inventory.pod_changed(each.pod, None)
+    search.close()
+    assert [inventory.assumed_node(each.pod.metadata.uid) for each in members] == ["", "n01", ""]
+
+
+def test_steps_are_limited():
+    found = refused(cluster(), gang(*pairs(4)), steps=3)
+    assert "given up after 3 steps" in found.message

@@ -1,0 +1,26 @@
+"""Restriction of one decision to some nodes: those of a topology domain, or of a plan. Pure."""
+
+from typing import Final
+
+import numpy as np
+
+from hami_dra.api.arrays import Bools, Ints
+
+
+class AllowedNodes:
+    """The nodes that a decision may choose.
+
+    `mask`: by row of the node, shape (nodes.size,); holds while no node comes or goes. Compared by
+    identity, so that requests stay hashable.
+    """
+
+    __slots__ = ("mask", "rows")
+
+    def __init__(self, mask: Bools) -> None:
+        self.mask: Final = mask
+        self.rows: Final[Ints] = np.flatnonzero(mask).astype(np.int64)
+
+    def without(self, row: int) -> "AllowedNodes":
+        mask = self.mask.copy()
+        mask[row] = False
+        return AllowedNodes(mask)

@@ -1,0 +1,98 @@
+"""How many members of one kind fit on each node, from columns alone. Pure.
+
+An upper bound: requests of one pod are counted one by one, and partitions of a card as if they
+did not draw on the same counters. So a domain that lacks room by this count lacks it; one that has
+room is searched.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.scheduling.allocation.ownership import Scope
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.allocation.resolved import ResolvedRequest
+from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.problems import inputs_of, requested_devices_of
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.node_filter.pod_resources import pod_requests
+from hami_dra.api.arrays import Ints
+
+MOST: Final = 1 << 20
+"""Stands for any number of members."""
+
+
+def fits_per_node(
+    inventory: Inventory, request: SchedulingRequest, options: Options, shared: AbstractSet[str]
+) -> tuple[Ints, int]:
+    """Return the number of such members that fit on each node, shape (nodes.size,), and the number of
+    devices that one takes.
+
+    `shared`: uids of claims that are allocated once for several members; they limit no node here.
+    Where the claims cannot be read the devices limit nothing: the decision reports the error.
+    Raises SliceSpent.
+    """
+    fits = np.where(NodeFilter(inventory, request).mask, MOST, 0)
+    for resource, amount in pod_requests(request.pod).items():
+        if amount > 0:
+            # A node that does not offer the resource is out by the filter, or serves it through claims.
+            room = np.maximum(inventory.left(request.pod, resource), 0) // amount
+            fits = np.where(inventory.nodes.offers(resource) > 0, np.minimum(fits, room), fits)
+    own, others = (
+        Scope(options.managed, vendor_rules=not options.first_fit),
+        Scope(options.managed, foreign=True, vendor_rules=False),
+    )
+    try:
+        managed, foreign = inputs_of(inventory, request, options)
+        wanted = [
+            *requested_devices_of(inventory, request, managed, own),
+            *requested_devices_of(inventory, request, foreign, others),
+        ]
+    except (AllocatorError, SelectorOverBudget):
+        return fits, 0
+    count = 0
+    for group, columns in wanted:
+        first = group.alternatives[0]
+        count += first.count
+        if first.claim.metadata.uid in shared:
+            continue
+        rooms = [_room(inventory, view, column) for view, column in zip(group.alternatives, columns, strict=True)]
+        fits = np.minimum(fits, np.maximum.reduce(rooms))
+    return fits, count
+
+
+def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -> Ints:
+    """Return how often each node can meet one request. Shape (nodes.size,).
+
+    Two cards for a request that takes 4 GiB; card 0 has 10 GiB left of 16, card 1 all of them:
+
+        each   [10 // 4, 16 // 4] = [2, 4]
+        room   [6] for one card a member, [3] for two
+    """
+    size, devices = inventory.nodes.size, inventory.devices
+    if view.admin_access or column.network_attached:
+        return np.full(size, MOST, dtype=np.int64)
+    rows = np.flatnonzero(column.codes[: devices.size] == 0)
+    shared = devices.shared[rows] & view.features.consumable_capacity
+    if view.all_devices:
+        return np.full(size, MOST if shared.any() else 1, dtype=np.int64)
+    asked = column.ask(rows)
+    each: Ints = np.where(shared, MOST, 1)
+    for amount, used, total in (
+        (asked.slots, devices.slots_used, devices.slots_total),
+        (asked.cores, devices.cores_used, devices.cores_total),
+        (asked.memory, devices.memory_used, devices.memory_total),
+    ):
+        limited = shared & (amount > 0) & (total[rows] > 0)
+        left = (total[rows] - used[rows]) // np.maximum(amount, 1)
+        each = np.where(limited, np.minimum(each, left), each)
+    # The column says that each card fits once, whatever the amounts say.
+    each = np.maximum(each, 1)
+    owners = devices.node[rows]
+    owned = owners >= 0
+    sums = np.bincount(owners[owned], weights=each[owned], minlength=size)
+    room: Ints = np.minimum(sums, MOST).astype(np.int64) // view.count
+    return room

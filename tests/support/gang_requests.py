@@ -1,0 +1,89 @@
+"""Small clusters and gangs for tests of `decide_gang`."""
+
+from controller.scheduling.decide import Options, PodClaim, SchedulingRequest
+from controller.scheduling.gangs import GangKey, GangRequest, TopologyConstraint
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+
+OPTIONS = Options(managed=frozenset({DRIVER}))
+CLIQUE = "nvidia.com/gpu.clique"
+RACK = "topology.example.com/rack"
+
+
+def cluster(nodes=2, cards=4, labels=lambda _number: {}, devices=None, **card_options):
+    """Nodes n00, n01, ... `labels`: of each node, by its number; `devices`: in place of the cards."""
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    for number in range(nodes):
+        name = f"n{number:02}"
+        inventory.node_changed(None, node(name, labels=labels(number)))
+        published = devices(number) if devices else [card(index, **card_options) for index in range(cards)]
+        inventory.slice_changed(None, slice_of(name, published))
+    return inventory
+
+
+def member(name, count=1, *, node_policy="binpack", device_policy="binpack", claims=None, spec=None, **wanted):
+    """A pod with one claim of `count` cards; `claims` in its place."""
+    policies = Policies(node_policy=node_policy, device_policy=DevicePolicy((device_policy,)))
+    claims = (claim(f"{name}-gpus", [request(count=count, **wanted)]),) if claims is None else claims
+    entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
+    return SchedulingRequest(pod=pod(name, **(spec or {})), claims=entries, policies=policies)
+
+
+def gang(*members, least=None, **options):
+    key = GangKey("labels", "default", "train")
+    return GangRequest(key, tuple(members), len(members) if least is None else least, **options)
+
+
+def within(key, *, required=True):
+    return TopologyConstraint(key, required, "PodGroup default/train spec.schedulingConstraints.topology[0].key")
+
+
+def occupy(inventory, name, count):
+    """Take whole cards of a node, the first ones."""
+    free = [each for each in range(16) if inventory.usage.use_of((DRIVER, name, f"gpu-{each}")) is None]
+    results = [
+        {
+            "request": "gpu",
+            "driver": DRIVER,
+            "pool": name,
+            "device": f"gpu-{each}",
+            "consumedCapacity": {"memory": "16Gi", "cores": "100", "shares": "1"},
+        }
+        for each in free[:count]
+    ]
+    inventory.assume(f"tenant-{name}-{free[0]}", {"devices": {"results": results}})
+
+
+def nodes_of(decision):
+    return sorted(each.node for _, each in decision.placed)
+
+
+def devices_of(decision):
+    """(node, device) → number of members that hold it."""
+    found = {}
+    for _, each in decision.placed:
+        for entry in each.allocations:
+            for result in entry.allocation["devices"]["results"]:
+                key = each.node, result["device"]
+                found[key] = found.get(key, 0) + 1
+    return found
+
+
+def held(inventory):
+    """Everything that counts as used, by value."""
+    nodes, devices = inventory.nodes, inventory.devices
+    return (
+        {
+            str(device): (use.exclusive, use.shares, dict(use.consumed))
+            for device, use in inventory.usage.uses().items()
+        },
+        {name: nodes.used(name).tolist() for name in ("cpu", "memory", "pods")},
+        nodes.score.tolist(),
+        devices.states(list(range(devices.size))).tolist(),
+        devices.exclusive[: devices.size].tolist(),
+        devices.blocked[: devices.size].tolist(),
+        {name: dict(inventory.quotas.used(name)) for name in inventory.quotas.namespaces},
+        sorted(placed.pod.metadata.uid for placed in inventory._pods.unbound()),
+    )
