@@ -150,6 +150,12 @@ def _print_tables(report: "SimulationReport") -> None:
             # As Text: brackets in messages are not markup.
             table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
         print_wide(*([""] if report.placements else []), table)
+    if report.gangs:
+        table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN", box=None, pad_edge=False)
+        for gang in report.gangs:
+            figures = (gang["placed"], len(gang["members"]), gang["minCount"])
+            table.add_row(gang["gang"], *map(str, figures), gang["domain"])
+        print_wide("", table)
     if not report.placements and not report.unplaced:
         print_wide("no pod to place in the input")
 

@@ -141,6 +141,12 @@ STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads
 DAEMON_SET = Kind("DaemonSet", "apps", "v1", "daemonsets", True, workloads.Workload)
 JOB = Kind("Job", "batch", "v1", "jobs", True, workloads.Workload)
 
+JOB_SET: Kind[Object] = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", True, Object)
+LEADER_WORKER_SET: Kind[Object] = Kind(
+    "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", True, Object
+)
+WORKLOAD: Kind[Object] = Kind("Workload", "scheduling.k8s.io", "v1beta1", "workloads", True, Object)
+
 RUNTIME_CLASS: Kind[Object] = Kind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", False, Object)
 CLUSTER_ROLE: Kind[Object] = Kind("ClusterRole", "rbac.authorization.k8s.io", "v1", "clusterroles", False, Object)
 CLUSTER_ROLE_BINDING: Kind[Object] = Kind(
@@ -189,5 +195,7 @@ POD_GROUPS: tuple[Kind[Any], ...] = (
 )
 """Groups that pods are members of; most clusters serve some of them at most."""
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB)
+POD_SETS = (JOB_SET, LEADER_WORKER_SET)
+"""Kinds of other projects whose pods run together."""
 ALL: tuple[Kind[Object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Kind))
 BY_GVK: dict[tuple[str, str], Kind[Object]] = {(kind.api_version, kind.name): kind for kind in ALL}

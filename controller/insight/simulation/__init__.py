@@ -10,9 +10,10 @@ print.
 
 from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.objects import READ, BadManifest, Item, gather, read
+from controller.insight.simulation.placing import SimulationSettings
 from controller.insight.simulation.question import NoSuchPod, question
 from controller.insight.simulation.report import SimulationReport
-from controller.insight.simulation.run import Played, SimulationSettings, play, simulate
+from controller.insight.simulation.run import Played, play, simulate
 from controller.insight.simulation.view import SimulatedCluster
 
 __all__ = [

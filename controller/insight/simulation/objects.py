@@ -33,8 +33,14 @@ READ: Final[tuple[Kind[Any], ...]] = (
     *kinds.STORAGE,
     kinds.POD,
     *kinds.WORKLOADS,
+    *kinds.POD_SETS,
+    kinds.WORKLOAD,
+    kinds.POD_GROUP,
+    kinds.COSCHEDULING_POD_GROUP,
+    kinds.VOLCANO_POD_GROUP,
 )
-_BY_NAME: Final = {kind.name: kind for kind in READ}
+_BY_NAME: Final = {kind.name: kind for kind in reversed(READ)}
+_BY_GROUP: Final = {(kind.group, kind.name): kind for kind in READ}
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
 """Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
 except for its name.
@@ -98,15 +104,15 @@ def gather(documents: Iterable[Document]) -> Gathered:
         item = _alone(read(str(document), kind, _named(document, kind, generated)), owners)
         if item.problem:
             unreadable.append(f"{document}: {describe(kind, item.raw)}: {item.problem}")
-        same = found.get((kind.name, item.key))
+        same = found.get((kind.resource, item.key))
         if same is not None and same.raw != item.raw:
             if kind is kinds.RESOURCE_SLICE:
                 notes.append(f"{document}: {kind.name} {item.key} is also given in {same.source}; both count")
-                item = _apart(item, lambda key: (kinds.RESOURCE_SLICE.name, key) in found)
+                item = _apart(item, lambda key: (kinds.RESOURCE_SLICE.resource, key) in found)
             else:
                 notes.append(f"{document}: {kind.name} {item.key} is also given in {same.source}; this one counts")
         if same is None or same.raw != item.raw:
-            found[kind.name, item.key] = item
+            found[kind.resource, item.key] = item
     for what, several in skipped.items():
         more = f", and {len(several) - 1} more" if len(several) > 1 else ""
         notes.append(f"{several[0]}{more}: {what}, skipped")
@@ -178,11 +184,13 @@ def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:
 def _kind_of(document: Document) -> Kind[Any] | None:
     """Return the kind; without apiVersion, the kind's name decides. Raises BadManifest."""
     raw = document.raw
-    kind = _BY_NAME.get(str(raw.get("kind")))
-    if kind is None:
+    name = str(raw.get("kind"))
+    by_name = _BY_NAME.get(name)
+    if by_name is None:
         return None
-    group, _, version = str(raw.get("apiVersion") or kind.api_version).rpartition("/")
-    if group != kind.group:
+    group, _, version = str(raw.get("apiVersion") or by_name.api_version).rpartition("/")
+    kind = _BY_GROUP.get((group, name))
+    if kind is None:
         return None
     if group == kinds.RESOURCE_CLAIM.group and version in _OTHER_SHAPE and kind is not kinds.DEVICE_TAINT_RULE:
         raise BadManifest(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.insight.simulation.objects import Item, Raw, gather, read
-from controller.insight.simulation.run import SimulationSettings, asked_of, generate_volume_claims
+from controller.insight.simulation.placing import SimulationSettings, asked_of
+from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
-from controller.insight.simulation.workloads import Workloads
+from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import Options, SchedulingRequest
 from controller.scheduling.inventory import Heartbeat, Inventory
 from hami_dra.api import kinds
@@ -54,7 +55,7 @@ def question(
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)
-    pods += [(item.source, raw) for item in items if item.kind in kinds.WORKLOADS for raw in workloads.pods_of(item)]
+    pods += [(item.source, raw) for item in items if item.kind in EXPANDED for raw in workloads.pods_of(item)]
     source, raw = _found(pods, kind, key)
     target = read(source, kinds.POD, raw).object
     notes = list(gathered.notes)
@@ -62,7 +63,7 @@ def question(
     for item in items:
         if item.kind is kinds.RESOURCE_CLAIM and item.key in own:
             view.feed(_freed(item, target, notes))
-        elif item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
+        elif item.kind is not kinds.POD and item.kind not in EXPANDED:
             view.feed(item)
     view.assume_defaults()
     generate_volume_claims([(source, raw)], workloads, view)

@@ -3,7 +3,10 @@
     {"placements": [{"pod": "ns/name", "node": "n", "claims": [...], "score": {...}}],
      "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": ""}]}
 
-Keys may be added, never removed.
+    "gangs": [{"gang": "PodGroup ns/name", "minCount": 4, "members": ["ns/name"], "placed": 4, "domain": "",
+               "message": ""}]
+
+`gangs` is there if a pod is a member of one. Keys may be added, never removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.scheduling.decide import Score
+from controller.scheduling.gangs import GangState
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
 
@@ -24,11 +28,14 @@ class SimulationReport:
     placements: list[Json] = field(default_factory=list)
     """In the order of placement."""
     unplaced: list[Json] = field(default_factory=list)
+    gangs: list[Json] = field(default_factory=list)
+    """In the order of placement."""
     notes: list[str] = field(default_factory=list)
     """Messages for people: skipped, assumed or converted objects. Not part of the document."""
 
     def document(self) -> Json:
-        return {"placements": self.placements, "unplaced": self.unplaced}
+        gangs = {"gangs": self.gangs} if self.gangs else {}
+        return {"placements": self.placements, "unplaced": self.unplaced, **gangs}
 
     def placed(self, pod: str, node: str, claims: Sequence[Json], score: Score) -> None:
         devices = [{"device": device, "score": round(value, _DIGITS)} for device, value in score.devices]
@@ -37,6 +44,19 @@ class SimulationReport:
 
     def refused(self, pod: str, reasons: Mapping[str, int], message: str, error: str) -> None:
         self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error})
+
+    def gang(self, state: GangState, *, placed: int, domain: str = "", message: str = "") -> None:
+        """`placed`: number of members that this simulation placed."""
+        self.gangs.append(
+            {
+                "gang": str(state.key),
+                "minCount": state.min_count,
+                "members": [pod.key for pod in state.members],
+                "placed": placed,
+                "domain": domain,
+                "message": message,
+            }
+        )
 
 
 def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[str, Any]) -> Json:

@@ -12,6 +12,7 @@ import msgspec
 from controller.insight.simulation.objects import Item, Raw, derived_uid, read
 from controller.insight.simulation.volume_claims import with_default_class
 from controller.scheduling.allocation import FeatureGates
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs
 from controller.scheduling.inventory import Inventory, PoolGates
 from controller.webhook import IGNORE
 from hami_dra.api import kinds, names
@@ -39,8 +40,11 @@ class SimulatedCluster:
         self.inventory = Inventory(
             PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
         )
+        self.gangs = Gangs(OPTIONAL_SOURCES)
+        """Fed with the groups and the running pods; files may use every name of groups."""
         if kubernetes is not None:
             self.inventory.set_version(*kubernetes)
+            self.gangs.set_version(*kubernetes)
         self.claims: dict[str, ResourceClaim] = {}
         """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}
@@ -88,6 +92,8 @@ class SimulatedCluster:
                 self.inventory.taint_rule_changed(None, obj)
             case kinds.RESOURCE_QUOTA:
                 self.inventory.quota_changed(None, obj)
+            case kind if kind in kinds.POD_GROUPS:
+                self.gangs.group_changed(SOURCES[kind.group], None, obj)
             case kind if kind in kinds.STORAGE:
                 self.inventory.volumes.changed(kind.name, None, obj)
 
@@ -128,6 +134,7 @@ class SimulatedCluster:
         """Count the pod on its node."""
         self.pods[pod.key] = pod
         self.inventory.pod_changed(None, pod)
+        self.gangs.pod_changed(None, pod)
 
     # -- queries -----------------------------------------------------------------------------------
 

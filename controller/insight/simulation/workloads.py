@@ -1,5 +1,5 @@
-"""Expands Deployments, StatefulSets, ReplicaSets, Jobs and DaemonSets to the pods they would
-create.
+"""Expands Deployments, StatefulSets, ReplicaSets, Jobs, DaemonSets, JobSets and LeaderWorkerSets to
+the pods they would create.
 
 Called by `controller.insight.simulation`. In: the workloads, nodes and pods of the input. Out: pods
 as JSON, named `<workload>-<i>`. Pods of the input that a workload owns count as its own, so that
@@ -11,14 +11,13 @@ from itertools import count
 from typing import Final
 
 from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
+from controller.insight.simulation.pod_sets import MOST_PODS, DeclaredGroups, jobs_of, leaders_and_workers
 from controller.insight.simulation.volume_claims import of_stateful_set, with_claims
 from controller.scheduling.node_filter import admits, pinned_names, taint_code
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.podstate import is_live
 
-MOST_PODS: Final = 100_000
-"""Limit for one workload; a larger number is a typing error that would only cost memory."""
 _HASH_LABEL: Final = "pod-template-hash"
 _DAEMON_TOLERATIONS: Final = (
     ("not-ready", "NoExecute"),
@@ -33,6 +32,10 @@ AddOrUpdateDaemonPodTolerations).
 """
 
 
+EXPANDED: Final = (*kinds.WORKLOADS, *kinds.POD_SETS)
+"""Kinds that `Workloads.pods_of` takes."""
+
+
 class Workloads:
     """Pods of workloads. `nodes`: in the order in which DaemonSet pods are numbered."""
 
@@ -43,8 +46,10 @@ class Workloads:
         self._workloads = {
             (item.kind.name, item.object.metadata.namespace, item.object.metadata.name)
             for item in items
-            if item.kind in kinds.WORKLOADS
+            if item.kind in EXPANDED
         }
+        self.groups = DeclaredGroups(items)
+        """PodGroups of the Workloads in the input."""
         pods = [item for item in items if item.kind is kinds.POD]
         self._taken = {item.key for item in pods}
         self._owned: dict[tuple[str, str, str], list[Pod]] = {}
@@ -56,9 +61,28 @@ class Workloads:
 
     def pods_of(self, item: Item) -> list[Raw]:
         """Return the pods that do not exist yet. Raises BadManifest."""
-        meta = item.object.metadata
         if self._belongs_to_another(item):
             return []
+        if item.kind is kinds.JOB_SET:
+            group = self.groups.of(item)
+            return [_in_group(pod, group) for job in jobs_of(item) for pod in self._pods_of(job)]
+        if item.kind is kinds.LEADER_WORKER_SET:
+            return self._leaders_and_workers(item)
+        return [_in_group(pod, self.groups.of(item)) for pod in self._pods_of(item)]
+
+    def _leaders_and_workers(self, item: Item) -> list[Raw]:
+        namespace, group = item.object.metadata.namespace, self.groups.of(item)
+        pods = []
+        for name, template in leaders_and_workers(item):
+            if f"{namespace}/{name}" not in self._taken:
+                self._taken.add(f"{namespace}/{name}")
+                metadata = {**template["metadata"], "name": name, "namespace": namespace}
+                raw = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec", {})}
+                pods.append(_in_group(raw, group))
+        return pods
+
+    def _pods_of(self, item: Item) -> list[Raw]:
+        meta = item.object.metadata
         if not item.raw.get("spec", {}).get("template"):
             raise BadManifest(f"{item.source}: {describe(item.kind, item.raw)}: spec.template is missing")
         template = read(
@@ -119,6 +143,13 @@ class Workloads:
                 self._taken.add(f"{namespace}/{name}")
                 names.append(name)
         return names
+
+
+def _in_group(pod: Raw, group: str) -> Raw:
+    """Return the pod as a member of its workload's PodGroup, unless it states a group itself."""
+    if not group or "schedulingGroup" in pod["spec"]:
+        return pod
+    return {**pod, "spec": {**pod["spec"], "schedulingGroup": {"podGroupName": group}}}
 
 
 def _wanted(item: Item) -> int:

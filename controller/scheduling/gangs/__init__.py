@@ -8,6 +8,7 @@ from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, 
 from controller.scheduling.gangs.gang_key import SOURCES, GangKey, Source
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
+from controller.scheduling.gangs.gang_topology import constraints_of
 from controller.scheduling.gangs.membership import OPTIONAL_SOURCES, Gangs, GangState, gang_of
 from controller.scheduling.gangs.trial_assumptions import Trial
 
@@ -26,6 +27,7 @@ __all__ = [
     "Source",
     "TopologyConstraint",
     "Trial",
+    "constraints_of",
     "decide_gang",
     "gang_of",
 ]

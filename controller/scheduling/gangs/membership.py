@@ -82,6 +82,17 @@ class GangState:
         return max(self.least - len(self.pending), 0)
 
     @property
+    def incomplete(self) -> str:
+        """Return why the gang cannot be decided before more pods exist, or empty."""
+        if not self.missing:
+            return ""
+        there = self.settled + len(self.pending)
+        return (
+            f"{self.key} is incomplete: {there} of {self.min_count} members exist; none is placed before the others "
+            "are created"
+        )
+
+    @property
     def priority(self) -> int:
         """The highest priority of a member."""
         return max(map(priority, self.members), default=0)

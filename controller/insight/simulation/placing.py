@@ -1,0 +1,304 @@
+"""Decides one pod of a simulation, or the members of a gang together, and reports it. Pure.
+
+Called by `run`, and by explanations for the input of one decision.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from controller.insight.simulation.label_keys import with_label_keys
+from controller.insight.simulation.objects import Raw, read
+from controller.insight.simulation.report import SimulationReport, claim_entry
+from controller.insight.simulation.view import SimulatedCluster
+from controller.scheduling.allocation import FeatureGates, new_share_id, ownership_of, stamped
+from controller.scheduling.decide import (
+    Companions,
+    Decision,
+    Options,
+    PodClaim,
+    SchedulingRequest,
+    SharedClaims,
+    Unfinished,
+    Unschedulable,
+    decide,
+)
+from controller.scheduling.gangs import (
+    GangRequest,
+    GangState,
+    GangUnschedulable,
+    constraints_of,
+    decide_gang,
+)
+from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
+from controller.webhook import ConversionRefused, convert_pod
+from controller.webhook import Options as ConvertOptions
+from hami_dra.api import kinds
+from hami_dra.api.core import Pod, PodResourceClaim
+from hami_dra.api.podstate import other_gates
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
+from hami_dra.vendors.registry import plugin_resources
+
+_UNGATED: Final = ConvertOptions(gate=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """Settings of a simulation.
+
+    `policies` are the defaults that annotations override; `first_fit` overrides both.
+    """
+
+    policies: Policies = Policies()
+    first_fit: bool = False
+    honor_preferences: bool = True
+    """Nodes that a pod prefers come before those that the node policy prefers."""
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
+    """Schedulers whose pods hami-dra places; pods of others are not placed."""
+    gates: FeatureGates = FeatureGates()
+    kubernetes: tuple[int, int] | None = None
+    """Version (major, minor) whose kube-scheduler is imitated; None: the newest that is known."""
+    profiles: DriverProfiles = BUILT_IN_PROFILES
+    """How devices of drivers that hami-dra does not ship are read."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """Time that the allocations carry."""
+    new_share_id: Callable[[], str] = new_share_id
+
+    @property
+    def options(self) -> Options:
+        """The options of its decisions."""
+        return Options(first_fit=self.first_fit, honor_preferences=self.honor_preferences, gates=self.gates)
+
+
+class Unready(Exception):
+    """The pod cannot be decided on; the message says what must change."""
+
+
+@dataclass(slots=True)
+class WaitingPod:
+    pod: Pod
+    """The converted pod."""
+    resources: tuple[str, ...] = ()
+    """Extended resources that its claims replace."""
+    problem: str = ""
+    """Not empty: why the pod cannot be decided on."""
+
+
+def settled(source: str, raw: Raw, view: SimulatedCluster) -> WaitingPod:
+    """Return the pod as the webhook converts it. Raises BadManifest."""
+    item = read(source, kinds.POD, raw)
+    namespace = item.object.metadata.namespace
+    if not view.is_converted(namespace):
+        return WaitingPod(with_label_keys(item.object))
+    try:
+        conversion = convert_pod(item.raw, namespace, _UNGATED)
+    except ConversionRefused as error:
+        return WaitingPod(item.object, problem=str(error))
+    view.notes.extend(f"{source}: Pod {item.key}: {warning}" for warning in conversion.warnings)
+    for template in conversion.templates:
+        view.feed(read(source, kinds.RESOURCE_CLAIM_TEMPLATE, template))
+    return WaitingPod(with_label_keys(read(source, kinds.POD, conversion.pod).object), conversion.resources)
+
+
+class Placing:
+    """The decision on one pod. `shared`: claim references of the pods that are not placed yet."""
+
+    def __init__(
+        self, view: SimulatedCluster, settings: SimulationSettings, report: SimulationReport, shared: SharedClaims
+    ) -> None:
+        self._shared = shared
+        self._view = view
+        self._settings = settings
+        self._report = report
+
+    def place(self, this: WaitingPod) -> None:
+        key = this.pod.key
+        try:
+            request = self.request(this)
+        except (Unready, InvalidPolicy) as error:
+            self._report.refused(key, {}, str(error), str(error))
+            return
+        answer = decide(self._view.inventory, request, self._settings.options)
+        if isinstance(answer, Unschedulable):
+            self._refuse(key, answer)
+            return
+        self._carry_out(this.pod, request, answer)
+
+    def place_gang(self, state: GangState, members: list[WaitingPod]) -> None:
+        """Place as many members as the gang needs at once, or none."""
+        ready: list[SchedulingRequest] = []
+        unready: dict[str, str] = {}
+        for each in members:
+            try:
+                ready.append(self.request(each))
+            except (Unready, InvalidPolicy) as error:
+                unready[each.pod.key] = str(error)
+        problem = state.problem or state.incomplete
+        if not problem and len(ready) < state.least:
+            problem = f"{state.key}: {next(iter(unready.values()))}"
+        if problem:
+            self._refuse_gang(state, members, Unschedulable(problem, error=problem))
+            return
+        request = GangRequest(
+            key=state.key,
+            members=tuple(ready),
+            least=min(state.least, len(ready)),
+            topology=constraints_of(state, ready),
+            settled_nodes=tuple(sorted({pod.spec.node_name for pod in state.members} - {""})),
+        )
+        answer = decide_gang(self._view.inventory, request, self._settings.options)
+        assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
+        if isinstance(answer, GangUnschedulable):
+            message = f"{state.key}: {answer.message}"
+            self._refuse_gang(state, members, replace(answer.refusal, message=message))
+            return
+        self._report.gang(state, placed=len(answer.placed), domain=answer.domain)
+        for member, decision in answer.placed:
+            self._carry_out(member.pod, member, decision)
+        for member, refusal in answer.left:
+            self._refuse(member.pod.key, refusal)
+        for key, why in unready.items():
+            self._report.refused(key, {}, why, why)
+
+    def _refuse_gang(self, state: GangState, members: list[WaitingPod], refusal: Unschedulable) -> None:
+        self._report.gang(state, placed=0, message=refusal.message)
+        for each in members:
+            self._refuse(each.pod.key, refusal)
+
+    def _refuse(self, key: str, answer: Unschedulable) -> None:
+        message = (
+            answer.message
+            if answer.error
+            else "; ".join((answer.message, *_examples(answer), *answer.quotas, *answer.pools))
+        )
+        self._report.refused(key, answer.reasons, message, answer.error)
+
+    def _carry_out(self, pod: Pod, request: SchedulingRequest, decision: Decision) -> None:
+        self._shared.remove(pod.metadata.uid)
+        for entry in decision.allocations:
+            allocation = stamped(entry.allocation, self._settings.now, self._settings.new_share_id)
+            self._view.allocate(entry.claim, allocation, pod)
+        self._view.place(pod, decision.node)
+        claims = [
+            claim_entry(entry.pod_claim_name, entry.claim, self._view.allocation_of(entry.claim))
+            for entry in request.claims
+        ]
+        self._report.placed(pod.key, decision.node, claims, decision.score)
+
+    def request(self, this: WaitingPod) -> SchedulingRequest:
+        """Return the input of `decide`. Raises Unready, InvalidPolicy."""
+        pod = this.pod
+        if this.problem:
+            raise Unready(this.problem)
+        if pod.spec.scheduler_name not in self._settings.scheduler_names:
+            raise Unready(
+                f"Pod {pod.key}: spec.schedulerName: it belongs to the scheduler {pod.spec.scheduler_name}, and hami-dra "
+                f"places pods of {', '.join(sorted(self._settings.scheduler_names))}"
+            )
+        if gates := other_gates(pod):
+            raise Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
+        self._check_extended_resources(pod)
+        if (held := self._view.inventory.held(pod)) is not None:
+            raise Unready(f"Pod {pod.key}: {held.sentence}")
+        claims: list[PodClaim] = []
+        templates: dict[str, ResourceClaimTemplate] = {}
+        for entry in pod.spec.resource_claims:
+            found = self._claim(pod, entry)
+            if found is not None:
+                claim, template = found
+                claims.append(PodClaim(entry.name, claim))
+                self._view.allow_admin_access(claim)
+                if template is not None:
+                    templates[claim.key] = template
+        policies = resolve_policies(
+            pod, [entry.claim for entry in claims], templates, self._view.classes, self._settings.policies
+        )
+        return SchedulingRequest(
+            pod=pod,
+            claims=tuple(claims),
+            policies=policies,
+            preferred_node=pod.status.nominated_node_name,
+            companions=self._companions(pod, claims),
+            plugin_resources=(*this.resources, *self._plugin_resources(claims)),
+        )
+
+    def _plugin_resources(self, claims: Iterable[PodClaim]) -> tuple[str, ...]:
+        """Return the device plugins' names for the cards that open claims may get.
+
+        Upstream knows no such rule, so first-fit ignores it.
+        """
+        if self._settings.first_fit:
+            return ()
+        drivers = [
+            ownership_of(self._view.inventory, entry.claim, None, self._settings.gates).drivers
+            for entry in claims
+            if entry.claim.status.allocation is None
+        ]
+        return plugin_resources(frozenset[str]().union(*drivers))
+
+    def _claim(self, pod: Pod, entry: PodResourceClaim) -> tuple[ResourceClaim, ResourceClaimTemplate | None] | None:
+        """Return the claim of an entry and the template it is generated from.
+
+        Returns None if the pod's status says that no claim is needed.
+        """
+        where = f"Pod {pod.key}: spec.resourceClaims[{entry.name}]"
+        namespace = pod.metadata.namespace
+        if (entry.resource_claim_name is None) == (entry.resource_claim_template_name is None):
+            raise Unready(f"{where}: give either resourceClaimName or resourceClaimTemplateName")
+        if entry.resource_claim_name is not None:
+            claim = self._view.claims.get(f"{namespace}/{entry.resource_claim_name}")
+            if claim is None:
+                raise Unready(f"{where}: ResourceClaim {namespace}/{entry.resource_claim_name} does not exist")
+            return claim, None
+        template = self._view.templates.get(f"{namespace}/{entry.resource_claim_template_name}")
+        generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        if entry.name in generated:
+            name = generated[entry.name]
+            if name is None:
+                return None
+            claim = self._view.claims.get(f"{namespace}/{name}")
+            if claim is not None:
+                return claim, template.object if template else None
+        if template is None:
+            missing = f"ResourceClaimTemplate {namespace}/{entry.resource_claim_template_name}"
+            raise Unready(f"{where}: {missing} does not exist")
+        return self._view.claim_of(template, pod, entry.name), template.object
+
+    def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:
+        """Return the other pods that wait for a claim that this pod would get allocated.
+
+        The node should fit them too.
+        """
+        keys = [claim.claim.key for claim in claims if claim.claim.status.allocation is None]
+        return self._shared.companions(pod, [key for key in keys if key in self._view.claims])
+
+    def _check_extended_resources(self, pod: Pod) -> None:
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            for resource in {**container.resources.limits, **container.resources.requests}:
+                if device_class := self._view.served_by(resource):
+                    raise Unready(
+                        f'Pod {pod.key}: container "{container.name}" asks for {resource}, which stands for DeviceClass '
+                        f"{device_class}: kube-scheduler would serve it, and hami-dra keeps the devices from it; ask by a "
+                        "ResourceClaim, or let the webhook convert the pod"
+                    )
+
+
+def _examples(answer: Unschedulable) -> list[str]:
+    """Return why some nodes are refused, unless the message says so already."""
+    return [sentence for sentence in answer.examples.values() if sentence not in answer.message]
+
+
+def asked_of(
+    source: str, raw: Raw, view: SimulatedCluster, settings: SimulationSettings
+) -> tuple[Pod, SchedulingRequest | str]:
+    """Return the pod as the webhook converts it, and the input of `decide` in the view's cluster.
+
+    A text in place of the demand says why the pod cannot be decided on. Raises BadManifest.
+    """
+    this = settled(source, raw, view)
+    try:
+        return this.pod, Placing(view, settings, SimulationReport(), SharedClaims()).request(this)
+    except (Unready, InvalidPolicy) as error:
+        return this.pod, str(error)
