@@ -132,6 +132,8 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
     for count in range(1, len(free) + 1):
         if count > len(chosen):
             found = _best_around(chosen, tiers(count), count, free)
+            if not found and len(chosen) == 1 and (found := _best_around((), tiers(count), count, free)):
+                chosen = []  # a single card that no legal set holds would break the first set
             chosen += [position for position in free if position in found and position not in chosen]
     return list(dict.fromkeys(chain(chosen, free)))
 

@@ -13,6 +13,7 @@ CODES: Final[tuple[str, ...]] = (
     names.MODE_NOT_FIT,
     names.CARD_QOS_MISMATCH,
     names.CARD_TIME_SLICING_EXHAUSTED,
+    names.EXCLUSIVE_CONFLICT,
     names.RESOURCE_QUOTA_NOT_FIT,
     names.CARD_INSUFFICIENT_MEMORY,
     names.CARD_INSUFFICIENT_CORE,
@@ -24,7 +25,11 @@ CODES: Final[tuple[str, ...]] = (
     names.ALLOCATED_CARDS_INSUFFICIENT,
 )
 """Index = number of the code. The order is HAMi's order of checks: the first that fails is the
-card's reason.
+card's reason. EXCLUSIVE_CONFLICT is there twice: a card in use is refused by the policy `mutex`
+before amounts are compared, and by a request for all of its cores after them.
 """
 
 NUMBER: Final[dict[str, int]] = {code: number for number, code in enumerate(CODES)}
+"""Number of each code; of EXCLUSIVE_CONFLICT the later one."""
+MUTEX_CONFLICT: Final = CODES.index(names.EXCLUSIVE_CONFLICT)
+"""The earlier number of EXCLUSIVE_CONFLICT."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from controller.scheduling.allocation.candidates import blocking_taint
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceEquivalence
+from controller.scheduling.allocation.first_reasons import ABOUT_AMOUNTS, NEVER, earliest, where
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
@@ -31,36 +32,9 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.protocol import CardRequest
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.reasons import MUTEX_CONFLICT, NUMBER
 from hami_dra.vendors.registry import VENDORS
 
-_ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
-"""By number of a reason: it depends on amounts."""
-_ABOUT_AMOUNTS[
-    [
-        NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
-        NUMBER[names.CARD_INSUFFICIENT_MEMORY],
-        NUMBER[names.CARD_INSUFFICIENT_CORE],
-    ]
-] = True
-_NEVER: Final = np.zeros(256, dtype=np.bool_)
-"""By number of a reason: the card does not fit even if it is idle."""
-_NEVER[
-    [
-        NOT_OF_CLASS,
-        UNJUDGED,
-        *(
-            NUMBER[code]
-            for code in (
-                names.CARD_TYPE_MISMATCH,
-                names.CARD_UUID_MISMATCH,
-                names.CARD_NOT_HEALTH,
-                names.CARD_CORDONED,
-                names.CUSTOM_FILTER_RULE,
-            )
-        ),
-    ]
-] = True
 _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
@@ -83,13 +57,19 @@ class Prefilter:
         scope: Scope,
         ignored_taints: frozenset[str],
         request_preferences: RequestPreferences = NO_PREFERENCES,
+        *,
+        mutex: bool = False,
     ) -> "RequestColumns":
-        """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent."""
-        key = (view.shape, scope, ignored_taints, request_preferences)
+        """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent.
+
+        `mutex`: the device policy refuses cards in use.
+        """
+        mutex = mutex and scope.vendor_rules and not view.all_devices
+        key = (view.shape, scope, ignored_taints, request_preferences, mutex)
         columns = self._cache.get(
             key,
             self._inventory.verdicts.account,
-            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, request_preferences),
+            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, request_preferences, mutex=mutex),
         )
         columns.refresh()
         return columns
@@ -121,11 +101,14 @@ class RequestColumns:
         scope: Scope,
         ignored_taints: frozenset[str],
         request_preferences: RequestPreferences,
+        *,
+        mutex: bool = False,
     ) -> None:
         self._inventory = inventory
         self._view = view
         self._scope = scope
         self._ignored = ignored_taints
+        self._mutex = mutex
         self._preferences = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceEquivalence(view, scope)
         self._taints: list[int] = []
@@ -167,7 +150,7 @@ class RequestColumns:
 
     def could(self, rows: Positions) -> Bools:
         """Return whether the cards in some rows would fit if they were idle."""
-        possible: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
+        possible: Bools = ~NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
         return possible
 
     def ask(self, rows: Positions) -> CardRequest:
@@ -275,7 +258,7 @@ class RequestColumns:
             codes[~self._selected(selector, rows, codes != NOT_OF_CLASS)] = NOT_OF_CLASS
         late = codes.copy()  # the reasons of the kind come after health and selectors
         codes[codes != NOT_OF_CLASS] = 0
-        _where(codes, self._taint_codes()[devices.taint_kind[rows]])
+        where(codes, self._taint_codes()[devices.taint_kind[rows]])
         if self._scope.vendor_rules:
             self._judge_lists(
                 codes,
@@ -290,38 +273,37 @@ class RequestColumns:
             if refused.any():
                 reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
                 codes[refused] = NUMBER[reason]
-        _where(codes, late)
+        where(codes, late)
         return codes
 
     def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         """Give rows without a reason the first one that the usage of their cards makes, in HAMi's
-        order: exclusive tenant, slots, memory, cores, shared counters, vendor's rules.
+        order: exclusive tenant, slots, mutex, memory, cores, shared counters, vendor's rules.
 
-        A request for 4 GiB and 50 cores; both cards have 16 GiB and 100 cores:
+        A card without a free slot, or in use under mutex, has that reason even if it is too small
+        for the request. A request for 4 GiB and 50 cores; all cards have 16 GiB, 100 cores, 2 slots:
 
-            card  memory used  cores used  reason
-            a     14 GiB       60          CardInsufficientMemory: 14 + 4 > 16; memory is first
-            b     8 GiB        60          CardInsufficientCore: 60 + 50 > 100
+            card  slots used  memory used  cores used  reason
+            a     2           14 GiB       60          CardTimeSlicingExhausted: slots are first
+            b     1           14 GiB       60          CardInsufficientMemory: 14 + 4 > 16
+            c     1           8 GiB        60          CardInsufficientCore: 60 + 50 > 100
         """
         devices = self._inventory.devices
         kinds = self._kinds
-        _where(codes, np.where(devices.exclusive[rows], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], 0))
         shared = devices.shared[rows]
-        for consumed, used, total, limited, reason in (
-            (
-                kinds.slots,
-                devices.slots_used,
-                devices.slots_total,
-                kinds.slots_limited,
-                names.CARD_TIME_SLICING_EXHAUSTED,
-            ),
-            (kinds.memory, devices.memory_used, devices.memory_total, kinds.limited, names.CARD_INSUFFICIENT_MEMORY),
-            (kinds.cores, devices.cores_used, devices.cores_total, kinds.limited, names.CARD_INSUFFICIENT_CORE),
+        slots_used = devices.slots_used[rows]
+        full = slots_used + np.maximum(kinds.slots[kind], 1) > devices.slots_total[rows]
+        full = devices.exclusive[rows] | (shared & kinds.slots_limited[kind] & full)
+        busy = (slots_used > 0) & self._mutex
+        earliest(codes, np.where(full, NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], np.where(busy, MUTEX_CONFLICT, 0)))
+        for consumed, used, total, reason in (
+            (kinds.memory, devices.memory_used, devices.memory_total, names.CARD_INSUFFICIENT_MEMORY),
+            (kinds.cores, devices.cores_used, devices.cores_total, names.CARD_INSUFFICIENT_CORE),
         ):
-            over = shared & limited[kind] & (used[rows] + consumed[kind] > total[rows])
-            _where(codes, np.where(over, NUMBER[reason], 0))
+            over = shared & kinds.limited[kind] & (used[rows] + consumed[kind] > total[rows])
+            where(codes, np.where(over, NUMBER[reason], 0))
         if self._view.features.partitionable_devices:
-            _where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))
+            where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))
         if self._scope.vendor_rules:
             self._judge_vendors(codes, rows, kind)
 
@@ -340,13 +322,14 @@ class RequestColumns:
         """
         kinds = self._kinds
         for number, (vendor, preferences) in enumerate(self._preferences):
-            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
+            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | ABOUT_AMOUNTS[codes]))
             if of_vendor.size:
                 found = vendor.refuse(
                     self._inventory.devices.cards(rows[of_vendor]), self.ask(rows[of_vendor]), preferences
                 )
-                before = codes[of_vendor]
-                codes[of_vendor] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
+                judged = codes[of_vendor]
+                earliest(judged, found)
+                codes[of_vendor] = judged
 
     def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
         """Return which of the rows the selector selects. Rows that are not `among` the given ones
@@ -370,15 +353,3 @@ class RequestColumns:
                 code = names.CARD_CORDONED if taint.key == names.CORDON_TAINT else names.CARD_NOT_HEALTH
             self._taints.append(NUMBER[code])
         return np.array(self._taints, dtype=np.uint8)
-
-
-def _where(codes: Codes, later: Codes | Ints) -> None:
-    """Give rows without a reason the later one.
-
-    >>> codes = np.array([0, 3, 0], dtype=np.uint8)
-    >>> _where(codes, np.array([5, 5, 0], dtype=np.uint8))
-    >>> codes.tolist()      # the first reason stays
-    [5, 3, 0]
-    """
-    open_rows = codes == 0
-    codes[open_rows] = later[open_rows]

@@ -15,6 +15,7 @@ from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 
 MOST_ALTERNATIVES: Final = 256
@@ -80,12 +81,18 @@ def requested_devices_of(
 ) -> Wanted:
     """Return every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
-    request_preferences = scheduling_request.policies.preferences_of
+    policies = scheduling_request.policies
     return [
         (
             group,
             [
-                prefilter.columns(view, scope, problem.ignored_taints, request_preferences(view.claim_key, view.name))
+                prefilter.columns(
+                    view,
+                    scope,
+                    problem.ignored_taints,
+                    policies.preferences_of(view.claim_key, view.name),
+                    mutex=names.MUTEX in policies.for_claim(view.claim_key).keys,
+                )
                 for view in group.alternatives
             ],
         )

@@ -78,7 +78,8 @@ def block_sizes(index: tuple[int, ...], free: int, *, aligned: bool) -> tuple[in
 
 def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) -> Iterator[CandidateTier]:
     """Yield the devices for a request of one device, or of cores of one, best first: those that
-    leave the largest block, and of these the last, as HAMi walks from the end.
+    leave the largest block, then the most of the other blocks, then the last, as HAMi walks from
+    the end.
 
     A device that is partly used belongs to no block: the device policy chooses among such devices,
     and idle ones follow. A node is the better, the less of its largest block is lost; nodes that
@@ -90,7 +91,7 @@ def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) 
     left = {
         position: block_sizes(index, idle & ~(1 << position), aligned=aligned) for position in bits(eligible & idle)
     }
-    for position in sorted(left, key=lambda position: (max(left[position], default=0), position), reverse=True):
+    for position in sorted(left, key=lambda position: (left[position], position), reverse=True):
         after = left[position]
         lost = max(before, default=0) - max(after, default=0)
         tie = sum(size * size for size in after) - sum(size * size for size in before)
