@@ -36,6 +36,7 @@ from controller.scheduling.gangs import (
     GangRequest,
     GangState,
     GangUnschedulable,
+    constraints_of,
     decide_gang,
 )
 from hami_dra.api.core import Pod
@@ -235,13 +236,8 @@ class GangCycle:
     def _decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
         """Raises SliceSpent."""
         state = found.state
-        request = GangRequest(
-            state.key,
-            tuple(member.request for member in found.ready),
-            found.least,
-            state.topology,
-            found.settled_nodes,
-        )
+        members = tuple(member.request for member in found.ready)
+        request = GangRequest(state.key, members, found.least, constraints_of(state, members), found.settled_nodes)
         before = time.perf_counter()
         answer = decide_gang(self._inventory, request, self._deciding.options)
         if isinstance(answer, Unfinished):
