@@ -178,8 +178,8 @@ class Term:
         ends.callback(informers.claims.subscribe(self._binding_cycle.claim_changed))
         ends.callback(informers.pods.subscribe(self._binding_cycle.pod_changed))
         ends.callback(informers.pods.subscribe(deallocator.pod_changed))
-        ends.callback(informers.pods.subscribe(triggers.pod_changed))
         ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.members.pod_changed))
+        ends.callback(informers.pods.subscribe(triggers.pod_changed))
         for source_informer in informers.pod_groups.values():
             ends.callback(source_informer.subscribe(self._scheduling_cycle.gangs.members.group_changed))
         if informers.taint_rules is not None:

@@ -74,8 +74,9 @@ class GangQueue:
     # --- feeds ------------------------------------------------------------------------------------
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Evaluate the gang of a pod that is gone, has finished, or states something else of its
-        gang. After the triggers.
+        """Evaluate the gang of a pod that stood for it and is bound now, that is gone or has
+        finished, or that states something else of its gang. Before the triggers, which take it out
+        of the queue.
         """
         if old is None or not is_live(old):
             return
@@ -83,6 +84,9 @@ class GangQueue:
         now = new if new is not None and is_live(new) and new.metadata.uid == old.metadata.uid else None
         if now is None:
             if was is not None:
+                self.wake(was)
+        elif is_pending(old) and not is_pending(now):
+            if was is not None and old.key in self._queue:
                 self.wake(was)
         elif old.metadata.labels != now.metadata.labels or _stated(old) != _stated(now):
             if was is not None:

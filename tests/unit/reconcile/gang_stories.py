@@ -2,8 +2,8 @@
 
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds
-from tests.support.gang_objects import in_labelled_group
-from tests.support.harness import play, pod, template
+from tests.support.gang_objects import in_labelled_group, in_pod_group, pod_group
+from tests.support.harness import SPACE, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False, "decide": decide}
 WHOLE = 16
@@ -44,3 +44,39 @@ def story_of(**play_options):
         return test
 
     return run
+
+
+async def refuse(harness, name, message="0/2 nodes are available: a plugin out of tree says no."):
+    """What kube-scheduler says of a pod it cannot bind to the chosen node."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    patch = {"status": {"conditions": [condition], "nominatedNodeName": None}}
+    await harness.cluster.patch(kinds.POD, name, patch, namespace=SPACE, subresource="status")
+
+
+async def bind(harness, *names):
+    """What kube-scheduler does with pods whose claims are allocated."""
+    for name in names:
+        [held] = await harness.claims_of(name)
+        node = held.status.allocation.node_selector.node_selector_terms[0].match_fields[0].values[0]
+        await harness.cluster.bind(name, SPACE, node)
+
+
+def until_holding(harness, *names, seconds=120.0):
+    """Wait until exactly these pods hold devices."""
+
+    async def holding():
+        return await holders(harness) == set(names)
+
+    return harness.until(holding, seconds)
+
+
+async def add_group(harness, name, least, **options):
+    body = pod_group(name, least, **options)
+    body["metadata"]["namespace"] = SPACE
+    await harness.add(kinds.POD_GROUP, body)
+
+
+def grouped(name, group="train", **options):
+    """Return a member of a PodGroup of scheduling.k8s.io."""
+    body = pod(name, templates=options.pop("templates", ["whole"]), gated=options.pop("gated", True), **options)
+    return in_pod_group(body, group)
