@@ -95,11 +95,11 @@ class PodAffinityFilter(RecomputedFilter):
         rows = [found for each in later if (found := self._state.nodes.index_of(each.node)) >= 0]
         for each in rows:
             bound[each] -= 1
-        if self._admits(bound)[row]:
-            return True
+        if self._counts_anywhere(bound):
+            return bool(self._admits(bound)[row])
         domains = [self._state.domains.of(term.topology_key) for term in self._terms]
         together = all(domain[each] == domain[row] for domain in domains for each in rows)
-        return self._matches_itself and together and not self._counts_anywhere(bound)
+        return self._matches_itself and together
 
     def sentence(self, pod: Pod, row: int) -> str:
         state, node = self._state, self._state.nodes.node(row)

@@ -218,6 +218,16 @@ def test_a_series_that_is_not_bound_yet_may_grow_in_its_own_domain():
     assert found.inventory.fits_in_any_order(near, "b1")
 
 
+def test_a_series_that_may_start_in_two_domains_waits():
+    """Whichever of the two is bound first keeps the other's domain from pods that come next."""
+    found, near = world(), with_terms(near=[term(WEB)])
+    found.inventory.assume_pod(pod("first", labels=WEB), "a1")
+    found.inventory.assume_pod(pod("second", labels=WEB), "b1")
+    assert not found.inventory.fits_in_any_order(near, "a2")
+    found.run(running("first", "a1", labels=WEB))
+    assert found.inventory.fits_in_any_order(near, "a2")
+
+
 def test_anti_affinity_holds_in_any_order():
     found = world()
     found.inventory.assume_pod(pod("db", labels=DB), "a1")
