@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,11 +12,15 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from controller.cli.service_options import SchedulerNamesOption
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
 
 if TYPE_CHECKING:
+    from controller.cli.progress import OnProgress
+    from controller.cli.state import VersionedState
     from controller.cli.status_tables import Line
     from controller.insight.overview import Overview
+    from controller.insight.simulation import PendingPods
     from controller.reconcile.runtime import Informers
     from controller.scheduling.inventory import Inventory
     from controller.scheduling.quota import QuotaLine
@@ -41,6 +46,8 @@ Examples:
     hami-dra status -n team-a
 
     hami-dra status --quota
+
+    hami-dra status --pending
 
     hami-dra status -f resourceslices/
 """
@@ -74,6 +81,10 @@ def status(
         str | None, typer.Option("-n", "--namespace", help="Only cards, shares and quotas of this namespace.")
     ] = None,
     quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for cards is used.")] = False,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Show the pods that wait for cards and what each of them waits for.")
+    ] = False,
+    scheduler_name: SchedulerNamesOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep showing changes until Ctrl-C; with -o json, one line for each.")
     ] = False,
@@ -88,6 +99,8 @@ def status(
     wanted = _Selection(by, vendor or [], node or [], namespace, quota=quota)
     if watch and files:
         raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
+    if watch and pending:
+        raise CommandError("--pending decides on every pod that waits: leave out --watch")
     if watch:
         _watch(wanted, connection, output, profiles)
         return
@@ -96,14 +109,43 @@ def status(
     from hami_dra.api import kinds
 
     with Progress() as progress:
-        state = seen(read_state(files, connection, progress=progress), profiles)
+        found = read_versioned(files, connection, progress=progress)
+        state = seen(found.documents, profiles)
+        judged = _pending(found, namespace, scheduler_name, profiles, progress) if pending else None
     for text in state.notes:
         note(text)
     picture = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD))
+    picture.pending = judged
     if output is Output.json:
         typer.echo(picture.json(indent=2))
     else:
         _print(picture.lines())
+
+
+def _pending(
+    found: "VersionedState",
+    namespace: str | None,
+    scheduler_names: list[str] | None,
+    profiles: "DriverProfiles",
+    progress: "OnProgress",
+) -> "PendingPods":
+    """Decide on the pods that wait. Raises CommandError."""
+    from controller.insight.simulation import BadManifest, SimulationSettings, pending_pods
+
+    settings = SimulationSettings(
+        profiles=profiles,
+        kubernetes=found.kubernetes,
+        scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
+    )
+    try:
+        return pending_pods(
+            found.documents,
+            settings,
+            may_be_meant=lambda key: namespace is None or key.startswith(f"{namespace}/"),
+            on_pod=partial(progress, "deciding on pods"),
+        )
+    except BadManifest as error:
+        raise CommandError(str(error)) from error
 
 
 class _Selection:
@@ -177,12 +219,15 @@ class _Picture:
         self._wanted = wanted
         self._overview = overview
         self._quotas = quotas
+        self.pending: PendingPods | None = None
+        """With --pending."""
 
     def document(self) -> dict[str, Any]:
         import msgspec
 
         found: dict[str, Any] = msgspec.to_builtins(self._overview, str_keys=True)
-        return {**found, "quotas": msgspec.to_builtins(self._quotas)}
+        pending = {"pending": msgspec.to_builtins(self.pending, str_keys=True)} if self.pending is not None else {}
+        return {**found, "quotas": msgspec.to_builtins(self._quotas), **pending}
 
     def json(self, indent: int = 0) -> str:
         """Return JSON; without `indent`, in one line."""
@@ -196,6 +241,8 @@ class _Picture:
 
         if self._wanted.quota:
             return status_tables.quotas(self._quotas)
+        if self.pending is not None:
+            return status_tables.pending(self.pending)
         rows: Callable[[Overview], list[Line]] = {
             By.card: status_tables.cards,
             By.node: status_tables.nodes,

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 if TYPE_CHECKING:
     from controller.insight.overview import Card, Overview, Tenant, Vanished
+    from controller.insight.simulation import PendingPods
     from controller.scheduling.quota import QuotaLine
 
 _NONE: Final = "-"
@@ -96,6 +97,17 @@ def quotas(lines: "Sequence[QuotaLine]") -> list[Line]:
         colour = _BAD if line.used >= line.hard else ""
         table.add(line.namespace, line.quota, line.resource, str(line.used), str(line.hard), line.unit, colour=colour)
     return table.lines()
+
+
+def pending(found: "PendingPods") -> list[Line]:
+    """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
+    if not found.pods:
+        return [Line("no pod waits for cards")]
+    table = _Table("POD", "SINCE", "WHY")
+    for each in found.pods:
+        table.add(each.pod, each.since or _NONE, "\n".join(each.why), colour=_BAD if each.held else "")
+    more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
+    return [*table.lines(), *more]
 
 
 def summary(overview: "Overview") -> list[Line]:

@@ -10,6 +10,7 @@ print.
 
 from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.objects import READ, BadManifest, Item, gather, read
+from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
 from controller.insight.simulation.placing import SimulationSettings
 from controller.insight.simulation.question import NoSuchPod, question
 from controller.insight.simulation.report import SimulationReport
@@ -21,6 +22,8 @@ __all__ = [
     "BadManifest",
     "Item",
     "NoSuchPod",
+    "PendingPod",
+    "PendingPods",
     "Played",
     "SimulatedCluster",
     "SimulationReport",
@@ -28,6 +31,7 @@ __all__ = [
     "documents_of",
     "essence",
     "gather",
+    "pending_pods",
     "play",
     "question",
     "read",

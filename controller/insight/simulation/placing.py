@@ -168,12 +168,7 @@ class Placing:
             self._refuse(each.pod.key, refusal)
 
     def _refuse(self, key: str, answer: Unschedulable) -> None:
-        message = (
-            answer.message
-            if answer.error
-            else "; ".join((answer.message, *_examples(answer), *answer.quotas, *answer.pools))
-        )
-        self._report.refused(key, answer.reasons, message, answer.error)
+        self._report.refused(key, answer.reasons, "; ".join(sentences(answer)), answer.error)
 
     def _carry_out(self, pod: Pod, request: SchedulingRequest, decision: Decision) -> None:
         self._shared.remove(pod.metadata.uid)
@@ -285,9 +280,12 @@ class Placing:
                     )
 
 
-def _examples(answer: Unschedulable) -> list[str]:
-    """Return why some nodes are refused, unless the message says so already."""
-    return [sentence for sentence in answer.examples.values() if sentence not in answer.message]
+def sentences(answer: Unschedulable) -> list[str]:
+    """Return why a pod is refused: the message, and why some nodes are, unless it says so already."""
+    if answer.error:
+        return [answer.message]
+    examples = [sentence for sentence in answer.examples.values() if sentence not in answer.message]
+    return [answer.message, *examples, *answer.quotas, *answer.pools]
 
 
 def asked_of(

@@ -1,5 +1,6 @@
 """hami-dra status as a user types it."""
 
+import copy
 import json
 import os
 import pty
@@ -11,7 +12,7 @@ import yaml
 
 from controller.cli.status_tables import in_bytes
 from tests.support.commands import Typed
-from tests.support.manifests import cluster
+from tests.support.manifests import claim, cluster, part, pod, template
 
 QUOTA = {
     "apiVersion": "v1",
@@ -196,3 +197,41 @@ def test_watching_a_cluster_that_is_not_there_ends_at_once(tmp_path):
 )
 def test_bytes_for_people(amount, text):
     assert in_bytes(amount) == text
+
+
+def test_pending_pods_and_what_they_wait_for(hami_dra, file):
+    """Plugin, object and figure of the node filter, as in events; what is missing beside the nodes; cards that are taken."""
+    port = pod("port", "template:t")
+    port["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    runs = copy.deepcopy(port)
+    runs["metadata"]["name"] = "web"
+    runs["spec"] |= {"nodeName": "n1", "resourceClaims": []}
+    volume = pod("volume", "template:t", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    large = pod("large", "c")
+    fits = pod("fits", "c", namespace="other")
+    path = file(
+        *cluster("n1"),
+        template("t"),
+        claim("c", part(memory="90Gi")),
+        claim("c", namespace="other"),
+        runs,
+        port,
+        volume,
+        large,
+        fits,
+    )
+    found = json.loads(hami_dra("status", "--pending", "-f", path, "-o", "json").stdout)["pending"]
+    by_pod = {each["pod"]: each for each in found["pods"]}
+    assert "NodePorts: port 8080/TCP is taken by Pod default/web" in " ".join(by_pod["default/port"]["why"])
+    assert by_pod["default/port"]["reasons"] == {"NodePortsTaken": 1}
+    assert "PersistentVolumeClaim default/data does not exist; create it" in by_pod["default/volume"]["why"][0]
+    assert [name for name, each in by_pod.items() if each["held"]] == ["default/volume"]
+    assert by_pod["default/large"]["reasons"] == {"CardInsufficientMemory": 4}
+    assert by_pod["other/fits"]["fits"]
+    text = hami_dra("status", "--pending", "-n", "default", "-f", path).stdout
+    assert "port 8080/TCP is taken by Pod default/web" in text
+    assert "other/fits" not in text
+
+
+def test_no_pod_waits(hami_dra, file):
+    assert hami_dra("status", "--pending", "-f", file(*cluster("n1"))).stdout == "no pod waits for cards\n"
