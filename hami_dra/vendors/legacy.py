@@ -251,16 +251,11 @@ class WholeByCount(WithoutFilters):
 
 def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     """Return the items of a comma list, trimmed, sorted, each once; None when the annotation is
-    missing.
+    missing or has no item, which is no constraint.
     """
     if name not in annotations:
         return None
     value = annotations[name]
     if not isinstance(value, str):
         raise InvalidLegacy(f"annotation {name} is {value!r}, not a string; put it in quotes")
-    items = sorted({item.strip() for item in value.split(",")} - {""})
-    if not items:
-        raise InvalidLegacy(
-            f"annotation {name} is an empty list: no card could be chosen by it; name some or remove it"
-        )
-    return tuple(items)
+    return tuple(sorted({item.strip() for item in value.split(",")} - {""})) or None

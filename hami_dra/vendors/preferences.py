@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hami_dra.api import names
+from hami_dra.api.booleans import parse_bool
 
 
 class InvalidPreference(ValueError):
@@ -77,10 +78,10 @@ def card_lists(
     nouse_types: Iterable[str] = (),
 ) -> CardLists:
     """Read comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID,
-    CheckType). Raises InvalidPreference.
+    CheckType).
 
-    All but `annotations`: names of the annotations that hold such a list. A use list without an
-    item would exclude every card.
+    All but `annotations`: names of the annotations that hold such a list. A list without an item is
+    no constraint: templates render empty values.
     """
     types = {name: text.lower() for name, text in annotations.items()}
     return CardLists(
@@ -101,8 +102,14 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
 
 
 def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return the value of `true` or `false`. Raises InvalidPreference."""
-    return choice(annotations, name, ("true", "false"), "true" if default else "false") == "true"
+    """Return a value that Go's ParseBool takes, `default` for an empty one. Raises
+    InvalidPreference.
+    """
+    text = annotations.get(name, "").strip()
+    value = parse_bool(text) if text else default
+    if value is None:
+        raise InvalidPreference(name, f"{text!r} is not known; use true or false")
+    return value
 
 
 def _wanted(annotations: Mapping[str, str], names_of_lists: Iterable[str]) -> frozenset[str] | None:
@@ -110,9 +117,8 @@ def _wanted(annotations: Mapping[str, str], names_of_lists: Iterable[str]) -> fr
     for name in names_of_lists:
         if name in annotations:
             items = _items(annotations[name])
-            if not items:
-                raise InvalidPreference(name, "is an empty list: no card could be chosen by it; name some or remove it")
-            wanted = items if wanted is None else wanted & items
+            if items:
+                wanted = items if wanted is None else wanted & items
     return wanted
 
 

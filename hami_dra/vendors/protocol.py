@@ -63,6 +63,8 @@ class DriverProfile:
     """Which number in a device's name is its index, from 1, if no attribute is: 2 reads 128 from
     `gpu-0-128`. None: the only number in the name, if there is exactly one.
     """
+    ids: tuple[str, ...] = ()
+    """Attributes whose values name a card in use and nouse lists, in addition to its uuid."""
     pcie_root: str | None = names.ATTR_PCIE_ROOT
     default_shares: int = 1
     """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has

@@ -202,9 +202,9 @@ REFUSED = {
         legacy_pod("bad", priority=1),
         ["Pod {ns}/bad", 'resources.limits["nvidia.com/priority"]', "add nvidia.com/gpu: 1 or remove it"],
     ),
-    "list of uuids without any": (
-        legacy_pod("bad", gpu=1, annotations={"nvidia.com/use-gpuuuid": " , "}),
-        ["Pod {ns}/bad", "annotation nvidia.com/use-gpuuuid is an empty list", "name some or remove it"],
+    "mode that no card has": (
+        legacy_pod("bad", gpu=1, annotations={"nvidia.com/vgpu-mode": "mps"}),
+        ["Pod {ns}/bad", "annotation nvidia.com/vgpu-mode: 'mps'", "Write hami-core"],
     ),
     "more cards than a claim can hold": (
         pod("bad", resources={"limits": {"nvidia.com/gpu": "33"}}),

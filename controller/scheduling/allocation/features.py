@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.scheduling.inventory.pools import PoolGates
+from hami_dra.api.booleans import parse_bool
 
 
 class UnknownGate(ValueError):
@@ -82,10 +83,11 @@ class FeatureGates:
                 raise UnknownGate(
                     f"unknown feature gate {name!r}; known: {', '.join(sorted({*GATES, *_WITHOUT_EFFECT}))}"
                 )
-            if value.lower() not in {"true", "false"}:
+            enabled = parse_bool(value)
+            if enabled is None:
                 raise UnknownGate(f"feature gate {name}: {value!r} is not a value; write {name}=true or {name}=false")
             if name in GATES:
-                changes[GATES[name]] = value.lower() == "true"
+                changes[GATES[name]] = enabled
         return replace(cls(), **changes)
 
 

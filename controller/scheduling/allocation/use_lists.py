@@ -20,9 +20,10 @@ def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferen
     device = inventory.devices.device(row)
     node = int(inventory.devices.node[row])
     node_name = inventory.nodes.names[node] if node >= 0 else ""
+    published = (device.profile.uuid, *device.profile.ids)
     return NUMBER[
         preferences.lists.refusal(
-            (device.string_attribute(device.profile.uuid), *vendor.ids(node_name, device.index)),
+            (*map(device.string_attribute, published), *vendor.ids(node_name, device.index)),
             vendor.type_name(device.string_attribute(device.profile.product)),
             part=is_part(device),
         )

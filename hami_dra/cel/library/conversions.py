@@ -5,6 +5,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+from hami_dra.api.booleans import parse_bool
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.registry import function
@@ -17,10 +18,6 @@ _HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.)(?:_?[0-9a-fA-F])
 _SPECIAL_FLOAT: Final = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _SIGNED: Final = re.compile(r"[+-]?[0-9]{1,1000}")
 _UNSIGNED: Final = re.compile(r"[0-9]{1,1000}")
-_BOOLS: Final = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 
 
 def _cannot(value: Any, target: str) -> CelError:
@@ -45,7 +42,7 @@ def type_of(value: Any) -> TypeName:
 
 @function("bool", "string -> bool", conversion=True)
 def to_bool(text: str) -> bool:
-    value = _BOOLS.get(text)
+    value = parse_bool(text)
     if value is None:
         raise _cannot(text, "bool")
     return value

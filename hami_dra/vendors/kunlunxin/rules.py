@@ -214,7 +214,7 @@ class Kunlunxin(Vendor):
     """The rules of `kunlunxin.hami.io`."""
 
     name = "kunlunxin"
-    profile = DriverProfile(driver=DRIVER)
+    profile = DriverProfile(driver=DRIVER, ids=(names.ATTR_PCI_BUS_ID,))
     annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:

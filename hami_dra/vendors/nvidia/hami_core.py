@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hami_dra.api import names
+from hami_dra.api.booleans import parse_bool
 from hami_dra.api.containers import ContainerPlace, Edits, Folder, Host, Mount, Tenancy, Tmpfs, Unpreparable
 from hami_dra.api.hardware import Card, PartitionInstance
 from hami_dra.api.options import VendorSettings
@@ -56,8 +57,6 @@ CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
 DISABLED: Final = "CUDA_DISABLE_CONTROL"
 """Variable by which a container switches its limits off; without effect if they are enforced."""
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-"""Values that Go's strconv.ParseBool takes for true."""
 
 LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core's fixed path)
 PRELOAD: Final = "/etc/ld.so.preload"
@@ -158,7 +157,7 @@ def limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: Con
     if state := not_limiting(host):
         return Edits(env=env, notes=(f"{state}: nothing keeps the container to its limits of memory and cores",))
     mounts = _library_mounts(host)
-    if not _enforced(tenancies) and place.container_env.get(DISABLED) in _TRUE:
+    if not _enforced(tenancies) and parse_bool(place.container_env.get(DISABLED, "")):
         mounts = [mount for mount in mounts if mount.container != PRELOAD]
     written = [_locks(settings), _usage(place, settings, folder)]
     env[CACHE] = f"{folder}/{_cache_name(place, limits)}.cache"

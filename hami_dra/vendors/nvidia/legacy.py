@@ -3,8 +3,7 @@ GenerateResourceRequests, CheckType), and the equivalent names of Volcano's vGPU
 (volcano.sh/vgpu-*).
 
 Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. Unlike in HAMi,
-numbers that HAMi would drop or misread are refused, and an empty list is an error instead of a pod
-that never runs.
+numbers that HAMi would drop or misread are refused.
 """
 
 from collections.abc import Mapping

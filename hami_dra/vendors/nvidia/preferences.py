@@ -21,6 +21,8 @@ VOLCANO_MODE: Final = "volcano.sh/vgpu-mode"
 
 HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"
+MPS: Final = "mps"
+"""A mode of HAMi HEAD that no card has here."""
 REQUIRED: Final = "required"
 PREFERRED: Final = "preferred"
 
@@ -56,11 +58,17 @@ def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
     """
     allowed = {False, True}
     for name in (MODE, VOLCANO_MODE):
-        if name in annotations:
-            text = annotations[name]
-            allowed &= {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in text}
-            if not allowed:
-                raise InvalidPreference(
-                    name, f"{text!r} leaves no mode that a card could have; use {HAMI_CORE} or {MIG}"
-                )
+        text = annotations.get(name, "").strip()
+        if not text:
+            continue
+        here = {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in text}
+        if not here and MPS in text:
+            raise InvalidPreference(
+                name,
+                f"{text!r}: hami-dra runs no MPS daemon. Write {HAMI_CORE} (limits of memory and cores by HAMi-core) or {MIG}, or "
+                "ask for whole cards and start MPS in the pod",
+            )
+        allowed &= here
+        if not allowed:
+            raise InvalidPreference(name, f"{text!r} leaves no mode that a card could have; use {HAMI_CORE} or {MIG}")
     return None if len(allowed) == 2 else allowed.pop()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
 
 CLASSES = [
@@ -127,18 +128,24 @@ def test_a_class_of_two_vendors_is_met_by_either():
     assert len(placed(report)["p"][1]) == 2
 
 
-@pytest.mark.parametrize(
-    ("annotations", "words"),
-    [
-        ({"aws.amazon.com/use-neuron-uuid": " , "}, "annotation aws.amazon.com/use-neuron-uuid: is an empty list"),
-        ({"enflame.com/use-gpuuuid": ""}, "annotation enflame.com/use-gpuuuid: is an empty list"),
-    ],
-)
-def test_an_annotation_that_means_nothing_is_an_error_that_names_pod_and_annotation(annotations, words):
-    report = simulated(CLASSES, machines(n="s60-8"), pod("p", limits={"enflame.com/gcu": 1}, annotations=annotations))
+@pytest.mark.parametrize("empty", ["", "  ", " , ,"])
+def test_an_empty_list_is_no_constraint_for_any_vendor(empty):
+    """HAMi's Kunlunxin page writes `hami.io/use-xpu-uuid: ""`; charts render empty values."""
+    lists = {name: empty for name in PREFERENCE_ANNOTATIONS if "uuid" in name or "gputype" in name}
+    assert len(lists) >= 14
+    limits = [{"nvidia.com/gpu": 1}, {"metax-tech.com/gpu": 1}, {"aws.amazon.com/neuron": 1}]
+    limits += [{"enflame.com/gcu": 1}, {"kunlunxin.com/xpu": 1}]
+    kinds = machines(n="s60-8", x="trn1.32xlarge", k="p800-oam-8", m="c500-8", v="g4dn.12xlarge")
+    pods = [pod(f"p{number}", limits=wanted, annotations=lists) for number, wanted in enumerate(limits)]
+    assert len(placed(simulated(CLASSES, kinds, pods))) == 5
+
+
+def test_an_annotation_that_means_nothing_is_an_error_that_names_pod_and_annotation():
+    wrong = {"nvidia.com/numa-bind": "yes"}
+    report = simulated(CLASSES, machines(n="s60-8"), pod("p", limits={"enflame.com/gcu": 1}, annotations=wrong))
     (error,) = (error for _, error in reasons(report).values())
     assert error.startswith("Pod default/p: ")
-    assert words in error
+    assert "annotation nvidia.com/numa-bind: 'yes' is not known; use true or false" in error
 
 
 @pytest.mark.parametrize("level", ["claim", "class"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
+from hami_dra.driver.simulated import machine
 from hami_dra.vendors.kunlunxin import rules
 from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
@@ -547,3 +548,14 @@ def test_an_init_container_shares_the_larger_slice():
     (template,) = convert_pod(raw, "team").templates
     (request,) = template["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"memory": "48Gi", "cores": "50"}
+
+
+@pytest.mark.parametrize("name", ["hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid"])
+def test_the_pci_address_of_a_card_is_a_name_of_it(name):
+    """HAMi's docs/kunlun-vxpu-support.md: "Device ID format is {BusID}"."""
+    cards = machine("p800-oam-8", "n").cards
+    for chosen in (cards[5], cards[2]):
+        own = {name: f" {chosen.pci_bus_id} , 0000:ff:00.0"}
+        report = simulated(CLASSES, machines("n"), pod("p", limits={"kunlunxin.com/vxpu": 1}, annotations=own))
+        (result,) = report.placements[0]["claims"][0]["allocation"]["devices"]["results"]
+        assert result["device"] == f"xpu-{chosen.index}"

@@ -98,7 +98,7 @@ def test_wishes():
         ({"qos": "gold"}, "metax-tech.com/sgpu-qos-policy must be set one of [best-effort, fixed-share, burst-share]"),
         ({"qos": ""}, "must be set one of"),
         ({"qos": "Best-Effort"}, "must be set one of"),
-        ({"aware": "yes"}, "'yes' is not known; use one of true, false"),
+        ({"aware": "yes"}, "'yes' is not known; use true or false"),
         ({"spread": "avoid"}, "use one of prefer, penalty"),
     ],
 )

@@ -350,14 +350,22 @@ def test_topology_is_arranged_of_what_the_lists_leave():
     ("annotations", "message"),
     [
         ({"hami.io/gpu-topology": "strict"}, "hami.io/gpu-topology: 'strict' is not known; use one of required"),
-        ({"nvidia.com/numa-bind": "yes"}, "nvidia.com/numa-bind: 'yes' is not known; use one of true, false"),
-        ({"nvidia.com/use-gputype": " ,"}, "nvidia.com/use-gputype: is an empty list"),
-        ({"nvidia.com/vgpu-mode": "mps"}, "nvidia.com/vgpu-mode: 'mps' leaves no mode that a card could have"),
+        ({"nvidia.com/numa-bind": "yes"}, "nvidia.com/numa-bind: 'yes' is not known; use true or false"),
+        ({"nvidia.com/vgpu-mode": "mps"}, "'mps': hami-dra runs no MPS daemon. Write hami-core"),
+        ({"nvidia.com/vgpu-mode": "time-slicing"}, "'time-slicing' leaves no mode that a card could have"),
     ],
 )
 def test_a_word_that_means_nothing_is_an_error(annotations, message):
     (entry,) = simulated(cluster(n=PCIE), part_of_card(annotations)).unplaced
     assert message in entry["message"] + entry["error"]
+
+
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
+def test_booleans_are_those_of_go(text):
+    assert nvidia_preferences({"nvidia.com/numa-bind": text}).numa_bind
+    no = {"1": "0", "t": "f", "T": "F", "TRUE": "FALSE", "true": "false", "True": "False"}[text]
+    assert not nvidia_preferences({"nvidia.com/numa-bind": no}).numa_bind
+    assert not nvidia_preferences({"nvidia.com/numa-bind": ""}).numa_bind
 
 
 def test_modes():
@@ -642,7 +650,7 @@ def test_a_mode_is_a_selector_too_so_that_it_holds_in_native_mode(annotations, e
 
 def test_a_mode_that_no_card_can_have_is_refused_at_admission():
     asked = pod("p", limits={"nvidia.com/gpu": 1}, annotations={"nvidia.com/vgpu-mode": "mps"})
-    with pytest.raises(ConversionRefused, match="leaves no mode that a card could have; use hami-core or mig"):
+    with pytest.raises(ConversionRefused, match="hami-dra runs no MPS daemon. Write hami-core"):
         convert_pod(asked, "default")
     with pytest.raises(InvalidLegacy, match="'mps' is not known; use one of mig, hami-core"):
         NvidiaLegacy().selectors({"nvidia.com/vgpu-mode": ("mps",)})

@@ -350,10 +350,11 @@ def test_quotes_and_backslashes_stay_text():
     ]
 
 
-@pytest.mark.parametrize("value", ["", " , ,"])
-def test_an_empty_list_is_an_error(value):
-    with pytest.raises(ConversionRefused, match=r"annotation nvidia\.com/use-gputype is an empty list"):
-        selectors(use_gputype=value)
+@pytest.mark.parametrize("value", ["", " ", " , ,"])
+@pytest.mark.parametrize("name", ["use_gputype", "nouse_gputype", "use_gpuuuid", "nouse_gpuuuid", "vgpu_mode"])
+def test_an_empty_list_is_no_constraint(name, value):
+    """As in HAMi; a list of nothing but commas is as empty."""
+    assert selectors(**{name: value.replace(",", "") if name == "vgpu_mode" else value}) == []
 
 
 def test_a_list_longer_than_a_selector_may_be_is_refused():
