@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedulable
-from controller.scheduling.gangs import GangState
+from controller.scheduling.gangs import GangState, TopologyConstraint, constraints_of
 from controller.scheduling.incremental import digest_of
 from hami_dra.api.core import Pod
 
@@ -30,6 +30,7 @@ class GangAssessment:
     """They need no decision: all their claims are allocated, or hami-dra allocates none of them."""
     blocked: tuple[BlockedMember, ...] = ()
     """They cannot be decided now."""
+    topology: tuple[TopologyConstraint, ...] = ()
     settled_nodes: tuple[str, ...] = ()
     """Nodes of the members that are bound or settled."""
 
@@ -51,10 +52,18 @@ class GangAssessment:
                 "gang",
                 sorted(member.signature for member in self.ready),
                 self.least,
-                [(each.key, each.required) for each in self.state.topology],
-                sorted(self.settled_nodes) if self.state.topology else (),
+                [(each.key, each.required) for each in self.topology],
+                self.settled_nodes if self.topology else (),
             ]
         )
+
+    @property
+    def identity(self) -> object:
+        """Which pods and claims would be decided, besides what they ask for."""
+        return [
+            (request.pod.metadata.uid, [(entry.claim.metadata.uid, entry.claim.status) for entry in request.claims])
+            for request in (member.request for member in self.ready)
+        ]
 
 
 def assess_gang(
@@ -83,7 +92,14 @@ def assess_gang(
             settled.append(pod)
     ready.sort(key=lambda each: (each.request.pod.metadata.creation_timestamp or "", each.request.pod.key))
     nodes = {pod.spec.node_name for pod in state.members} | {node_of(pod) for pod in settled}
-    return GangAssessment(state, tuple(ready), tuple(settled), tuple(blocked), tuple(sorted(nodes - {""})))
+    return GangAssessment(
+        state,
+        tuple(ready),
+        tuple(settled),
+        tuple(blocked),
+        constraints_of(state, [member.request for member in ready]),
+        tuple(sorted(nodes - {""})),
+    )
 
 
 def _in_order(pending: Iterable[Pod], first: str) -> list[Pod]:

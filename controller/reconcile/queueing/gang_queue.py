@@ -10,7 +10,7 @@ from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.triggers import rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangState, gang_of
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangSearch, GangState, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -28,6 +28,12 @@ class WaitingGang:
     """When its gates are lifted although it has no room."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
+    search: GangSearch | None = None
+    """A decision that needs more turns; between two of them nothing of it is assumed."""
+    searched: object = None
+    """What it decides: it is of no use once that has changed."""
+    spent: float = 0.0
+    """CPU seconds that the latest decision has taken."""
 
 
 class GangQueue:

@@ -9,7 +9,6 @@ being committed is released, or kept for a bounded time (`--gang-hold`) while ot
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Collection
 from functools import partial
@@ -34,10 +33,9 @@ from controller.scheduling.gangs import (
     GangDecision,
     GangKey,
     GangRequest,
+    GangSearch,
     GangState,
     GangUnschedulable,
-    constraints_of,
-    decide_gang,
 )
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
@@ -45,6 +43,8 @@ from hami_dra.api.kinds import POD
 log = logging.getLogger(__name__)
 
 _REFUSALS_KEPT: Final = 1_000
+_PORTION: Final = 0.05
+"""CPU seconds after which a decision is interrupted, so that other pods get their turn."""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -216,16 +216,21 @@ class GangCycle:
         if self._queue.is_known_full(signature) and (known := self._refused.get(signature)) is not None:
             self._refuse(found, pod, known, now, signature=signature, refused_at=None)
             return
-        before = time.perf_counter()
         answer = self._decide(found)
-        seconds = time.perf_counter() - before
         if isinstance(answer, GangUnschedulable):
             self._metrics.gang_decisions.labels("refused").inc()
             self._refused[signature] = answer
             self._refused.move_to_end(signature)
             while len(self._refused) > _REFUSALS_KEPT:
                 self._refused.popitem(last=False)
-            self._refuse(found, pod, answer, now, signature=signature, refused_at=now + _REST * seconds)
+            self._refuse(
+                found,
+                pod,
+                answer,
+                now,
+                signature=signature,
+                refused_at=now + _REST * self.members.remembered(found.state.key).spent,
+            )
         elif not self._acting.fence.holds(drivers := _drivers_of(answer)):
             self._note(found.state.pending, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._queue.wait(pod.key, self._holdings.end(self.group, found.state, "no fence", now, passing=True))
@@ -234,20 +239,24 @@ class GangCycle:
             self._place(found, answer, pod)
 
     def _decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
-        """Raises SliceSpent."""
-        state = found.state
-        members = tuple(member.request for member in found.ready)
-        request = GangRequest(state.key, members, found.least, constraints_of(state, members), found.settled_nodes)
-        before = time.perf_counter()
-        answer = decide_gang(self._inventory, request, self._deciding.options)
+        """Raises SliceSpent: the next turn goes on from there."""
+        remembered = self.members.remembered(found.state.key)
+        search, searched = remembered.search, (found.signature, found.identity)
+        if search is None or remembered.searched != searched:
+            search, remembered.spent = GangSearch(self._inventory, _request_of(found), self._deciding.options), 0.0
+        before = self._clock.cpu()
+        answer = search.advance(lambda: self._clock.cpu() - before >= _PORTION)
+        remembered.spent += self._clock.cpu() - before
+        remembered.search, remembered.searched = None, None
         if isinstance(answer, Unfinished):
+            remembered.search, remembered.searched = search, searched
             raise answer.cause
         if isinstance(answer, GangDecision) and not answer.placed:
             # all are elastic, and none of them found room
             first, refusal = answer.left[0]
             answer = GangUnschedulable(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps)
         result = "placed" if isinstance(answer, GangDecision) else "refused"
-        self._metrics.decision_seconds.labels(result).observe(time.perf_counter() - before)
+        self._metrics.decision_seconds.labels(result).observe(remembered.spent)
         for member in found.ready:
             self._deciding.held_back.decided(member.request.pod)
         self._remember(found, answer)
@@ -327,7 +336,7 @@ class GangCycle:
             return
         seen = FOREVER if refusal.refusal.only_quota else self._let_see(state, now)
         ends = min((self._refusals.next_end(member.metadata.uid, now) for member in by_key.values()), default=FOREVER)
-        is_uniform = len({member.signature for member in found.ready}) == 1 and not state.topology
+        is_uniform = len({member.signature for member in found.ready}) == 1 and not found.topology
         self._queue.no_room(
             pod.key,
             signature,
@@ -336,6 +345,11 @@ class GangCycle:
             helps=helpful(refusal.refusal) if is_uniform else ~Change.NOTHING,
             review=self._settings.queueing.reconsider,
         )
+
+
+def _request_of(found: GangAssessment) -> GangRequest:
+    members = tuple([member.request for member in found.ready])
+    return GangRequest(found.state.key, members, found.least, found.topology, found.settled_nodes)
 
 
 def _nothing() -> None:
