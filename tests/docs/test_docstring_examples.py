@@ -17,7 +17,7 @@ NEED_ONE = {
     "controller.scheduling.incremental": ["changes", "derived_column", "growth", "node_scores", "saturation"],
     "controller.scheduling.node_filter": ["pod_resources"],
     "controller.scheduling.scoring": ["device_selection", "fair_share", "formulas", "node_views", "packing"],
-    "controller.scheduling.allocation": ["bounds", "capacity", "prefilter"],
+    "controller.scheduling.allocation": ["bounds", "capacity", "first_reasons"],
     "controller.scheduling.decide": ["pre_score", "quotas", "ranked_nodes"],
 }
 """By package: modules with formulas or array tricks that a reader cannot check at sight."""

@@ -650,7 +650,7 @@ def test_a_mode_is_a_selector_too_so_that_it_holds_in_native_mode(annotations, e
 
 def test_a_mode_that_no_card_can_have_is_refused_at_admission():
     asked = pod("p", limits={"nvidia.com/gpu": 1}, annotations={"nvidia.com/vgpu-mode": "mps"})
-    with pytest.raises(ConversionRefused, match="hami-dra runs no MPS daemon. Write hami-core"):
+    with pytest.raises(ConversionRefused, match=r"hami-dra runs no MPS daemon\. Write hami-core"):
         convert_pod(asked, "default")
     with pytest.raises(InvalidLegacy, match="'mps' is not known; use one of mig, hami-core"):
         NvidiaLegacy().selectors({"nvidia.com/vgpu-mode": ("mps",)})
