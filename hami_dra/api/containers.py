@@ -46,7 +46,13 @@ class PartitionPlace:
     profile: str
     """`1g.10gb`."""
     start: int
-    """First memory slice."""
+    """First memory slice; where slices have no place, the number of the partition among those of
+    its profile.
+    """
+    by_runtime: bool = False
+    """The vendor's container runtime creates it when a container starts, and removes it with the
+    container: no `Partitioner` is asked.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,9 @@ class Tenancy:
     """Admin access in addition to the card's holders, without limits."""
     parameters: DeviceConfig = field(default_factory=DeviceConfig)
     partition: PartitionInstance | None = None
-    """Its partition, created already."""
+    """Its partition, created already; None where the container runtime creates it."""
+    profile: str = ""
+    """The profile of its partition; empty: the card itself."""
     assigned: Mapping[str, str] = field(default_factory=dict)
     """The answer of the vendor's `assign` when the claim was prepared."""
 

@@ -307,6 +307,7 @@ class ArtifactWriter:
             admin=held.admin,
             parameters=parameters,
             partition=self._partitions.instance(claim, _looked_at(held, claim, records)),
+            profile=held.partition.profile if held.partition is not None else "",
             assigned=held.assigned,
         )
 
@@ -325,7 +326,7 @@ def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -
     """Return the device with the partition of its holder, if it is an admin access to a part of a
     card.
     """
-    if not held.admin or held.partition is None:
+    if not held.admin or held.partition is None or held.partition.by_runtime:
         return held
     for record in records.values():
         for other in record.held:

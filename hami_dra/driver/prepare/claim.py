@@ -124,7 +124,9 @@ def _held(
         consumed=consumed,
         counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
         parameters=config.of_claim(),
-        partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None,
+        partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start, by_runtime=place.by_runtime)
+        if place
+        else None,
         unpartitioned=device.site.cuttable and not admin,
     )
 

@@ -106,7 +106,9 @@ def _data(held: GrantedDevice, notes: Sequence[str]) -> Json:
         data["adminAccess"] = True
     elif held.shared and not held.whole:
         data["limits"] = {name: _amount(name, amount) for name, amount in sorted(held.consumed.items())}
-    if held.partition is not None and held.partition.uuid:
+    if held.partition is not None and held.partition.by_runtime:
+        data["partition"] = {"profile": held.partition.profile}
+    elif held.partition is not None and held.partition.uuid:
         data["partition"] = {
             "uuid": held.partition.uuid,
             "profile": held.partition.profile,

@@ -35,8 +35,8 @@ class Partitions:
         """Check, before the intent is written, that nothing lies where the partition is to be.
         `claim`: `namespace/name`.
         """
-        wanted = held.partition
-        if wanted is None or held.admin:
+        wanted = held.own_partition
+        if wanted is None:
             return
         try:
             lying = self._at(self._required(claim, held), wanted)
@@ -55,8 +55,8 @@ class Partitions:
         The intent is on the disk: an instance that lies there already is this driver's own, half
         created.
         """
-        wanted = held.partition
-        if wanted is None or held.admin or wanted.id is not None:
+        wanted = held.own_partition
+        if wanted is None or wanted.id is not None:
             return held
         try:
             found = self._required(claim, held).create(
@@ -70,14 +70,16 @@ class Partitions:
 
     def is_lost(self, claim: str, held: GrantedDevice) -> bool:
         """Return whether its partition was created and does not exist any more."""
-        wanted = held.partition
-        made = wanted is not None and wanted.id is not None and not held.admin
+        wanted = held.own_partition
+        made = wanted is not None and wanted.id is not None
         return made and self.instance(claim, held) is None
 
     def instance(self, claim: str, held: GrantedDevice) -> PartitionInstance | None:
-        """Return the instance in the machine; None if there is none."""
+        """Return the instance in the machine; None if there is none, or the container runtime creates
+        it.
+        """
         wanted = held.partition
-        if wanted is None:
+        if wanted is None or wanted.by_runtime:
             return None
         try:
             return next((found for found in self._at(self._required(claim, held), wanted) if _is(found, wanted)), None)
@@ -88,8 +90,8 @@ class Partitions:
 
     def remove(self, claim: str, held: GrantedDevice) -> None:
         """Remove a partition. A missing one is no error, nor is a missing card."""
-        wanted = held.partition
-        if wanted is None or held.admin or self._partitioner is None:
+        wanted = held.own_partition
+        if wanted is None or self._partitioner is None:
             return
         try:
             lying = self._at(self._partitioner, wanted)

@@ -27,6 +27,8 @@ class Partition(Struct, frozen=True):
     id: int | None = None
     """Id of the GPU instance; None until it is created."""
     uuid: str = ""
+    by_runtime: bool = False
+    """The container runtime creates and removes it (`PartitionPlace.by_runtime`)."""
 
 
 class GrantedDevice(Struct, frozen=True):
@@ -61,6 +63,15 @@ class GrantedDevice(Struct, frozen=True):
     """The vendor's assignment on the card, if amounts alone do not define it
     (`ContainerVendor.assign`).
     """
+
+    @property
+    def own_partition(self) -> Partition | None:
+        """Return the partition that this driver creates for the claim, and removes with it; None if
+        there is none, or another program does that.
+        """
+        if self.partition is None or self.partition.by_runtime or self.admin:
+            return None
+        return self.partition
 
     @property
     def parent(self) -> str:

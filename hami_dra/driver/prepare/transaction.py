@@ -259,7 +259,8 @@ class PrepareTransactions:
         """Create missing artifacts of the claim again. Raises PrepareError."""
         self._maker.unpartition(records[uid])
         record = self._maker.without_lost(records[uid])
-        if any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held):
+        own = [held.own_partition for held in record.held]
+        if any(partition is not None and partition.id is None for partition in own):
             if record != records[uid]:
                 records[uid] = record
                 self._save(records)
@@ -329,7 +330,7 @@ class PrepareTransactions:
     def _make(self, batch: Batch, inventory: Inventory) -> None:
         """Turn `preparing` into `prepared`, or take it back."""
         held = [held for group in batch.groups for uid in group.uids for held in batch.records[uid].held]
-        if any(each.unpartitioned or (each.partition is not None and not each.admin) for each in held):
+        if any(each.unpartitioned or each.own_partition is not None for each in held):
             try:
                 self._save(batch.records)
             except PrepareError as error:
