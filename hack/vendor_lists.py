@@ -57,10 +57,10 @@ def _block_of_values(plugin: VendorPlugin) -> str:
         '    podRuntimeClassName: ""',
         "    nodeSelector: {}",
     ]
-    if plugin.whole_card_resource:
+    if plugin.whole_card_resources:
         lines += [
             "    tolerations:",
-            f"    - {{key: {plugin.whole_card_resource}, operator: Exists, effect: NoSchedule}}",
+            *(f"    - {{key: {name}, operator: Exists, effect: NoSchedule}}" for name in plugin.whole_card_resources),
         ]
     if plugin.host_paths:
         lines += ["    hostPaths:", *(line for each in plugin.host_paths for line in _host_path(each))]
@@ -96,9 +96,13 @@ def _legacy_resources(plugins: Sequence[VendorPlugin]) -> str:
 
 def _rows(plugins: Sequence[VendorPlugin]) -> str:
     return "".join(
-        f"| [{plugin.title}]({plugin.name}.md) | `{plugin.driver}` | `{plugin.whole_card_resource}` | {plugin.parts} |\n"
+        f"| [{plugin.title}]({plugin.name}.md) | `{plugin.driver}` | {_in_code(plugin.whole_card_resources)} | {plugin.parts} |\n"
         for plugin in plugins
     )
+
+
+def _in_code(texts: Sequence[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _sharing_rows(plugins: Sequence[VendorPlugin]) -> str:

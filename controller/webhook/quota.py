@@ -62,7 +62,9 @@ def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Coun
     for named in request.requests:
         quotas = by_name[named.vendor].quotas
         choices = [
-            quotas.at_least(choice.count, choice.capacity, choice.memory_percent, exact=choice.exact)
+            quotas.at_least(
+                choice.count, choice.capacity, choice.memory_percent, exact=choice.exact, model=choice.model
+            )
             for choice in (named.cards, *named.cards.alternatives)
         ]
         shared = set(choices[0]).intersection(*choices)

@@ -47,6 +47,8 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     """Percent of the chosen card's memory; `capacity` then has no `memory`."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
+    model: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9.-]{0,62})?$")] = ""
+    """The series of cards that the resource name asks for, in the vendor's words; empty: any."""
     exact: bool = False
     """Only cards whose capacities are exactly those in `capacity`, so that each is taken whole."""
 
@@ -55,7 +57,7 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return self.memory_percent is None and names.CAP_MEMORY not in self.capacity
 
     def is_only(self, capacity: Mapping[str, int]) -> bool:
-        """Return whether it consists of nothing but a count and these capacities."""
+        """Return whether it consists of nothing but a count, a series and these capacities."""
         return (self.capacity, self.memory_percent, self.priority, self.exact) == (capacity, None, None, False)
 
 
@@ -74,12 +76,12 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         """Return the smallest request that covers both, for containers that never run at the same
         time.
 
-        None if it cannot be determined: a percentage of an unknown card and a number of bytes,
-        alternatives, or whole cards of one size and more than they have.
+        None if it cannot be determined: a percentage of an unknown card and a number of bytes, two
+        series, alternatives, or whole cards of one size and more than they have.
         """
         if self == other:
             return self
-        if self.alternatives or other.alternatives:
+        if self.alternatives or other.alternatives or self.model != other.model:
             return None
         if self.exact or other.exact:
             return self._joined_exact(other)
@@ -97,6 +99,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
             },
             memory_percent=None if all_memory else max(percents, default=None),
             priority=min(priorities, default=None),
+            model=self.model,
         )
 
     def _joined_exact(self, other: "LegacyRequest") -> "LegacyRequest | None":

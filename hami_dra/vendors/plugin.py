@@ -106,8 +106,9 @@ class VendorPlugin:
         return self.rules.profile.driver
 
     @property
-    def whole_card_resource(self) -> str:
-        """The extended resource by which pods ask for whole cards: `nvidia.com/gpu`; empty: none."""
-        whole, *_ = self.publishing.device_classes()
-        resource: str = whole["spec"].get("extendedResourceName", "")
-        return resource
+    def whole_card_resources(self) -> tuple[str, ...]:
+        """The extended resources by which pods ask for whole cards: `nvidia.com/gpu`; several where
+        each series of cards has its own.
+        """
+        specs = (each["spec"] for each in self.publishing.device_classes())
+        return tuple(spec["extendedResourceName"] for spec in specs if "extendedResourceName" in spec)

@@ -59,6 +59,8 @@ class DriverProfile:
     """
     selects_parts: frozenset[str] = frozenset()
     """Attributes by which a selector asks for parts as such: then all of a part's memory is meant."""
+    model: str | None = None
+    """Attribute that tells the series of a card, for a vendor with resource names for each series."""
     number_in_name: int | None = None
     """Which number in a device's name is its index, from 1, if no attribute is: 2 reads 128 from
     `gpu-0-128`. None: the only number in the name, if there is exactly one.

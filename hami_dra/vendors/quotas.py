@@ -53,6 +53,8 @@ class QuotaName:
     per_unit: int = 1
     """Grains in one unit."""
     counted: Counted = Counted.EVERY
+    model: str = ""
+    """Only cards of this series (`DriverProfile.model`); empty: any."""
 
     @property
     def key(self) -> str:
@@ -70,24 +72,28 @@ class QuotaName:
         """Return units, rounded up, so that nothing is left where nothing can be taken."""
         return -(-grains // self.per_unit)
 
+    def is_about(self, model: str) -> bool:
+        """Return whether it counts cards of this series."""
+        return self.model in ("", model)
+
     def counts(self, *, whole: bool) -> bool:
         return self.counted is Counted.EVERY or (self.counted is Counted.WHOLE) is whole
 
-    def of(self, taken: Mapping[str, int], *, whole: bool) -> int:
+    def of(self, taken: Mapping[str, int], *, whole: bool, model: str) -> int:
         """Return the amount of one holding of one card. `taken`: capacity → amount, rounded up to
         its whole units.
         """
-        if not self.counts(whole=whole):
+        if not self.is_about(model) or not self.counts(whole=whole):
             return 0
         return taken.get(self.capacity, 0) // self.grain if self.capacity else 1
 
 
-def cards(resource: str, counted: Counted = Counted.EVERY) -> QuotaName:
-    return QuotaName(resource, counted=counted)
+def cards(resource: str, counted: Counted = Counted.EVERY, *, model: str = "") -> QuotaName:
+    return QuotaName(resource, counted=counted, model=model)
 
 
-def mebibytes(resource: str) -> QuotaName:
-    return QuotaName(resource, names.CAP_MEMORY, "MiB", grain=MIB)
+def mebibytes(resource: str, *, model: str = "") -> QuotaName:
+    return QuotaName(resource, names.CAP_MEMORY, "MiB", grain=MIB, model=model)
 
 
 def gibibytes(resource: str) -> QuotaName:
@@ -111,12 +117,14 @@ class Quotas:
     def is_whole(self, taken: Mapping[str, int], totals: Mapping[str, int]) -> bool:
         return all(taken.get(name, 0) >= totals.get(name, 0) for name in self.whole_by)
 
-    def at_least(self, count: int, named: Mapping[str, int], percent: int | None, *, exact: bool) -> dict[str, int]:
+    def at_least(
+        self, count: int, named: Mapping[str, int], percent: int | None, *, exact: bool, model: str = ""
+    ) -> dict[str, int]:
         """Return resource → grains that a request takes on any card; those of 0 left out.
 
         `named`: capacity → amount of each of `count` cards; `percent`: of their memory, instead.
         Amounts known only once a card is chosen (a percentage, memory that is not named) count 0,
-        as in HAMi's webhook. `exact`: the cards have no more than that.
+        as in HAMi's webhook. `exact`: the cards have no more than that. `model`: their series.
         """
         cores = named.get(names.CAP_CORES, ALL_OF_A_CARD) if names.CAP_CORES in self.whole_by else ALL_OF_A_CARD
         amounts_named = any(name in named for name in self.whole_by if name != names.CAP_CORES)
@@ -126,11 +134,13 @@ class Quotas:
         for name in self.names:
             known = name.counted is Counted.EVERY or (whole if name.counted is Counted.WHOLE else part)
             each = named.get(name.capacity, 0) // name.grain if name.capacity else 1
-            if known and each:
+            if known and each and name.is_about(model):
                 found[name.resource] = count * each
         return found
 
-    def charge(self, taken: Mapping[str, int], *, whole: bool) -> dict[str, int]:
-        """Return resource → grains that one holding of one card adds; those of 0 left out."""
-        amounts = {name.resource: name.of(taken, whole=whole) for name in self.names}
+    def charge(self, taken: Mapping[str, int], *, whole: bool, model: str = "") -> dict[str, int]:
+        """Return resource → grains that one holding of one card adds; those of 0 left out. `model`:
+        the series of the card.
+        """
+        amounts = {name.resource: name.of(taken, whole=whole, model=model) for name in self.names}
         return {resource: amount for resource, amount in amounts.items() if amount}

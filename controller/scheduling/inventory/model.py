@@ -128,6 +128,11 @@ class Device:
         return self.capacities.readable and all(map(_is_readable, self.spec.attributes.values()))
 
     @property
+    def model(self) -> str:
+        """Return the series of the card, as its vendor's resource names tell it; mostly empty."""
+        return self.string_attribute(self.profile.model)
+
+    @property
     def totals(self) -> Mapping[str, int]:
         """See `Capacities`."""
         return self.capacities.totals

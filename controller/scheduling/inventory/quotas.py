@@ -11,7 +11,7 @@ all. The vendors define how a card is counted (`hami_dra.vendors.quotas`).
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.incremental.saturation import saturated
@@ -35,6 +35,18 @@ class Limit:
     """Name of the ResourceQuota."""
     name: QuotaName
     grains: int
+
+
+class CountedDevice(NamedTuple):
+    """What quotas need to know of a published device."""
+
+    totals: Mapping[str, int]
+    """Capacity → amount."""
+    model: str
+    """The series of the card (`DriverProfile.model`)."""
+
+
+_UNKNOWN: Final = CountedDevice(_NOTHING, "")
 
 
 class QuotaBook:
@@ -62,7 +74,7 @@ class QuotaBook:
         """By claim and device, the part of `_used`."""
         self._used: dict[str, Counter[str]] = {}
         self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
-        self._totals: dict[DeviceId, Mapping[str, int]] = {}
+        self._published: dict[DeviceId, CountedDevice] = {}
         self.version = 0
         """Increases whenever a limit or the usage of a limited namespace changes."""
         self.problems: dict[str, str] = {}
@@ -191,7 +203,7 @@ class QuotaBook:
         fresh: dict[DeviceId, Counter[str]] = {}
         for holding in self._holdings_of(uid):
             if quotas_of(holding.device.driver) is not None:
-                charge = charge_of(holding, self._totals_of(holding.device))
+                charge = charge_of(holding, self._counted(holding.device))
                 fresh.setdefault(holding.device, Counter()).update(charge)
         self._recharge(uid, namespace, fresh)
 
@@ -221,17 +233,16 @@ class QuotaBook:
         holders.discard(uid)
         if not holders:
             del self._holders[device]
-            self._totals.pop(device, None)
+            self._published.pop(device, None)
 
-    def _totals_of(self, device: DeviceId) -> Mapping[str, int] | None:
-        """Return the totals as published now or when last counted: a pool being rebuilt is not
+    def _counted(self, device: DeviceId) -> CountedDevice | None:
+        """Return the device as published now or when last counted: a pool being rebuilt is not
         empty.
         """
         found = self._device_of(device)
-        if found is None:
-            return self._totals.get(device)
-        self._totals[device] = found.totals
-        return found.totals
+        if found is not None:
+            self._published[device] = CountedDevice(found.totals, found.model)
+        return self._published.get(device)
 
 
 def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
@@ -256,19 +267,21 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
     return tuple(found), problem
 
 
-def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:
+def charge_of(holding: Holding, device: CountedDevice | None) -> Charge:
     """Return the charge of one holding.
 
-    `totals`: those of the device, or None if unknown: it counts as a card then, with the amounts
-    that the allocation names.
+    `device`: None if unknown: it counts as a card then, with the amounts that the allocation names.
     """
     quotas = quotas_of(holding.device.driver)
     if quotas is None:
         return _NOTHING
+    known = device or _UNKNOWN
     if holding.consumed is None:
-        return quotas.charge({name: saturated(amount) for name, amount in (totals or _NOTHING).items()}, whole=True)
+        totals = {name: saturated(amount) for name, amount in known.totals.items()}
+        return quotas.charge(totals, whole=True, model=known.model)
     consumed = {name: _whole(amount) for name, amount in holding.consumed.items()}
-    return quotas.charge(consumed, whole=totals is not None and quotas.is_whole(consumed, totals))
+    whole = device is not None and quotas.is_whole(consumed, device.totals)
+    return quotas.charge(consumed, whole=whole, model=known.model)
 
 
 def _whole(amount: Amount) -> int:

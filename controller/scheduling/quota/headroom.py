@@ -40,7 +40,9 @@ class QuotaHeadroom:
         if quotas is None:
             return self.nothing
         whole = not shared or quotas.is_whole(taken, device.totals)
-        return tuple(name.of(taken, whole=whole) if name in quotas.names else 0 for name in self.names)
+        return tuple(
+            name.of(taken, whole=whole, model=device.model) if name in quotas.names else 0 for name in self.names
+        )
 
     def allows(self, spent: Sequence[int], cost: Cost, reserve: Sequence[int]) -> bool:
         """Return whether `cost` may be added to what the decision has spent.
