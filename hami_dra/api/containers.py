@@ -51,7 +51,7 @@ class PartitionPlace:
     """
     by_runtime: bool = False
     """The vendor's container runtime creates it when a container starts, and removes it with the
-    container: no `Partitioner` is asked.
+    container: it needs no `Partitioner`.
     """
 
 

@@ -25,6 +25,7 @@ _GRACE: Final = 2.0
 """Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left
 behind.
 """
+_LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
 _PLAIN: Final = {"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1"}
 
 
@@ -35,6 +36,8 @@ class Tool:
     name: str
     folders: tuple[Path, ...] = ()
     """Further folders of the tool when it is not in PATH (a service of systemd has a short one)."""
+    libraries: tuple[Path, ...] = ()
+    """Folders of libraries that the dynamic linker does not know, such as in the driver's container."""
     timeout: float = 20.0
     """Seconds for one run."""
     limit: int = 8 << 20
@@ -66,13 +69,18 @@ class Tool:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=os.environ | _PLAIN,
+                env=os.environ | _PLAIN | self._library_path(),
                 start_new_session=True,
             )
         except FileNotFoundError as error:
             raise ToolMissing(f"{command[0]} cannot be started: {error}") from error
         except OSError as error:
             raise ToolFailed(f"{command[0]} cannot be started: {error}") from error
+
+    def _library_path(self) -> dict[str, str]:
+        """Return LD_LIBRARY_PATH with the tool's folders last; nothing for a tool without any."""
+        folders = [*filter(None, [os.environ.get(_LIBRARY_PATH, "")]), *map(str, self.libraries)]
+        return {_LIBRARY_PATH: ":".join(folders)} if self.libraries else {}
 
     def _find(self) -> Path:
         found = shutil.which(self.name)
