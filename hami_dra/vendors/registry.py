@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hami_dra.api.containers import ContainerVendor
 from hami_dra.api.options import VendorOption
-from hami_dra.vendors import enflame, kunlunxin, metax, neuron, nvidia
+from hami_dra.vendors import ascend, enflame, kunlunxin, metax, neuron, nvidia
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.plugin import InvalidPlugin, VendorPlugin
 from hami_dra.vendors.protocol import Vendor
@@ -26,6 +26,7 @@ _OWN: Final[tuple[VendorPlugin, ...]] = (
     neuron.PLUGIN,
     enflame.PLUGIN,
     kunlunxin.PLUGIN,
+    ascend.PLUGIN,
 )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unreadable
 from hami_dra.monitor.readings import ToolReport, joined
+from hami_dra.vendors.ascend import monitor as ascend
 from hami_dra.vendors.enflame import monitor as enflame
 from hami_dra.vendors.kunlunxin import monitor as kunlunxin
 from hami_dra.vendors.metax import monitor as metax
@@ -24,6 +25,7 @@ def neuron_report(text):
 
 
 PARSERS = {
+    "ascend": (ascend.parse_info, ["../discovery/ascend/info.910b3.txt", "../discovery/ascend/info.310p3.txt"]),
     "metax dmon": (metax.parse_dmon, ["metax/dmon.csv"]),
     "metax errors": (metax.parse_ecc, ["metax/ecc.txt"]),
     "kunlunxin columns": (kunlunxin.parse_columns, ["kunlunxin/columns.txt"]),

@@ -153,7 +153,7 @@ def test_a_fleet_is_printed_with_its_nodes(fleet_path):
     [
         ((), "none of them was given"),
         (("--list", "--machine", "dgx-h100"), "--list and --machine was given"),
-        (("--machine", "dgx"), "there is no machine 'dgx'; choose one of: a2-ultragpu-2g-mig, c500-8"),
+        (("--machine", "dgx"), "there is no machine 'dgx'; choose one of: a2-ultragpu-2g-mig, atlas-300i-pro-6"),
         (
             ("--machine", "dgx-h100", "--node", "N 1"),
             "--machine: nodes.0: name 'N 1' makes 'N 1', which cannot be the name",
@@ -196,7 +196,7 @@ def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
 
 def test_good_slices_pass():
     assert run("slices", "--check", ROOT / "resourceslices") == (
-        "16 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
+        "28 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
     )
 
 

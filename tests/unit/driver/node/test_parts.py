@@ -132,6 +132,7 @@ async def test_a_change_is_noticed_by_all_who_wait_and_by_who_looks_later():
         ("metax.hami.io", {"metax-tech.com/gpu": "1"}, {"metax-tech.com/gpu": "1"}),
         ("kunlunxin.hami.io", {"kunlunxin.com/xpu": "8"}, {"kunlunxin.com/xpu": "8"}),
         ("enflame.hami.io", {"enflame.com/gcu": "8"}, {"enflame.com/gcu": "8"}),
+        ("ascend.hami.io", {"huawei.com/Ascend910B4": "8"}, {"huawei.com/Ascend910B4": "8"}),
     ],
 )
 def test_what_a_device_plugin_offers(driver, allocatable, expected):
@@ -172,7 +173,7 @@ async def test_kubelets_calls_are_counted():
     ("options", "problem"),
     [
         ([], "--node: which node is this?"),
-        (["--vendor", "amd"], "--vendor: 'amd' is none of nvidia, metax, neuron, enflame, kunlunxin"),
+        (["--vendor", "amd"], "--vendor: 'amd' is none of nvidia, metax, neuron, enflame, kunlunxin, ascend"),
         (["--machine", "pdp-11"], "--machine: there is no machine 'pdp-11'"),
         (
             ["--machine", "c500-8", "--vendor", "nvidia"],

@@ -166,6 +166,7 @@ async def test_a_claim_is_prepared_and_taken_back(folder):
         ("p800-oam-8", "kunlunxin.hami.io", "xpu-1", PART | {"memory": "24Gi"}),
         ("trn1.32xlarge", "neuron.hami.io", "neuron-1", PART | {"neuroncores": "1"}),
         ("s60-8", "enflame.hami.io", "gcu-1", PART | {"slices": "1"}),
+        ("atlas-800i-a2", "ascend.hami.io", "npu-1", None),
         ("a2-ultragpu-2g-mig", DRIVER, "gpu-1-mig-1g-10gb-3", None),
     ],
 )

@@ -53,6 +53,8 @@ def limits(**amounts):
         ({"aws.amazon.com/neuron": 4}, "aws.amazon.com/neuron", 4),
         ({"aws.amazon.com/neuroncore": 1}, "aws.amazon.com/neuroncore", 1),
         ({"aws.amazon.com/neuroncore": 16}, "aws.amazon.com/neuroncore", 16),
+        ({"huawei.com/Ascend910B": 2}, "huawei.com/Ascend910B3", 2),
+        ({"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 1}, "huawei.com/Ascend310P-memory", 3072),
         ({"enflame.com/gcu": 2}, "enflame.com/gcu", 2),
         ({"enflame.com/vgcu": 1, "enflame.com/vgcu-percentage": 30}, "enflame.com/vgcu", 1),
         ({"enflame.com/vgcu": 1, "enflame.com/vgcu-percentage": 30}, "enflame.com/vgcu-percentage", 30),

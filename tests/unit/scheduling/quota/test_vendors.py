@@ -60,6 +60,15 @@ def place(machine, hard, *limits):
         ("trn1.32xlarge", {"aws.amazon.com/neuron": 4}, "aws.amazon.com/neuroncore", 8),
         ("trn1.32xlarge", {"aws.amazon.com/neuroncore": 1}, "aws.amazon.com/neuroncore", 1),
         ("trn1.32xlarge", {"aws.amazon.com/neuroncore": 8}, "aws.amazon.com/neuron", 4),  # four devices of two cores
+        ("atlas-800i-a2", {"huawei.com/Ascend910B4": 2}, "huawei.com/Ascend910B4", 2),
+        ("atlas-800i-a2", {"huawei.com/Ascend910B4": 1}, "huawei.com/Ascend910B4-memory", 32768),
+        (
+            "atlas-800i-a2",
+            {"huawei.com/Ascend910B4": 1, "huawei.com/Ascend910B4-memory": 2000},
+            "huawei.com/Ascend910B4-memory",
+            8192,
+        ),
+        ("atlas-800t-a2", {"huawei.com/Ascend910B": 2}, "huawei.com/Ascend910B3", 2),
         ("s60-8", {"enflame.com/gcu": 2}, "enflame.com/gcu", 2),
         ("s60-8", {"enflame.com/gcu": 1}, "enflame.com/vgcu-percentage", 100),
         ("s60-8", {"enflame.com/vgcu": 1, "enflame.com/vgcu-percentage": 20}, "enflame.com/vgcu", 1),
@@ -85,6 +94,7 @@ def test_what_a_request_counts(machine, wanted, key, counts):
         ("s60-8", {"enflame.com/vgcu": 1, "enflame.com/vgcu-percentage": 20}, "enflame.com/gcu"),
         ("s60-8", {"enflame.com/gcu": 1}, "enflame.com/vgcu"),
         ("s60-8", {"enflame.com/gcu": 1}, "nvidia.com/gpu"),
+        ("atlas-800i-a2", {"huawei.com/Ascend910B4": 1}, "huawei.com/Ascend310P"),
     ],
 )
 def test_parts_are_not_cards_nor_cards_parts(machine, wanted, key):

@@ -1,0 +1,41 @@
+"""Huawei Ascend: whole NPUs, or vNPUs cut from them by a template, in rings of HCCS."""
+
+from pathlib import Path
+
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.ascend.containers import AscendContainers
+from hami_dra.vendors.ascend.legacy import AscendLegacy
+from hami_dra.vendors.ascend.publish import AscendPublishing
+from hami_dra.vendors.ascend.records import AscendRecord
+from hami_dra.vendors.ascend.rules import Ascend
+from hami_dra.vendors.plugin import HostPath, VendorPlugin
+
+
+def _backend(state_folder: Path | None) -> Backend:
+    from hami_dra.vendors.ascend import discovery
+
+    return discovery.backend(state_folder)
+
+
+def _sampler(_backend: Backend) -> Sampler:
+    from hami_dra.vendors.ascend import monitor
+
+    return monitor.sampler()
+
+
+PLUGIN = VendorPlugin(
+    title="Huawei Ascend",
+    parts="vNPU: templates",
+    host_paths=(
+        HostPath(path="/usr/local/Ascend/driver", purpose="libraries of npu-smi"),
+        HostPath(path="/usr/local/sbin", purpose="npu-smi"),
+    ),
+    rules=Ascend(),
+    publishing=AscendPublishing(),
+    containers=AscendContainers(),
+    legacy=AscendLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+    record=AscendRecord,
+)

@@ -1,0 +1,162 @@
+"""Ascend NPUs, through `npu-smi`.
+
+Called by the node driver. `npu-smi info` has all chips with health, place and memory; `npu-smi info
+-t board` has the identity of one chip (VDie ID), which never changes and is read once; `npu-smi
+info -t topo` has the links of HCCS. Parsers are pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from hami_dra.api.hardware import Fault, IdentitySource, Provenance
+from hami_dra.discovery.backend import PolledBackend, settled
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, shown
+from hami_dra.discovery.indented import entries
+from hami_dra.discovery.matching import Trace
+from hami_dra.discovery.matrix import Matrix, parse_matrix
+from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
+from hami_dra.discovery.reading import identity, memory, said
+from hami_dra.discovery.sysfs import SYS, placed
+from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.ascend.models import MAKER
+from hami_dra.vendors.ascend.records import AscendRecord
+from hami_dra.vendors.ascend.table import INFO, ChipRow, ChipTable, parse_table
+
+VENDOR: Final = "ascend"
+_DRIVER: Final = Path("/usr/local/Ascend/driver/lib64")
+TOOL: Final = Tool(
+    "npu-smi",
+    (Path("/usr/local/sbin"), Path("/usr/local/bin")),
+    libraries=(_DRIVER / "common", _DRIVER / "driver", _DRIVER),
+)
+_BOARD: Final = "npu-smi info -t board"
+_TOPOLOGY: Final = "npu-smi info -t topo"
+_DIES: Final = ("VDie ID", "DDie ID", "Die ID")
+"""Names of the identity, the one that HAMi uses first."""
+_LINK: Final = "HCCS(?:_SW)?|SIO"
+_HEALTHY: Final = "ok"
+_WITHOUT_MATRIX: Final = 1
+_WITHOUT_DIE: Final = 2
+"""Ranks of a record (`Provenance.rank`), by what is missing."""
+
+Chip = tuple[int, int, str]
+"""Numbers of the board and of the chip on it, PCI address."""
+
+
+class Identities:
+    """The identities of chips, each read once: a chip is exchanged only while the machine is off."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._known: dict[Chip, str] = {}
+
+    def read(self, row: ChipRow) -> str:
+        """Return the die's identity. Raises DiscoveryError."""
+        key = row.npu, row.chip, row.bus_id
+        if key not in self._known:
+            self._known[key] = parse_board(
+                self._tool.run("info", "-t", "board", "-i", str(row.npu), "-c", str(row.chip))
+            )
+        return self._known[key]
+
+
+def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    """Return the back end. `state_folder`: for state that must outlive the program."""
+    cards = CardMemory(AscendRecord, state_folder and state_folder / CARDS_FILE)
+    identities = Identities(tool)
+    return PolledBackend(VENDOR, lambda: read(tool, sys, identities), memory=cards)
+
+
+def read(tool: Tool = TOOL, sys: Path = SYS, identities: Identities | None = None) -> Listing:
+    """Return all Ascend NPUs of this machine. Raises DiscoveryError."""
+    table = parse_table(tool.run("info"))
+    identities = identities or Identities(tool)
+    problems = list(table.problems)
+    dies: dict[int, str] = {}
+    failed: set[str] = set()
+    for row in table.rows:
+        try:
+            dies[row.index] = identities.read(row)
+        except DiscoveryError as error:
+            problems.append(f"NPU {row.npu}, chip {row.chip}: {error}")
+            failed.add(_BOARD)
+    matrix: Matrix | None = None
+    try:
+        matrix = parse_topology(tool.run("info", "-t", "topo")) if len(table.rows) > 1 else Matrix({}, {})
+    except DiscoveryError as error:
+        problems.append(str(error))
+    found = join(table, dies, matrix, problems)
+    return replace(found, cards=tuple(placed(found.cards, sys)), failed=frozenset(failed))
+
+
+def join(table: ChipTable, dies: Mapping[int, str], matrix: Matrix | None, problems: list[str]) -> Listing:
+    """Join the listings to cards. Raises Unreadable when no chip has memory."""
+    cards = []
+    seen = list(table.seen)
+    addresses: set[str] = set()
+    for row in table.rows:
+        try:
+            cards.append(_record(row, dies.get(row.index, ""), matrix, table.driver_version, shared=addresses))
+        except Unexpected as error:
+            problems.append(f"{INFO}, NPU {row.npu}, chip {row.chip}: {error}")
+            seen.append(Trace(uuid=dies.get(row.index, ""), bus_id=row.bus_id, index=row.index))
+        addresses.add(row.bus_id)
+    return settled(INFO, cards, [*problems, *(matrix.problems if matrix else ())], seen=seen)
+
+
+def parse_board(text: str) -> str:
+    """Parse `npu-smi info -t board` of one chip: five words of the die, joined as HAMi does. Raises
+    Unreadable.
+    """
+    values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
+    for key in _DIES:
+        words = values.get(key, "").split()
+        if words and not all(set(word) == {"0"} for word in words):
+            try:
+                return identity("-".join(words), f"the identity of a chip ({key})")
+            except Unexpected as error:
+                raise Unreadable(f"{_BOARD}: {error}") from error
+    raise Unreadable(f"{_BOARD}: expected the identity of a chip ({_DIES[0]}), got none")
+
+
+def parse_topology(text: str) -> Matrix:
+    """Parse the matrix. `HCCS` is a link; the tool does not count lanes. Raises Unreadable."""
+    return parse_matrix(text, _TOPOLOGY, devices=("NPU",), link=_LINK)
+
+
+def _record(row: ChipRow, die: str, matrix: Matrix | None, version: str, *, shared: set[str]) -> AscendRecord:
+    """Return the record. `shared`: PCI addresses of chips before it; a board's second chip has the
+    address of the first, which then names only that one.
+    """
+    by_place = f"{row.bus_id}/{row.chip}"
+    return AscendRecord(
+        vendor=VENDOR,
+        index=row.index,
+        uuid=die or by_place,
+        provenance=Provenance(
+            identified_by=IdentitySource.UUID if die else IdentitySource.PLACE,
+            rank=_WITHOUT_DIE * (not die) + _WITHOUT_MATRIX * (matrix is None),
+            listed_by=(INFO,),
+        ),
+        product=MAKER + row.name,
+        memory=memory(str(row.memory), "MiB"),
+        pci_bus_id="" if row.bus_id in shared else row.bus_id,
+        links=matrix.links.get(row.index, {}) if matrix else {},
+        distances=matrix.distances.get(row.index, {}) if matrix else {},
+        minor=row.index,
+        faults=_faults(row),
+        driver_version=version,
+        npu_id=row.npu,
+        chip_id=row.chip,
+        matrix_known=matrix is not None,
+    )
+
+
+def _faults(row: ChipRow) -> tuple[Fault, ...]:
+    """Return a fault unless the chip is well; HAMi takes no card with any alarm either."""
+    if row.health.lower() == _HEALTHY:
+        return ()
+    message = f"{INFO} says Health: {shown(row.health)} of NPU {row.npu}, chip {row.chip}"
+    return (Fault(code="unhealthy", message=message),)

@@ -1,0 +1,136 @@
+"""The series of Ascend chips that have resource names in HAMi, and the templates by which each is cut.
+
+Called by `publish`, `containers` and `legacy`. In: cards. Out: series and templates. Pure. Source:
+the section `vnpus` of HAMi's scheduler configuration
+(charts/hami/templates/scheduler/device-configmap.yaml). Its `commonWord` names the series,
+`chipName` is what npu-smi prints, `memoryAllocatable` is offered of a card and `memoryCapacity` is
+the most that a request may name.
+
+A template takes a fixed part of the memory, the AI cores and the AI CPUs of a chip. Any vNPUs that
+fit in all three may be on one chip at the same time; they have no place on it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hami_dra.api.hardware import Card
+
+MAKER: Final = "Ascend"
+"""Begins the product and the series: `Ascend910B4` for the chip `910B4`."""
+
+
+class VnpuTemplate(NamedTuple):
+    """One size of a vNPU."""
+
+    name: str
+    memory: int
+    """MiB."""
+    cores: int
+    """AI cores."""
+    cpus: int
+    """AI CPUs; 0 where the chip does not divide them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AscendSeries:
+    """Chips with the same resource names and templates."""
+
+    name: str
+    """`Ascend910B4`: HAMi's common word."""
+    chip: str
+    """The chip as npu-smi prints it."""
+    memory: int
+    """MiB that are offered of a chip."""
+    most: int
+    """MiB that a request may name at most."""
+    cores: int
+    cpus: int
+    ring: int
+    """Chips that HCCS joins on the machines of this series; 0: none."""
+    templates: tuple[VnpuTemplate, ...]
+    """Smallest first."""
+    older: tuple[str, ...] = ()
+    """Names of the series in earlier versions of HAMi."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.older
+
+    def template_for(self, memory: int) -> VnpuTemplate | None:
+        """Return the smallest template that holds this many MiB; None: only a whole card does.
+
+        >>> SERIES["Ascend910B4"].template_for(2000).name
+        'vir05_1c_8g'
+        >>> SERIES["Ascend910B4"].template_for(16385)
+        """
+        return next((template for template in self.templates if memory <= template.memory), None)
+
+    def vnpus(self, template: VnpuTemplate) -> int:
+        """Return how many vNPUs of a template an empty chip holds."""
+        needs = ((self.memory, template.memory), (self.cores, template.cores), (self.cpus, template.cpus))
+        return min(total // need for total, need in needs if need)
+
+
+_8G: Final = 8_192
+_16G: Final = 16_384
+_32G: Final = 32_768
+_64G: Final = 65_536
+_OF_64G: Final = (VnpuTemplate("vir05_1c_16g", _16G, 5, 1), VnpuTemplate("vir10_3c_32g", _32G, 10, 3))
+_OF_32G: Final = (VnpuTemplate("vir05_1c_8g", _8G, 5, 1), VnpuTemplate("vir10_3c_16g", _16G, 10, 3))
+_ALL: Final = (
+    AscendSeries(
+        "Ascend910A",
+        "910A",
+        _32G,
+        _32G,
+        30,
+        0,
+        4,
+        (
+            VnpuTemplate("vir02", 2_184, 2, 0),
+            VnpuTemplate("vir04", 4_369, 4, 0),
+            VnpuTemplate("vir08", 8_738, 8, 0),
+            VnpuTemplate("vir16", 17_476, 16, 0),
+        ),
+    ),
+    AscendSeries(
+        "Ascend910B2",
+        "910B2",
+        _64G,
+        _64G,
+        24,
+        6,
+        8,
+        (
+            VnpuTemplate("vir03_1c_8g", _8G, 3, 1),
+            VnpuTemplate("vir06_1c_16g", _16G, 6, 1),
+            VnpuTemplate("vir12_3c_32g", _32G, 12, 3),
+        ),
+    ),
+    AscendSeries("Ascend910B3", "910B3", _64G, _64G, 20, 7, 8, _OF_64G, older=("Ascend910B",)),
+    AscendSeries("Ascend910B4-1", "910B4-1", _64G, _64G, 20, 7, 8, _OF_64G),
+    AscendSeries("Ascend910B4", "910B4", _32G, _32G, 20, 7, 8, _OF_32G),
+    AscendSeries(
+        "Ascend310P",
+        "310P3",
+        21_527,
+        24_576,
+        8,
+        7,
+        0,
+        (
+            VnpuTemplate("vir01", 3_072, 1, 1),
+            VnpuTemplate("vir02", 6_144, 2, 2),
+            VnpuTemplate("vir04", 12_288, 4, 4),
+        ),
+    ),
+)
+SERIES: Final = {series.name: series for series in _ALL}
+_BY_PRODUCT: Final = {MAKER + series.chip: series for series in _ALL}
+
+
+def series_of(card: Card) -> AscendSeries | None:
+    """Return the series of a card; None for a chip that HAMi has no configuration for: it is
+    published whole, without a series.
+    """
+    return _BY_PRODUCT.get(card.product)

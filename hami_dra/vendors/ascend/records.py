@@ -1,0 +1,17 @@
+"""The record of one Ascend NPU, as discovery finds it."""
+
+from dataclasses import dataclass
+
+from hami_dra.api.hardware import DrivenCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendRecord(DrivenCard):
+    """One chip. `minor` is the number of its device node, which the driver calls its physical id."""
+
+    npu_id: int | None = None
+    """The number that npu-smi has for the board; boards with two chips have one for both."""
+    chip_id: int | None = None
+    """Number of the chip on its board."""
+    matrix_known: bool | None = None
+    """Whether npu-smi reported how the chips are joined; None: nobody asked it (simulated cards)."""

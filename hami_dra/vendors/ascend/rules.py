@@ -1,0 +1,151 @@
+"""The order of sets of Ascend NPUs: cards of one HCCS ring first (HAMi D/ascend/device.go:
+computeBestCombination, ScoreNode).
+
+Called by the vendor. In: one request and the cards of one node. Out: all sets, best first. Pure.
+
+- The score of a set is HAMi's: 10 x the largest part of it in one ring / its cards.
+- Among sets of equal score HAMi empties the ring with most free cards first. Here the set comes
+  first that takes least of idle rings, so that these stay whole, and of equal ones the set that
+  leaves fewest free cards in its rings.
+- A single card, and a vNPU, goes by the device policy, as in HAMi.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, groupby, product
+from math import prod
+from typing import Final, NamedTuple
+
+from hami_dra.api import names
+from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
+from hami_dra.vendors.preferences import Preferences
+from hami_dra.vendors.protocol import (
+    CandidateSets,
+    CandidateTier,
+    CardState,
+    DriverProfile,
+    Layout,
+    NodeView,
+    PartitionUse,
+    Vendor,
+)
+
+DRIVER = "ascend.hami.io"
+TEMPLATE = "template"
+"""Attribute that only vNPUs carry: `vir05_1c_8g`."""
+MODEL = "model"
+"""Attribute that cards and vNPUs of a known series carry: `Ascend910B4`."""
+
+_NETWORK_WEIGHT: Final = 10
+"""HAMi's Ascend910NetworkWeight."""
+_MOST_RINGS: Final = 8
+"""A machine has one to four; published data may be nonsense."""
+
+Shape = tuple[int, ...]
+"""How many cards a set has in each ring."""
+
+
+class Ring(NamedTuple):
+    """The cards that HCCS joins, as a bit mask."""
+
+    free: int
+    """Those that may be taken."""
+    idle: bool
+    """All of its cards may be taken."""
+
+    @property
+    def size(self) -> int:
+        return self.free.bit_count()
+
+
+def arrange(node_view: NodeView) -> CandidateSets | None:
+    """Return all sets of a request for several cards; None where no card is in a ring."""
+    if node_view.count == 1 or not all(node_view.layout.group):
+        return None
+    eligible = node_view.mask(CardState.ELIGIBLE)
+    tiers = tiers_of(rings_of(node_view.layout, eligible), node_view.count)
+    return CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+
+
+def rings_of(layout: Layout, cards: int) -> tuple[Ring, ...]:
+    """Return the rings that have some of these cards, in the order of their numbers."""
+    members: dict[int, int] = {}
+    for position, ring in enumerate(layout.group):
+        members[ring] = members.get(ring, 0) | 1 << position
+    found = ((members[ring], members[ring] & cards) for ring in sorted(members))
+    return tuple(Ring(free, free == ring) for ring, free in found if free)
+
+
+def tiers_of(rings: Sequence[Ring], count: int) -> Iterator[CandidateTier]:
+    """Yield all sets of `count` cards, best first."""
+    if sum(ring.size for ring in rings) < count:
+        return
+    if len(rings) > _MOST_RINGS:
+        yield CandidateTier(0.0, pools=(sum(ring.free for ring in rings),))
+        return
+    ranked = sorted(shapes([ring.size for ring in rings], count), key=lambda shape: _rank(shape, rings))
+    for (worse, _, _), alike in groupby(ranked, key=lambda shape: _rank(shape, rings)):
+        yield _tier(-worse, rings, list(alike))
+
+
+def shapes(sizes: Sequence[int], count: int) -> Iterator[Shape]:
+    """Yield the ways to take `count` cards from rings with `sizes` free cards.
+
+    >>> list(shapes((2, 1), 2))
+    [(1, 1), (2, 0)]
+    """
+    if not sizes:
+        if count == 0:
+            yield ()
+        return
+    rest = sum(sizes[1:])
+    for here in range(max(0, count - rest), min(sizes[0], count) + 1):
+        for others in shapes(sizes[1:], count - here):
+            yield here, *others
+
+
+def score(shape: Shape) -> float:
+    """Return HAMi's score of a set with this shape."""
+    return _NETWORK_WEIGHT * max(shape) / sum(shape)
+
+
+def _rank(shape: Shape, rings: Sequence[Ring]) -> tuple[float, int, int]:
+    """Return the place of a shape, lowest first: its score, the cards of idle rings that it breaks,
+    the free cards that it leaves in its rings.
+
+    Two cards of an idle ring of four, one with three free cards and one with two come from the last:
+    no ring is broken, and no card is left alone.
+    """
+    taken = [(here, ring) for here, ring in zip(shape, rings, strict=True) if here]
+    return (
+        -score(shape),
+        sum(ring.size for _, ring in taken if ring.idle),
+        sum(ring.size - here for here, ring in taken),
+    )
+
+
+def _tier(value: float, rings: Sequence[Ring], alike: Sequence[Shape]) -> CandidateTier:
+    pools, sets = [], []
+    for shape in alike:
+        held = [(ring.free, here) for ring, here in zip(rings, shape, strict=True) if here]
+        if len(held) == 1:
+            pools.append(held[0][0])
+            continue
+        choices = [[mask_of(cards) for cards in combinations(bits(free), here)] for free, here in held]
+        if prod(map(len, choices)) > MOST_SETS:
+            pools.append(sum(free for free, _ in held))
+        else:
+            sets += [sum(masks) for masks in product(*choices)]
+    return CandidateTier(value, sets=tuple(sets), pools=tuple(pools))
+
+
+class Ascend(Vendor):
+    """The rules of `ascend.hami.io`."""
+
+    name = "ascend"
+    profile = DriverProfile(driver=DRIVER, partition=TEMPLATE, model=MODEL)
+
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (rings are minded for everybody)
+        return True
+
+    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+        return arrange(node_view)
