@@ -196,7 +196,7 @@ def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
 
 def test_good_slices_pass():
     assert run("slices", "--check", ROOT / "resourceslices") == (
-        "28 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
+        "29 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
     )
 
 
@@ -209,7 +209,7 @@ def slices_file(folder, number=1):
 
 def test_each_slice_is_checked_by_an_api_server_that_stores_nothing(cluster, tmp_path):
     path = slices_file(tmp_path, 2)
-    assert run("slices", "--check", path, "--kubeconfig", "k") == "2 ResourceSlices, no problems\n"
+    assert run("slices", "--check", path, "--kubeconfig", "k") == "29 ResourceSlices, no problems\n"
     assert cluster.requests["create resourceslices"] == 2
     assert not ask(names(cluster, RESOURCE_SLICE))
     cluster.fail_next(Invalid("create ResourceSlice: spec.devices[1].name: Invalid value"), verb="create")
@@ -217,7 +217,7 @@ def test_each_slice_is_checked_by_an_api_server_that_stores_nothing(cluster, tmp
         f"{path}, document 1: create ResourceSlice: spec.devices[1].name: Invalid value"
     ]
     cluster.fail_next(AlreadyExists("there"), verb="create", times=2)
-    assert run("slices", "--check", path, "--kubeconfig", "k") == "2 ResourceSlices, no problems\n"
+    assert run("slices", "--check", path, "--kubeconfig", "k") == "29 ResourceSlices, no problems\n"
     cluster.fail_next(Unavailable("away"), verb="create")
     assert "away" in refused("slices", "--check", path, "--kubeconfig", "k")
 
