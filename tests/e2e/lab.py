@@ -10,6 +10,7 @@ import yaml
 from hack.controlplane.api import ApiError
 from hack.installation import DRIVER
 from hami_dra.api.config import FleetFile
+from hami_dra.driver.fleet.nodes import planned_nodes
 from tests.e2e import observe
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,6 +48,18 @@ class Lab:
         ]
         self._fleets[fleet] = FleetFile.model_validate({"name": fleet, "createNodes": False, "nodes": groups})
         self.hami.publish(self._fleets[fleet])
+
+    def fleet(self, *groups):
+        """Ready nodes as a fleet file describes them (entries of its `nodes`), labels included; returns their names."""
+        file = FleetFile.model_validate({"name": f"{self.namespace}-{len(self._fleets)}", "nodes": groups})
+        file = file.model_copy(update={"create_nodes": False})
+        planned = planned_nodes(file)
+        for name, node in planned.items():
+            self.plane.nodes.create(name, labels=node.body["metadata"]["labels"], wait=False)
+        self.plane.nodes.wait_schedulable(planned)
+        self._fleets[file.name] = file
+        self.hami.publish(file)
+        return list(planned)
 
     def republish(self, *, fence):
         """The slices anew, as by drivers that were told so (`fence` of `hami-dra slices`)."""

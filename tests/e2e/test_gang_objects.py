@@ -76,7 +76,7 @@ def test_the_crd_of_coscheduling_takes_its_pod_groups(api, create):
     create(COSCHEDULING_CRD)
 
     def served():
-        conditions = api.read(COSCHEDULING_CRD)["status"].get("conditions", ())
+        conditions = api.read(COSCHEDULING_CRD).get("status", {}).get("conditions") or ()
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     api.wait_for("the CRD established", served)
