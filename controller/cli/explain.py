@@ -31,7 +31,7 @@ terms, every card with the reason against it and the compared figures, the runne
 each policy and its origin.
 
 Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had no node
-yet; waiting pods do not count. With --controller it shows the decision that the running controller made,
+yet; waiting pods do not count, except the other members of its gang (docs/gangs.md). With --controller it shows the decision that the running controller made,
 if it is still stored. Notes go to stderr.
 
 Examples:
@@ -166,7 +166,7 @@ def _computed(
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
-    from controller.insight.explain import Explanation
+    from controller.insight.explain import Explanation, with_gang
     from controller.insight.explain import explain as compute
     from controller.insight.simulation import BadManifest, NoSuchPod, question
     from controller.scheduling.inventory import Heartbeat
@@ -181,11 +181,13 @@ def _computed(
         for each in asked.notes:
             note(each)
         if asked.request is None:
-            return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
+            return Explanation(
+                asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
+            )
         if not asked.request.claims:
             note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
-            return compute(asked.inventory, asked.request, asked.options)
+            return with_gang(compute(asked.inventory, asked.request, asked.options), asked.gang)
 
 
 async def _kept(

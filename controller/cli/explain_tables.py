@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from controller.insight.explain import CardExplanation, Explanation, NodeExplanation, Term
+    from controller.insight.explain import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
 
 _NONE: Final = "-"
 _REFUSED_SHOWN: Final = 3
@@ -32,6 +32,8 @@ def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> li
     """
     parts: list[Any] = [_headline(what)]
     parts += [Text(f"note: {note}") for note in what.notes]
+    if what.gang is not None:
+        parts += ["", *_gang(what.gang)]
     if what.requests:
         parts += ["", _requests(what)]
     if what.policies:
@@ -67,6 +69,22 @@ def _headline(what: "Explanation") -> Text:
         counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
         text.append(f"\nreasons, each card or node counted once: {counts}", style="")
     return text
+
+
+def _gang(gang: "GangExplanation") -> Iterator[Any]:
+    yield Text(f"Member of {gang.gang}: {gang.min_count} of {len(gang.members)} members must run at once", style="bold")
+    table = _table("MEMBER", "NODE")
+    for each in gang.members[:_NODES_SHOWN]:
+        table.add_row(*_texts(each.pod, f"{each.node} (runs)" if each.runs else each.node or _NONE))
+    yield table
+    if len(gang.members) > _NODES_SHOWN:
+        yield Text(f"and {len(gang.members) - _NODES_SHOWN} more members: use -o json")
+    if gang.domains:
+        table = _table("DOMAIN", ">NODES", ">MEMBERS FIT", ">LEFT AFTER", "")
+        for domain in gang.domains:
+            note = "chosen" if domain.chosen else domain.problem
+            table.add_row(*_texts(domain.name, str(domain.nodes), str(domain.fits), str(domain.left), note))
+        yield table
 
 
 def _requests(what: "Explanation") -> Table:

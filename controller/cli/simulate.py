@@ -143,19 +143,22 @@ def _print_tables(report: "SimulationReport") -> None:
                 _scores(placement["score"]),
             )
         print_wide(table)
-    if report.unplaced:
+    refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
+    alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != (entry["error"] or entry["message"])]
+    if alone:
         table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
-        for entry in report.unplaced:
+        for entry in alone:
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
             # As Text: brackets in messages are not markup.
             table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
         print_wide(*([""] if report.placements else []), table)
     if report.gangs:
-        table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN", box=None, pad_edge=False)
+        table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON", box=None, pad_edge=False)
         for gang in report.gangs:
             figures = (gang["placed"], len(gang["members"]), gang["minCount"])
-            table.add_row(gang["gang"], *map(str, figures), gang["domain"])
-        print_wide("", table)
+            note = gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]
+            table.add_row(gang["gang"], *map(str, figures), Text(note))
+        print_wide(*([""] if report.placements or alone else []), table)
     if not report.placements and not report.unplaced:
         print_wide("no pod to place in the input")
 

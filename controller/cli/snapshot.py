@@ -1,9 +1,9 @@
 """`hami-dra snapshot`: writes the state of a cluster that decisions read to one file."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,11 +69,15 @@ def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> 
     """Return the documents as one `kind: List`."""
     from controller.insight.simulation import essence
 
-    kinds = {kind.name: kind for kind in KINDS}
-    items = [essence(kinds[each.raw["kind"]], each.raw) for each in documents]
+    kinds = {(kind.group, kind.name): kind for kind in KINDS}
+    items = [essence(kinds[_group(each.raw), each.raw["kind"]], each.raw) for each in documents]
     found = {"apiVersion": "v1", "kind": "List", "items": items}
     if as_yaml:
         from hami_dra.driver.yaml_text import yaml_text
 
         return yaml_text([found])
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _group(raw: Mapping[str, Any]) -> str:
+    return str(raw.get("apiVersion", "")).rpartition("/")[0]

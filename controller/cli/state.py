@@ -40,6 +40,12 @@ Files = Annotated[
     ),
 ]
 
+_GROUPS: Final[tuple[Kind[Any], ...]] = (
+    kinds.POD_GROUP,
+    kinds.COSCHEDULING_POD_GROUP,
+    kinds.VOLCANO_POD_GROUP,
+)
+"""Most clusters serve none or one of them."""
 NEEDED: Final[tuple[Kind[Any], ...]] = (
     kinds.NODE,
     kinds.RESOURCE_SLICE,
@@ -59,6 +65,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_CLAIM_TEMPLATE,
     kinds.RESOURCE_CLAIM,
     *kinds.STORAGE,
+    *_GROUPS,
     kinds.POD,
 )
 """In the order in which they are read and returned."""
@@ -68,9 +75,13 @@ _MISSED: Final = {
     kinds.RESOURCE_QUOTA.name: "quotas do not count",
     kinds.DEVICE_TAINT_RULE.name: "taints by rule do not count",
     kinds.RESOURCE_CLAIM_TEMPLATE.name: "pods whose claims are not generated yet cannot be decided on",
+    kinds.POD_GROUP.name: "pods that are members of one cannot be decided on",
     **dict.fromkeys((kind.name for kind in kinds.STORAGE), "volumes of pods do not count"),
 }
-_OTHERS_SERVED: Final = {kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,)}
+_OTHERS_SERVED: Final[dict[Kind[Any], tuple[Kind[Any], ...]]] = {
+    kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,),
+    kinds.POD_GROUP: (kinds.POD_GROUP_V1ALPHA2,),
+}
 SOURCE: Final = Path("cluster")
 """Name of the source of live objects in messages."""
 
@@ -198,6 +209,8 @@ async def _objects(
         return [{"apiVersion": candidate.api_version, "kind": kind.name, **item} for item in items]
     if kind in NEEDED:
         raise NotFound(f"list {kind.plural}: this cluster does not serve {kind.api_version}; hami-dra needs it")
+    if kind in _GROUPS:
+        return []
     tell(f"this cluster does not serve {kind.plural}.{kind.group or 'core'}: {_MISSED[kind.name]}")
     return []
 

@@ -5,8 +5,18 @@ decision made now) and the log at levels 4 and 5. Pure: reads the inventory and 
 `decide`, and decides nothing itself.
 """
 
-from controller.insight.explain.explain import explain
-from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation, Term, from_json, to_json
+from controller.insight.explain.explain import explain, with_gang
+from controller.insight.explain.model import (
+    CardExplanation,
+    Explanation,
+    GangDomain,
+    GangExplanation,
+    GangMember,
+    NodeExplanation,
+    Term,
+    from_json,
+    to_json,
+)
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
 
@@ -14,6 +24,9 @@ __all__ = [
     "CardExplanation",
     "DecisionSnapshot",
     "Explanation",
+    "GangDomain",
+    "GangExplanation",
+    "GangMember",
     "NodeExplanation",
     "Term",
     "bare",
@@ -23,4 +36,5 @@ __all__ = [
     "share_parts",
     "take",
     "to_json",
+    "with_gang",
 ]

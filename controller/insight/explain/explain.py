@@ -7,7 +7,9 @@ answer if there is one already (with its trace, before the inventory changed). O
 
 from typing import Final
 
-from controller.insight.explain.model import Explanation
+import msgspec
+
+from controller.insight.explain.model import Explanation, GangExplanation
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable, decide
@@ -31,3 +33,21 @@ def explain(
     if answer is None or answer.trace is None:
         answer = decide(inventory, scheduling_request, options)
     return explanation_of(take(inventory, scheduling_request, options, answer, most=most_nodes))
+
+
+def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
+    """Return the explanation of a gang's member: it is not placed where the gang is not."""
+    if gang is None or gang.fits:
+        return msgspec.structs.replace(found, gang=gang)
+    nodes = tuple(msgspec.structs.replace(node, chosen=False) if node.chosen else node for node in found.nodes)
+    return msgspec.structs.replace(
+        found,
+        gang=gang,
+        outcome="refused",
+        node="",
+        message=gang.message,
+        nodes=nodes,
+        chosen=(),
+        runner_up=None,
+        notes=(*found.notes, "nodes and cards are shown as if this member were placed alone"),
+    )

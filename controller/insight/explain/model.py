@@ -134,6 +134,43 @@ class RunnerUp(msgspec.Struct, frozen=True, rename="camel"):
     text: str = ""
 
 
+class GangMember(msgspec.Struct, frozen=True, rename="camel"):
+    pod: str
+    """`ns/name`."""
+    node: str = ""
+    """Where it runs, or where this decision would place it."""
+    runs: bool = False
+
+
+class GangDomain(msgspec.Struct, frozen=True, rename="camel"):
+    """One topology domain from the point of view of a gang."""
+
+    name: str
+    """`<label>=<value>`."""
+    nodes: int
+    fits: int
+    """Members that fit there at once, at most."""
+    left: int
+    """Members that would still fit after the gang; negative: that many are lacking."""
+    score: float = 0.0
+    chosen: bool = False
+    problem: str = ""
+
+
+class GangExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    """The decision on all members of the pod's gang."""
+
+    gang: str
+    """`PodGroup ns/name`."""
+    min_count: int
+    members: tuple[GangMember, ...]
+    fits: bool
+    """Whether the members that wait can all be placed; else `message` says why not."""
+    message: str = ""
+    domains: tuple[GangDomain, ...] = ()
+    """In order of preference; empty if the gang has no topology constraint."""
+
+
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     pod: str
     """`ns/name`."""
@@ -158,6 +195,8 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     nodes_left_out: int = 0
     """Number of nodes that are not in `nodes`."""
     notes: tuple[str, ...] = ()
+    gang: GangExplanation | None = None
+    """None: the pod is no member of a gang, or the decision was made before."""
 
 
 def to_json(what: Explanation | list[Explanation]) -> bytes:

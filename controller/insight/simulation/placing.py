@@ -128,26 +128,10 @@ class Placing:
 
     def place_gang(self, state: GangState, members: list[WaitingPod]) -> None:
         """Place as many members as the gang needs at once, or none."""
-        ready: list[SchedulingRequest] = []
-        unready: dict[str, str] = {}
-        for each in members:
-            try:
-                ready.append(self.request(each))
-            except (Unready, InvalidPolicy) as error:
-                unready[each.pod.key] = str(error)
-        problem = state.problem or state.incomplete
-        if not problem and len(ready) < state.least:
-            problem = f"{state.key}: {next(iter(unready.values()))}"
-        if problem:
-            self._refuse_gang(state, members, Unschedulable(problem, error=problem))
+        request, unready = self.gang_request(state, members)
+        if isinstance(request, str):
+            self._refuse_gang(state, members, Unschedulable(request, error=request))
             return
-        request = GangRequest(
-            key=state.key,
-            members=tuple(ready),
-            least=min(state.least, len(ready)),
-            topology=constraints_of(state, ready),
-            settled_nodes=tuple(sorted({pod.spec.node_name for pod in state.members} - {""})),
-        )
         answer = decide_gang(self._view.inventory, request, self._settings.options)
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
@@ -161,6 +145,26 @@ class Placing:
             self._refuse(member.pod.key, refusal)
         for key, why in unready.items():
             self._report.refused(key, {}, why, why)
+
+    def gang_request(self, state: GangState, members: list[WaitingPod]) -> tuple[GangRequest | str, dict[str, str]]:
+        """Return the input of `decide_gang`, and by key why members are not in it.
+
+        A text in place of the input says why the gang cannot be decided on.
+        """
+        ready: list[SchedulingRequest] = []
+        unready: dict[str, str] = {}
+        for each in members:
+            try:
+                ready.append(self.request(each))
+            except (Unready, InvalidPolicy) as error:
+                unready[each.pod.key] = str(error)
+        problem = state.problem or state.incomplete
+        if not problem and len(ready) < state.least:
+            problem = f"{state.key}: {next(iter(unready.values()))}"
+        settled_nodes = tuple(sorted({pod.spec.node_name for pod in state.members} - {""}))
+        topology = constraints_of(state, ready)
+        request = GangRequest(state.key, tuple(ready), min(state.least, len(ready)), topology, settled_nodes)
+        return problem or request, unready
 
     def _refuse_gang(self, state: GangState, members: list[WaitingPod], refusal: Unschedulable) -> None:
         self._report.gang(state, placed=0, message=refusal.message)
@@ -286,17 +290,3 @@ def sentences(answer: Unschedulable) -> list[str]:
         return [answer.message]
     examples = [sentence for sentence in answer.examples.values() if sentence not in answer.message]
     return [answer.message, *examples, *answer.quotas, *answer.pools]
-
-
-def asked_of(
-    source: str, raw: Raw, view: SimulatedCluster, settings: SimulationSettings
-) -> tuple[Pod, SchedulingRequest | str]:
-    """Return the pod as the webhook converts it, and the input of `decide` in the view's cluster.
-
-    A text in place of the demand says why the pod cannot be decided on. Raises BadManifest.
-    """
-    this = settled(source, raw, view)
-    try:
-        return this.pod, Placing(view, settings, SimulationReport(), SharedClaims()).request(this)
-    except (Unready, InvalidPolicy) as error:
-        return this.pod, str(error)

@@ -2,23 +2,28 @@
 
 Called by the command. In: documents (files, a snapshot, a live cluster) and a reference to a pod.
 Out: the inventory and the demand, as if the pod had no node and no devices yet. All other pods and
-claims count as they are; pods without a node do not count. Pure.
+claims count as they are; pods without a node do not count, except the other members of the pod's
+gang: they count where they would be placed with it. Pure.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from controller.insight.explain import GangExplanation
+from controller.insight.simulation.gang_question import decide_together
 from controller.insight.simulation.objects import Item, Raw, gather, read
-from controller.insight.simulation.placing import SimulationSettings, asked_of
+from controller.insight.simulation.placing import Placing, SimulationSettings, Unready, settled
+from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
-from controller.scheduling.decide import Options, SchedulingRequest
+from controller.scheduling.decide import Options, SchedulingRequest, SharedClaims
 from controller.scheduling.inventory import Heartbeat, Inventory
+from controller.scheduling.scoring import InvalidPolicy
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
-from hami_dra.api.podstate import is_bound
+from hami_dra.api.podstate import is_bound, is_pending
 from hami_dra.kube.documents import Document
 
 
@@ -35,6 +40,8 @@ class Question:
     problem: str
     """Without a demand: why the pod cannot be decided on."""
     notes: tuple[str, ...]
+    gang: GangExplanation | None = None
+    """The decision on the pod's gang, if it is a member of one."""
 
 
 def question(
@@ -70,16 +77,32 @@ def question(
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)
+    waiting = settled(source, _unplaced(raw), view)
+    others = [settled(*each, view) for each in pods if each[1] is not raw and not _is_placed(*each)]
     with view.inventory.verdicts.within(Heartbeat(beat)):
-        pod, asked = asked_of(source, _unplaced(raw), view, settings)
+        placing = Placing(view, settings, SimulationReport(), SharedClaims())
+        asked: SchedulingRequest | str
+        try:
+            asked = placing.request(waiting)
+        except (Unready, InvalidPolicy) as error:
+            asked = str(error)
+        gang, problem = decide_together(placing, view, settings.options, waiting, others)
+    asked = problem or asked
     return Question(
-        pod=pod,
+        pod=waiting.pod,
         inventory=view.inventory,
         options=settings.options,
         request=None if isinstance(asked, str) else asked,
         problem=asked if isinstance(asked, str) else "",
         notes=(*notes, *view.notes),
+        gang=gang,
     )
+
+
+def _is_placed(source: str, raw: Raw) -> bool:
+    """Return whether the pod has a node, or needs none any more."""
+    pod: Pod = read(source, kinds.POD, raw).object
+    return not is_pending(pod)
 
 
 def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:

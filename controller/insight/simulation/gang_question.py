@@ -1,0 +1,65 @@
+"""Decides on the gang of the pod that a question is about. Pure."""
+
+from collections.abc import Sequence
+
+from controller.insight.explain import GangDomain, GangExplanation, GangMember
+from controller.insight.simulation.placing import Placing, WaitingPod
+from controller.insight.simulation.view import SimulatedCluster
+from controller.scheduling.decide import Options, Unfinished
+from controller.scheduling.gangs import DomainVerdict, GangDecision, GangState, decide_gang
+
+
+def decide_together(
+    placing: Placing, view: SimulatedCluster, options: Options, pod: WaitingPod, others: Sequence[WaitingPod]
+) -> tuple[GangExplanation | None, str]:
+    """Return the decision on the pod's gang, or None; and why the gang cannot be decided on.
+
+    `others`: all other waiting pods. Where the gang fits, its other members count at their places
+    afterwards.
+    """
+    for each in (pod, *others):
+        view.gangs.pod_changed(None, each.pod)
+    key = view.gangs.of(pod.pod)
+    if key is None:
+        return None, ""
+    state = view.gangs.state(key)
+    members = [each for each in (pod, *others) if view.gangs.of(each.pod) == key]
+    request, _ = placing.gang_request(state, members)
+    if isinstance(request, str):
+        return _explained(state, {}, message=request), request
+    answer = decide_gang(view.inventory, request, options)
+    assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
+    if not isinstance(answer, GangDecision):
+        message = f"{state.key}: {answer.message}"
+        return _explained(state, {}, domains=answer.domains, message=message), ""
+    nodes = {member.pod.key: decision.node for member, decision in answer.placed}
+    for member, decision in answer.placed:
+        if member.pod.key != pod.pod.key:
+            view.inventory.assume_pod(member.pod, decision.node)
+            for entry in decision.allocations:
+                view.inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    return _explained(state, nodes, domain=answer.domain, domains=answer.domains), ""
+
+
+def _explained(
+    state: GangState,
+    nodes: dict[str, str],
+    *,
+    domain: str = "",
+    domains: Sequence[DomainVerdict] = (),
+    message: str = "",
+) -> GangExplanation:
+    return GangExplanation(
+        gang=str(state.key),
+        min_count=state.min_count,
+        members=tuple(
+            GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
+            for pod in state.members
+        ),
+        fits=not message,
+        message=message,
+        domains=tuple(
+            GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
+            for each in domains
+        ),
+    )
