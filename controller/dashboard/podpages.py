@@ -39,6 +39,8 @@ class PendingRow:
     reasons: dict[str, int]
     message: str
     """The reason as the deciding component states it."""
+    details: tuple[str, ...]
+    """Why some nodes are refused: plugin, object, figure."""
     says: str
     """`decision`, `scheduler`, `gate`, `nobody`."""
     has_decision: bool
@@ -153,16 +155,18 @@ class PodPages:
         condition = scheduled_condition(pod)
         gates = other_gates(pod)
         reasons: dict[str, int] = {}
+        details: tuple[str, ...] = ()
         if gates:
             message, says = ", ".join(gates), "gate"
         elif decision is not None:
             message, says, reasons = decision.message, "decision", dict(decision.reasons)
+            details = decision.why
         elif condition is not None and condition.message:
             message, says = condition.message, "scheduler"
         else:
             message, says = "", "nobody"
         since = pod.metadata.creation_timestamp or ""
-        return PendingRow(self._row(pod), since, reasons, message, says, decision is not None)
+        return PendingRow(self._row(pod), since, reasons, message, details, says, decision is not None)
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
         reserved = [

@@ -182,6 +182,10 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     reasons: dict[str, int] = {}
     """First reason code → number of cards or nodes, over the nodes that do not fit."""
+    why: tuple[str, ...] = ()
+    """Of a refused pod, why some nodes do not fit: plugin of kube-scheduler, object, figure; quotas
+    and pools.
+    """
     policies: tuple[PolicyUsed, ...] = ()
     requests: tuple[RequestAsked, ...] = ()
     nodes: tuple[NodeExplanation, ...] = ()

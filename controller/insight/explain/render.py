@@ -40,6 +40,7 @@ def explanation_of(picture: DecisionSnapshot, at: datetime | None = None, *, bri
         node=decision.node if decision else "",
         message=_message(answer),
         reasons=dict(picture.reasons),
+        why=_why(answer),
         policies=wording.policies_used(picture.policies, picture.claims, first_fit=picture.first_fit),
         requests=tuple(wording.asked(seen.view, ours=seen.ours) for seen in picture.seen),
         nodes=() if brief else tuple(_node(picture, place) for place in picture.places),
@@ -58,12 +59,15 @@ def _message(answer: Decision | Unschedulable) -> str:
     return f"{answer.node} is the best of {answer.fitting_count} nodes that fit, {answer.unfit_count} do not"
 
 
+def _why(answer: Decision | Unschedulable) -> tuple[str, ...]:
+    if isinstance(answer, Unschedulable):
+        return (*answer.examples.values(), *answer.pools, *answer.quotas)
+    return ()
+
+
 def _notes(picture: DecisionSnapshot) -> Iterator[str]:
     answer = picture.answer
-    if isinstance(answer, Unschedulable):
-        yield from answer.examples.values()
-        yield from answer.pools
-        yield from answer.quotas
+    yield from _why(answer)
     if picture.first_fit:
         yield "first-fit: takes cards in the order in which drivers list them, without scores"
     if not picture.places:
