@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
     from controller.cli.seen import Seen
     from controller.insight.doctor import DoctorReport, Live, State
+    from controller.insight.simulation import PendingPod
+    from hami_dra.kube.documents import Document
+    from hami_dra.vendors.profiles import DriverProfiles
 
 HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
 
@@ -69,12 +74,11 @@ def doctor(
     chosen = _Chosen(None if mode is None else mode.value, [*(manage or ()), *profiles.given], namespace, installation)
     connection = Connection(kubeconfig, context)
     with Progress() as progress:
-        if files:
-            state = chosen.state(seen(read_state(files, connection, progress=progress), profiles), None)
-        else:
-            read = _read(connection, namespace, progress)
-            state = chosen.state(seen(read.documents, profiles), read)
-    report = examine(state)
+        read = None if files else _read(connection, namespace, progress)
+        documents = read_state(files, connection, progress=progress) if read is None else read.documents
+        state = chosen.state(seen(documents, profiles), read)
+        pending = _pending(documents, read, profiles, progress) if state.mode == "exclusive" else ()
+    report = examine(replace(state, pending=pending))
     if output is Output.json:
         _print_json(report)
     else:
@@ -98,6 +102,24 @@ def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
     try:
         return asyncio.run(run())
     except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _pending(
+    documents: "list[Document]", read: "Read | None", profiles: "DriverProfiles", progress: Any
+) -> "tuple[PendingPod, ...]":
+    """Decide on the pods that wait. Raises CommandError."""
+    from controller.insight.simulation import BadManifest, SimulationSettings, pending_pods
+
+    version = read.live.version if read is not None else None
+    settings = SimulationSettings(
+        profiles=profiles,
+        kubernetes=None if version is None else (version.major, version.minor),
+        scheduler_names=(read.scheduler_names if read is not None else None) or frozenset({"default-scheduler"}),
+    )
+    try:
+        return pending_pods(documents, settings, on_pod=partial(progress, "deciding on pods")).pods
+    except BadManifest as error:
         raise CommandError(str(error)) from error
 
 

@@ -37,6 +37,7 @@ _AT_ONCE: Final = 8
 _GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)
 _MODE: Final = re.compile(r"--mode=(exclusive|native)")
 _MANAGE: Final = re.compile(r"--manage=(\S+)")
+_SCHEDULER_NAME: Final = re.compile(r"--scheduler-name=(\S+)")
 _RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
 _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
@@ -52,6 +53,8 @@ class Read:
     """The mode in the controller's Deployment; None: no Deployment is visible."""
     managed: frozenset[str] = frozenset()
     """Drivers in the controller's Deployment that it manages in addition to our own."""
+    scheduler_names: frozenset[str] = frozenset()
+    """Schedulers in the controller's Deployment whose pods it places; empty: the default."""
 
 
 async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress) -> Read:
@@ -105,6 +108,7 @@ class _Reading:
             self.unread,
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
+            scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
         )
 
     def _note_missing(self, text: str) -> None:

@@ -13,8 +13,10 @@ from controller.insight.overview import Tenancies
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
 from controller.scheduling.inventory import DeviceId
+from controller.scheduling.node_filter import PLUGINS
 from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
+from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
 from hami_dra.api.resource import ResourceClaim
@@ -26,6 +28,8 @@ _ORPHANED: Final = timedelta(minutes=3)
 _STUCK: Final = timedelta(minutes=5)
 _WAITING: Final = timedelta(minutes=5)
 _SHOWN: Final = 4
+_FILTERS: Final = frozenset(PLUGINS)
+"""Reason codes of kube-scheduler's filter plugins."""
 
 
 def claims(state: State) -> Iterator[Finding]:
@@ -173,13 +177,20 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
 
 
 def pods(state: State) -> Iterator[Finding]:
-    """Check only pods behind our gate: kube-scheduler is responsible for the others."""
+    """Check pods behind our gate, and those that no node may run, whatever cards are free:
+    somebody has to change something. Of the others kube-scheduler says why they wait.
+    """
     if state.mode != "exclusive":
         return  # `leftovers` reports them
+    judged = {each.pod: each for each in state.pending}
     for pod in state.pods:
-        if not (is_pending(pod) and has_our_gate(pod)) or not older(
-            pod.metadata.creation_timestamp, state.now, _WAITING
-        ):
+        if not is_pending(pod) or not older(pod.metadata.creation_timestamp, state.now, _WAITING):
+            continue
+        found = judged.get(pod.key)
+        why = "; ".join(found.why) if found is not None and not (found.fits or found.allocated) else ""
+        if not has_our_gate(pod):
+            if found is not None and (found.held or (found.reasons and _FILTERS.issuperset(found.reasons))):
+                yield _kept_away(pod, why, state)
             continue
         others = other_gates(pod)
         waited = in_words(age(pod.metadata.creation_timestamp, state.now))
@@ -188,11 +199,28 @@ def pods(state: State) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=f"Pod {pod.key}",
             problem=f"it has waited behind the gate {names.GATE} for {waited}"
-            + (f", and behind {', '.join(others)}: nothing is decided until these are removed" if others else ""),
+            + (
+                f", and behind {', '.join(others)}: nothing is decided until these are removed"
+                if others
+                else f": {why}"
+                if why
+                else ""
+            ),
             fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
             if not others
             else f"ask the owner of {others[0]}",
         )
+
+
+def _kept_away(pod: Pod, why: str, state: State) -> Finding:
+    waited = in_words(age(pod.metadata.creation_timestamp, state.now))
+    return Finding(
+        check="pods",
+        severity=Severity.WARNING,
+        object=f"Pod {pod.key}",
+        problem=f"it has waited for {waited}, and no node may run it, whatever cards are free: {why}",
+        fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}",
+    )
 
 
 def quotas(state: State) -> Iterator[Finding]:

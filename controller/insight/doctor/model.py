@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from controller.insight.simulation import PendingPod
 from controller.scheduling.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
@@ -130,6 +131,8 @@ class State:
     classes: tuple[DeviceClass, ...] = ()
     taint_rules: tuple[DeviceTaintRule, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
+    pending: tuple[PendingPod, ...] = ()
+    """Why pods wait, each decided on alone."""
     live: Live | None = None
     """None: files were read."""
     mode: Mode = "exclusive"

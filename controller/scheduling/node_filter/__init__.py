@@ -2,6 +2,7 @@
 on them as columns, one module per plugin. Updated by difference. Pure.
 """
 
+from controller.scheduling.node_filter.codes import PLUGINS
 from controller.scheduling.node_filter.node_affinity import admits, pinned_names
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import (
@@ -16,6 +17,7 @@ from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VO
 
 __all__ = [
     "NOT_READY_TAINT",
+    "PLUGINS",
     "UNREACHABLE_TAINT",
     "UNSCHEDULABLE_TAINT",
     "VOLUME_CODES",

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.support.commands import Typed
-from tests.support.manifests import cluster
+from tests.support.manifests import claim, cluster, part, pod
 from tests.unit.cli.test_status import holder
 
 
@@ -58,3 +58,17 @@ def test_where_it_cannot_look(hami_dra, tmp_path):
     assert (result.code, result.stdout) == (2, "")
     assert str(missing) in result.stderr
     assert hami_dra("doctor", "--kubeconfig", tmp_path / "none").code == 2
+
+
+def test_pods_that_no_node_may_run_are_named_with_plugin_and_object(hami_dra, file):
+    """Those that wait for cards are not: a full cluster is nothing to repair."""
+    volume = pod("volume", "c", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    picky = pod("picky", "c", nodeSelector={"disk": "fast"})
+    path = file(cluster("n1"), [claim("c"), claim("large", part(memory="90Gi")), volume, picky, pod("big", "large")])
+    result = hami_dra("doctor", "-f", path, "-o", "json")
+    found = {each["object"]: each for each in json.loads(result.stdout)["findings"]}
+    assert result.code == 0
+    assert set(found) == {"Pod default/volume", "Pod default/picky"}
+    assert "PersistentVolumeClaim default/data does not exist; create it" in found["Pod default/volume"]["problem"]
+    assert "NodeAffinity" in found["Pod default/picky"]["problem"]
+    assert found["Pod default/picky"]["fix"] == "hami-dra explain picky -n default"
