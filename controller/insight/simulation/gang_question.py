@@ -1,12 +1,12 @@
 """Decides on the gang of the pod that a question is about. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from controller.insight.explain import GangDomain, GangExplanation, GangMember
 from controller.insight.simulation.placing import Placing, WaitingPod
 from controller.insight.simulation.view import SimulatedCluster
 from controller.scheduling.decide import Options, Unfinished
-from controller.scheduling.gangs import DomainVerdict, GangDecision, GangState, decide_gang
+from controller.scheduling.gangs import DomainVerdict, GangDecision, GangState, GangUnschedulable, decide_gang
 
 
 def decide_together(
@@ -23,12 +23,9 @@ def decide_together(
     if key is None:
         return None, ""
     state = view.gangs.state(key)
-    members = [each for each in (pod, *others) if view.gangs.of(each.pod) == key]
-    request, _ = placing.gang_request(state, members)
-    if isinstance(request, str):
-        return _explained(state, {}, message=request), request
-    answer = decide_gang(view.inventory, request, options)
-    assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
+    answer = decided_gang(placing, view, options, state, (pod, *others))
+    if isinstance(answer, str):
+        return _explained(state, {}, message=answer), answer
     if not isinstance(answer, GangDecision):
         message = f"{state.key}: {answer.message}"
         return _explained(state, {}, domains=answer.domains, message=message), ""
@@ -39,6 +36,19 @@ def decide_together(
             for entry in decision.allocations:
                 view.inventory.assume(entry.claim.metadata.uid, entry.allocation)
     return _explained(state, nodes, domain=answer.domain, domains=answer.domains), ""
+
+
+def decided_gang(
+    placing: Placing, view: SimulatedCluster, options: Options, state: GangState, waiting: Iterable[WaitingPod]
+) -> GangDecision | GangUnschedulable | str:
+    """Return the decision on the gang's members among the waiting pods, or why there is none."""
+    members = [each for each in waiting if view.gangs.of(each.pod) == state.key]
+    request, _ = placing.gang_request(state, members)
+    if isinstance(request, str):
+        return request
+    answer = decide_gang(view.inventory, request, options)
+    assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
+    return answer
 
 
 def _explained(

@@ -1,20 +1,24 @@
-"""Why pods of a state wait: each pod with claims and without a node, decided on alone. Pure.
+"""Why pods of a state wait: each pod with claims and without a node, decided on alone, members of a
+gang together. Pure.
 
 Called by `hami-dra status --pending` and `hami-dra doctor`. In: documents. Out: the sentences of
 events and of `explain`: plugin of kube-scheduler, object, figure.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from controller.insight.simulation.gang_question import decided_gang
 from controller.insight.simulation.objects import Item, gather
-from controller.insight.simulation.placing import SimulationSettings, asked_of, sentences
+from controller.insight.simulation.placing import Placing, SimulationSettings, sentences, settled
+from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
-from controller.scheduling.decide import Unschedulable, decide
+from controller.scheduling.decide import SharedClaims, Unschedulable, decide
+from controller.scheduling.gangs import GangDecision, GangKey, GangUnschedulable
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_pending, is_probe, scheduled_condition
@@ -68,13 +72,16 @@ def pending_pods(
         and item.object.spec.resource_claims
         and is_pending(item.object)
         and not is_probe(item.object)
-        and may_be_meant(item.key)
     ]
     waiting.sort(key=lambda item: (item.object.metadata.creation_timestamp or "", item.key))
+    for item in waiting:
+        view.gangs.pod_changed(None, item.object)
+    judge = _Judge(view, settings, waiting)
+    waiting = [item for item in waiting if may_be_meant(item.key)]
     found = []
     for done, item in enumerate(waiting[:most]):
         on_pod(done, min(most, len(waiting)))
-        found.append(_judged(item, view, settings))
+        found.append(judge.judged(item))
     return PendingPods(pods=tuple(found), left_out=len(waiting) - len(found))
 
 
@@ -94,24 +101,55 @@ def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCl
     return view
 
 
-def _judged(item: Item, view: SimulatedCluster, settings: SimulationSettings) -> PendingPod:
-    key, since = item.key, item.object.metadata.creation_timestamp or ""
-    claims = [claim for name in claim_keys(item.object) if (claim := view.claims.get(name)) is not None]
-    if claims and all(claim.status.allocation is not None for claim in claims):
-        condition = scheduled_condition(item.object)
-        said = f": {condition.message}" if condition is not None and condition.message else ""
-        return PendingPod(pod=key, since=since, allocated=True, why=(f"kube-scheduler has not bound it yet{said}",))
-    pod, asked = asked_of(item.source, item.raw, view, settings)
-    if isinstance(asked, str):
-        held = view.inventory.held(pod)
-        return PendingPod(
-            pod=key,
-            since=since,
-            held=held is not None,
-            reasons={held.code: 1} if held is not None else {},
-            why=(held.sentence if held is not None else asked.removeprefix(f"Pod {key}: "),),
-        )
-    answer = decide(view.inventory, asked, settings.options)
-    if isinstance(answer, Unschedulable):
-        return PendingPod(pod=key, since=since, reasons=dict(answer.reasons), why=tuple(sentences(answer)))
-    return PendingPod(pod=key, since=since, fits=True, why=(f"it fits on {answer.node}; it is not decided yet",))
+class _Judge:
+    """Decides on the waiting pods of a cluster; on each gang once."""
+
+    def __init__(self, view: SimulatedCluster, settings: SimulationSettings, waiting: Sequence[Item]) -> None:
+        self._view = view
+        self._options = settings.options
+        self._placing = Placing(view, settings, SimulationReport(), SharedClaims())
+        self._waiting = waiting
+        self._gangs: dict[GangKey, GangDecision | GangUnschedulable | str] = {}
+
+    def judged(self, item: Item) -> PendingPod:
+        this = settled(item.source, item.raw, self._view)
+        key, since = item.key, item.object.metadata.creation_timestamp or ""
+        claims = [claim for name in claim_keys(item.object) if (claim := self._view.claims.get(name)) is not None]
+        if claims and all(claim.status.allocation is not None for claim in claims):
+            condition = scheduled_condition(item.object)
+            said = f": {condition.message}" if condition is not None and condition.message else ""
+            return PendingPod(pod=key, since=since, allocated=True, why=(f"kube-scheduler has not bound it yet{said}",))
+        asked = self._placing.asked(this)
+        if isinstance(asked, str):
+            held = self._view.inventory.held(this.pod)
+            return PendingPod(
+                pod=key,
+                since=since,
+                held=held is not None,
+                reasons={held.code: 1} if held is not None else {},
+                why=(held.sentence if held is not None else asked.removeprefix(f"Pod {key}: "),),
+            )
+        if (gang := self._view.gangs.of(this.pod)) is not None:
+            return self._of_gang(gang, key, since)
+        answer = decide(self._view.inventory, asked, self._options)
+        if isinstance(answer, Unschedulable):
+            return PendingPod(pod=key, since=since, reasons=dict(answer.reasons), why=tuple(sentences(answer)))
+        return PendingPod(pod=key, since=since, fits=True, why=(f"it fits on {answer.node}; it is not decided yet",))
+
+    def _of_gang(self, gang: GangKey, key: str, since: str) -> PendingPod:
+        if (answer := self._gangs.get(gang)) is None:
+            state = self._view.gangs.state(gang)
+            members = [item for item in self._waiting if self._view.gangs.of(item.object) == gang]
+            waiting = [settled(item.source, item.raw, self._view) for item in members]
+            answer = decided_gang(self._placing, self._view, self._options, state, waiting)
+            self._gangs[gang] = answer
+        if isinstance(answer, str):
+            return PendingPod(pod=key, since=since, why=(answer,))
+        if isinstance(answer, GangUnschedulable):
+            why = f"{gang}: {answer.message}"
+            return PendingPod(pod=key, since=since, reasons=dict(answer.refusal.reasons), why=(why,))
+        for member, refusal in answer.left:
+            if member.pod.key == key:
+                return PendingPod(pod=key, since=since, reasons=dict(refusal.reasons), why=tuple(sentences(refusal)))
+        why = f"{gang} fits, {len(answer.placed)} members at once; it is not decided yet"
+        return PendingPod(pod=key, since=since, fits=True, why=(why,))

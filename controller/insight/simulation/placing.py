@@ -115,10 +115,9 @@ class Placing:
 
     def place(self, this: WaitingPod) -> None:
         key = this.pod.key
-        try:
-            request = self.request(this)
-        except (Unready, InvalidPolicy) as error:
-            self._report.refused(key, {}, str(error), str(error))
+        request = self.asked(this)
+        if isinstance(request, str):
+            self._report.refused(key, {}, request, request)
             return
         answer = decide(self._view.inventory, request, self._settings.options)
         if isinstance(answer, Unschedulable):
@@ -146,18 +145,21 @@ class Placing:
         for key, why in unready.items():
             self._report.refused(key, {}, why, why)
 
+    def asked(self, this: WaitingPod) -> SchedulingRequest | str:
+        """Return the input of `decide`, or why the pod cannot be decided on."""
+        try:
+            return self.request(this)
+        except (Unready, InvalidPolicy) as error:
+            return str(error)
+
     def gang_request(self, state: GangState, members: list[WaitingPod]) -> tuple[GangRequest | str, dict[str, str]]:
         """Return the input of `decide_gang`, and by key why members are not in it.
 
         A text in place of the input says why the gang cannot be decided on.
         """
-        ready: list[SchedulingRequest] = []
-        unready: dict[str, str] = {}
-        for each in members:
-            try:
-                ready.append(self.request(each))
-            except (Unready, InvalidPolicy) as error:
-                unready[each.pod.key] = str(error)
+        asked = {each.pod.key: self.asked(each) for each in members}
+        ready = [each for each in asked.values() if not isinstance(each, str)]
+        unready = {key: each for key, each in asked.items() if isinstance(each, str)}
         problem = state.problem or state.incomplete
         if not problem and len(ready) < state.least:
             problem = f"{state.key}: {next(iter(unready.values()))}"

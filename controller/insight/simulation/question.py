@@ -13,14 +13,13 @@ from typing import Any
 from controller.insight.explain import GangExplanation
 from controller.insight.simulation.gang_question import decide_together
 from controller.insight.simulation.objects import Item, Raw, gather, read
-from controller.insight.simulation.placing import Placing, SimulationSettings, Unready, settled
+from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import Options, SchedulingRequest, SharedClaims
 from controller.scheduling.inventory import Heartbeat, Inventory
-from controller.scheduling.scoring import InvalidPolicy
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_pending
@@ -81,11 +80,7 @@ def question(
     others = [settled(*each, view) for each in pods if each[1] is not raw and not _is_placed(*each)]
     with view.inventory.verdicts.within(Heartbeat(beat)):
         placing = Placing(view, settings, SimulationReport(), SharedClaims())
-        asked: SchedulingRequest | str
-        try:
-            asked = placing.request(waiting)
-        except (Unready, InvalidPolicy) as error:
-            asked = str(error)
+        asked = placing.asked(waiting)
         gang, problem = decide_together(placing, view, settings.options, waiting, others)
     asked = problem or asked
     return Question(

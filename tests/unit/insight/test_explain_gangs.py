@@ -3,7 +3,7 @@
 import msgspec
 
 from controller.insight.explain import explain, with_gang
-from controller.insight.simulation import SimulationSettings, question
+from controller.insight.simulation import SimulationSettings, pending_pods, question
 from tests.support.gang_objects import annotated, in_labelled_group, named
 from tests.support.manifests import cluster, documents, part, pod, template
 
@@ -65,3 +65,17 @@ def test_an_incomplete_gang_says_so():
 
 def test_a_pod_without_a_gang_has_none():
     assert explained(*nodes(), pod("m0", "template:card")).gang is None
+
+
+def test_pods_that_wait_with_their_gang_say_what_it_lacks():
+    gang = members(5, REQUIRED)
+    found = pending_pods(documents(*nodes(), *gang), SimulationSettings(), may_be_meant="default/m0".__eq__)
+    [entry] = found.pods
+    assert entry.why[0].startswith("gang default/train: 4 of 5 members fit at once in one domain of rack")
+    assert entry.reasons
+    [entry, *_] = pending_pods(documents(*nodes(), *gang[:2]), SimulationSettings()).pods
+    assert entry.why == (
+        "gang default/train is incomplete: 2 of 5 members exist; none is placed before the others are created",
+    )
+    found = pending_pods(documents(*nodes(), *members(4, REQUIRED)), SimulationSettings())
+    assert {each.why for each in found.pods} == {("gang default/train fits, 4 members at once; it is not decided yet",)}
