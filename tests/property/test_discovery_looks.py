@@ -78,12 +78,13 @@ class Watcher:
 
     @property
     def devices(self):
+        """The cards, without the parts that could be cut from them."""
         vendor = PUBLISHING[self.machine.vendor.published]
         hardware = self.hardware
         offer = pool_content(
             vendor, NodeReference("n", ""), hardware.cards, hardware.faults, PoolOptions(effects=EFFECTS)
         )
-        return devices_of(offer.pool)
+        return [device for device in devices_of(offer.pool) if "parentUUID" not in device["attributes"]]
 
     def look(self):
         now = asyncio.get_running_loop().time()

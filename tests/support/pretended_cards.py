@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from hami_dra.discovery.errors import ToolFailed
+from hami_dra.vendors.ascend import discovery as ascend
 from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.metax import discovery as metax
@@ -17,7 +18,7 @@ from hami_dra.vendors.nvidia.nvml import NvmlBackend
 from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
 from tests.support.tools import FIXTURES
 
-_AMOUNT = re.compile(r"\b(65536 MiB|98304 MiB|98304|42976\s?MiB|34359738368|32 GB)")
+_AMOUNT = re.compile(r"\b(3310 / 65536|65536 MiB|98304 MiB|98304|42976\s?MiB|34359738368|32 GB)")
 COUNT = 4
 """Cards of each machine."""
 
@@ -284,7 +285,41 @@ class Neuron(Pretended):
         return head + "".join(rows)
 
 
-VENDORS = {vendor.published: vendor for vendor in (Metax(), Enflame(), Kunlunxin(), Neuron())}
+class Ascend(Pretended):
+    """Numbers are those of the board's slot. The identity of a chip has a listing of its own, which is read once."""
+
+    name, published = "npu-smi", "ascend"
+    shows = (("info",),)
+
+    def marks(self, card):
+        return f"0000:{0x1A + card:02X}:00.0", f"A0{card}42100"
+
+    def backend(self, folder, machine, sys):
+        return ascend.backend(folder, machine, sys)
+
+    def listing(self, arguments, cards):
+        folder = FIXTURES / "ascend"
+        if arguments == ("info",):
+            head, rest = (folder / "info.910b3.txt").read_text().split("| 0     910B3", 1)
+            rule = rest.splitlines()[2]
+            end = rest.partition("| NPU     Chip ")[2]
+            rows = "".join(
+                f"| {card}     910B3               | OK            | 90.5        38                0    / 0             |\n"
+                f"| 0                         | 0000:{0x1A + card:02X}:00.0  | 0           0    / 0          3310 / 65536         |\n"
+                f"{rule}\n"
+                for card in cards
+            )
+            return f"{head}{rows}| NPU     Chip {end}"
+        if arguments[:3] == ("info", "-t", "board"):
+            card = int(arguments[4])
+            text = (folder / "board.txt").read_text().replace("A0142100", f"A0{card}42100")
+            return text.replace("0000:C1:00.0", f"0000:{0x1A + card:02X}:00.0") if card in cards else None
+        names = [f"NPU{card}" for card in cards]
+        rows = [" ".join([name, *("X" if name == peer else "HCCS" for peer in names), "0-23"]) for name in names]
+        return "\n".join([" ".join([*names, "CPU Affinity"]), *rows, ""])
+
+
+VENDORS = {vendor.published: vendor for vendor in (Metax(), Enflame(), Kunlunxin(), Neuron(), Ascend())}
 
 
 # --- NVML ---

@@ -5,6 +5,7 @@ Called by the node driver. `npu-smi info` has all chips with health, place and m
 info -t topo` has the links of HCCS. Parsers are pure.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from hami_dra.discovery.indented import entries
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import identity, memory, said
+from hami_dra.discovery.reading import memory, said
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.ascend.models import MAKER
@@ -35,6 +36,7 @@ _BOARD: Final = "npu-smi info -t board"
 _TOPOLOGY: Final = "npu-smi info -t topo"
 _DIES: Final = ("VDie ID", "DDie ID", "Die ID")
 """Names of the identity, the one that HAMi uses first."""
+_DIE: Final = re.compile(r"[0-9A-Fa-f]{8}( [0-9A-Fa-f]{8}){4}")
 _LINK: Final = "HCCS(?:_SW)?|SIO"
 _HEALTHY: Final = "ok"
 _WITHOUT_MATRIX: Final = 1
@@ -111,14 +113,13 @@ def parse_board(text: str) -> str:
     Unreadable.
     """
     values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
-    for key in _DIES:
-        words = values.get(key, "").split()
-        if words and not all(set(word) == {"0"} for word in words):
-            try:
-                return identity("-".join(words), f"the identity of a chip ({key})")
-            except Unexpected as error:
-                raise Unreadable(f"{_BOARD}: {error}") from error
-    raise Unreadable(f"{_BOARD}: expected the identity of a chip ({_DIES[0]}), got none")
+    given = next((value for key in _DIES if (value := values.get(key, ""))), "")
+    # an output that broke off must not name another chip from then on
+    if not _DIE.fullmatch(given) or set(given) <= set("0 "):
+        raise Unreadable(
+            f"{_BOARD}: expected the identity of a chip ({_DIES[0]}), got {shown(given) if given else 'none'}"
+        )
+    return given.replace(" ", "-")
 
 
 def parse_topology(text: str) -> Matrix:
