@@ -26,6 +26,7 @@ COMMANDS = (
     "webhook",
     "slices",
     "topology",
+    "install_library",
     "uninstall",
 )
 """Modules of this folder with a `register(app)`, in the order of --help."""

@@ -14,8 +14,10 @@ from controller.cli.output_options import Output, OutputOption
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import SchedulerNamesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
+from hami_dra.api import names
 
 if TYPE_CHECKING:
+    from controller.cli.container_usage import UsedCard
     from controller.cli.progress import OnProgress
     from controller.cli.state import VersionedState
     from controller.cli.status_tables import Line
@@ -48,6 +50,8 @@ Examples:
     hami-dra status --quota
 
     hami-dra status --pending
+
+    hami-dra status --usage -n team-a
 
     hami-dra status -f resourceslices/
 """
@@ -85,6 +89,16 @@ def status(
         bool, typer.Option("--pending", help="Show the pods that wait for cards and what each of them waits for.")
     ] = False,
     scheduler_name: SchedulerNamesOption = None,
+    usage: Annotated[
+        bool,
+        typer.Option(
+            "--usage",
+            help="Also show what containers use of shared cards, as their drivers say (right: get pods/proxy).",
+        ),
+    ] = False,
+    driver_namespace: Annotated[
+        str, typer.Option(help="Namespace of the node drivers, for --usage.")
+    ] = names.SYSTEM_NAMESPACE,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep showing changes until Ctrl-C; with -o json, one line for each.")
     ] = False,
@@ -101,6 +115,8 @@ def status(
         raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
     if watch and pending:
         raise CommandError("--pending decides on every pod that waits: leave out --watch")
+    if usage and (watch or files):
+        raise CommandError("--usage asks the drivers of a live cluster once: leave out --watch and -f")
     if watch:
         _watch(wanted, connection, output, profiles)
         return
@@ -116,6 +132,10 @@ def status(
         note(text)
     picture = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD))
     picture.pending = judged
+    if usage:
+        from controller.cli.container_usage import read_usage, used_cards
+
+        picture.used = used_cards(picture.overview, read_usage(connection, driver_namespace), namespace)
     if output is Output.json:
         typer.echo(picture.json(indent=2))
     else:
@@ -216,18 +236,21 @@ class _Picture:
     """The requested view of the cluster at one moment."""
 
     def __init__(self, wanted: _Selection, overview: "Overview", quotas: "list[QuotaLine]") -> None:
+        self.overview = overview
         self._wanted = wanted
-        self._overview = overview
         self._quotas = quotas
         self.pending: PendingPods | None = None
         """With --pending."""
+        self.used: list[UsedCard] | None = None
+        """With --usage."""
 
     def document(self) -> dict[str, Any]:
         import msgspec
 
-        found: dict[str, Any] = msgspec.to_builtins(self._overview, str_keys=True)
+        found: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True)
         pending = {"pending": msgspec.to_builtins(self.pending, str_keys=True)} if self.pending is not None else {}
-        return {**found, "quotas": msgspec.to_builtins(self._quotas), **pending}
+        usage = {"usage": [each.document() for each in self.used]} if self.used is not None else {}
+        return {**found, "quotas": msgspec.to_builtins(self._quotas), **pending, **usage}
 
     def json(self, indent: int = 0) -> str:
         """Return JSON; without `indent`, in one line."""
@@ -248,7 +271,8 @@ class _Picture:
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]
-        return [*rows(self._overview), *status_tables.summary(self._overview)]
+        usage = [] if self.used is None else status_tables.usage(self.used)
+        return [*rows(self.overview), *usage, *status_tables.summary(self.overview)]
 
 
 def _print(lines: "list[Line]") -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rich.cells import cell_len
 
 if TYPE_CHECKING:
+    from controller.cli.container_usage import UsedCard
     from controller.insight.overview import Card, Overview, Tenant, Vanished
     from controller.insight.simulation import PendingPods
     from controller.scheduling.quota import QuotaLine
@@ -108,6 +109,25 @@ def pending(found: "PendingPods") -> list[Line]:
         table.add(each.pod, each.since or _NONE, "\n".join(each.why), colour=_BAD if each.held else "")
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
     return [*table.lines(), *more]
+
+
+def usage(used: "Sequence[UsedCard]") -> list[Line]:
+    """Return a table of what containers really use, below the others."""
+    if not used:
+        text = "no driver knows what containers use of shared cards: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
+        return [Line(""), Line(text)]
+    table = _Table("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
+    for node, card, use in used:
+        memory = _NONE if use.memory_used is None else in_bytes(use.memory_used)
+        table.add(
+            node,
+            card,
+            f"{use.namespace}/{use.pod}",
+            use.container,
+            f"{memory}/{in_bytes(use.memory_limit)}" if use.memory_limit else memory,
+            _NONE if use.utilization is None else f"{use.utilization:.0f}%",
+        )
+    return [Line(""), *table.lines()]
 
 
 def summary(overview: "Overview") -> list[Line]:

@@ -140,6 +140,7 @@ class CardPages:
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),
+            "containers": self._readings.containers(card.node, card.uuid),
             "stays": drawing.tenant_segments(happenings),
             "since": self._history.since,
             "attributes": sorted(

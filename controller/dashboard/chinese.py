@@ -24,6 +24,8 @@ MESSAGES: Final[dict[str, str]] = {
     ),
     # readings
     "Actual use": "实际使用",
+    "By container": "按容器",
+    "Container": "容器",
     "Actual memory use": "实际使用的显存",
     "Utilisation": "利用率",
     "Temperature": "温度",

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.insight.overview import ContainerUse, container_uses
 from controller.scheduling.inventory import Inventory, is_part
 from hami_dra.api import names
 
@@ -74,6 +75,16 @@ class Target:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the drivers of one node have answered."""
+
+    cards: Mapping[str, CardReading]
+    """By uuid."""
+    containers: Mapping[str, tuple[ContainerUse, ...]]
+    """By the card's uuid."""
+
+
 class Meters(Protocol):
     """Source of readings."""
 
@@ -106,7 +117,7 @@ class Readings:
         self._now = now
         self._wanted = asyncio.Event()
         self._taken = -math.inf
-        self._nodes: Mapping[str, Mapping[str, CardReading]] = {}
+        self._nodes: Mapping[str, _Answer] = {}
         self._uses: tuple[object, dict[str, CardUse]] | None = None
 
     @property
@@ -125,7 +136,13 @@ class Readings:
             self._on_change()
 
     def of(self, node: str, uuid: str) -> CardReading | None:
-        return self._nodes.get(node, {}).get(uuid)
+        answer = self._nodes.get(node)
+        return answer.cards.get(uuid) if answer is not None else None
+
+    def containers(self, node: str, uuid: str) -> tuple[ContainerUse, ...]:
+        """Return what containers use of a shared card; empty where it is not known."""
+        answer = self._nodes.get(node)
+        return answer.containers.get(uuid, ()) if answer is not None else ()
 
     def uses(self, inventory: Inventory) -> Mapping[str, CardUse]:
         """Return the use by driver.
@@ -154,7 +171,7 @@ class Readings:
 
     async def _round(self, meters: Meters) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
-        found: dict[str, dict[str, CardReading]] = {}
+        found: dict[str, _Answer] = {}
 
         async def ask(target: Target) -> None:
             async with gate:
@@ -164,9 +181,10 @@ class Readings:
                 except Exception as error:  # noqa: BLE001 (any failure means no reading)
                     log.debug("%s: no reading from %s: %r", target.node, target.url, error)
                     return
-                cards = await asyncio.to_thread(readings_of, text)
+                cards, containers = await asyncio.to_thread(lambda: (readings_of(text), container_uses(text)))
             if cards:
-                found.setdefault(target.node, {}).update(cards)
+                before = found.get(target.node, _Answer({}, {}))
+                found[target.node] = _Answer({**before.cards, **cards}, {**before.containers, **containers})
 
         await asyncio.gather(*(ask(target) for target in meters.targets()))
         self._nodes, self._taken = found, self._now()
@@ -224,12 +242,12 @@ def _value(field: str, value: float) -> float | int | None:
     return int(value) if field.startswith("memory") else value
 
 
-def _uses(inventory: Inventory, nodes: Mapping[str, Mapping[str, CardReading]]) -> dict[str, CardUse]:
+def _uses(inventory: Inventory, nodes: Mapping[str, _Answer]) -> dict[str, CardUse]:
     found: dict[str, CardUse] = {}
-    for node, readings in nodes.items():
+    for node, answer in nodes.items():
         for row in inventory.rows_on(node):
             device = inventory.devices.device(row)
-            reading = readings.get(device.string_attribute(device.profile.uuid))
+            reading = answer.cards.get(device.string_attribute(device.profile.uuid))
             if reading is None or is_part(device):
                 continue
             found[device.id.driver] = _with(

@@ -109,7 +109,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
             return dict(context.params)
 
 
-NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot"}
+NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot", "install-library"}
 READS_CLUSTER_OR_FILES = {"topology", "status", "explain", "doctor", "whatif"}
 
 

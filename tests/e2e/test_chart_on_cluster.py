@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -295,6 +296,56 @@ def test_profiles_are_mounted_and_read(render, tmp_path):
     assert not [raw for raw in render({}) if raw["kind"] == "ConfigMap" and "profiles" in raw["metadata"]["name"]]
 
 
+def init_containers(objects):
+    """Name of the DaemonSet → (its pod, its init containers by name)."""
+    pods = {raw["metadata"]["name"]: raw["spec"]["template"]["spec"] for raw in objects if raw["kind"] == "DaemonSet"}
+    return {name: (pod, {each["name"]: each for each in pod.get("initContainers", ())}) for name, pod in pods.items()}
+
+
+def test_hami_core_is_installed_where_the_operator_names_it(render, tmp_path):
+    """From an image that sees nothing of the node, by an init container of ours that parses its options."""
+    nvidia = {
+        "enabled": True,
+        "hamiCore": {"image": "projecthami/hami:v2.9.0"},
+        "extraArgs": ["--library-version=v2.9.0", "--library-folder=/opt", "--health-every=30s"],
+        "hostPaths": [{"path": "/opt/vgpu", "readOnly": False, "type": "DirectoryOrCreate"}],
+    }
+    found = init_containers(render({"vendors": {"nvidia": nvidia, "metax": {"enabled": True}}}))
+    pod, made = found["hami-dra-driver-nvidia"]
+    assert list(made) == ["hami-core", "install-hami-core"]
+    copy, install = made["hami-core"], made["install-hami-core"]
+    assert (copy["image"], copy["command"]) == (
+        "projecthami/hami:v2.9.0",
+        ["cp", "-r", "/k8s-vgpu/lib/nvidia/.", "/staging"],
+    )
+    assert [each["name"] for each in copy["volumeMounts"]] == ["hami-core"]
+    assert copy["securityContext"]["runAsNonRoot"]
+    assert install["image"] == pod["containers"][0]["image"]
+    assert parse(install["args"]) == {"source": Path("/staging"), "vendor": "nvidia"}
+    assert install["args"][2:] == ["--library-version=v2.9.0", "--library-folder=/opt"]
+    assert not copy["securityContext"].get("privileged")
+    mounts = {each["mountPath"]: each["readOnly"] for each in install["volumeMounts"]}
+    assert mounts == {"/staging": True, "/opt/vgpu": False}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert {each["name"] for one in made.values() for each in one["volumeMounts"]} <= volumes.keys()
+    assert "emptyDir" in volumes["hami-core"]
+    assert found["hami-dra-driver-metax"][1] == {}
+
+    nvidia["hamiCore"] = {"nodeFolder": "/srv/hami-core"}
+    pod, made = init_containers(render({"vendors": {"nvidia": nvidia}}))["hami-dra-driver-nvidia"]
+    assert list(made) == ["install-hami-core"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "hami-core")
+    assert volume["hostPath"] == {"path": "/srv/hami-core", "type": "Directory"}
+
+
+def test_by_default_and_on_simulated_machines_nothing_is_installed(render):
+    simulated = {"enabled": True, "hamiCore": {"image": "a"}, "simulated": [{"machine": "dgx-h100"}]}
+    for nvidia in ({"enabled": True}, simulated):
+        ((pod, made),) = init_containers(render({"vendors": {"nvidia": nvidia}})).values()
+        assert made == {}
+        assert "hami-core" not in {each["name"] for each in pod["volumes"]}
+
+
 def test_everything_is_known_to_be_ours(render):
     """By the label that `hami-dra uninstall` goes by; Helm writes its own name into managed-by."""
     for raw in render(EVERYTHING):
@@ -317,6 +368,11 @@ def test_in_another_namespace_nothing_names_the_usual_one(helm, tmp_path):
         ({"vendors": {"nvidia": {"enable": True}}}, "enable"),
         ({"webhook": {"certificate": {"from": "secret"}}}, "webhook.certificate.secretName"),
         ({"image": {"digest": "abc"}}, "digest"),
+        (
+            {"vendors": {"nvidia": {"enabled": True, "hamiCore": {"image": "hami:1", "nodeFolder": "/opt/x"}}}},
+            "an image or a nodeFolder, not both",
+        ),
+        ({"driver": {"hamiCore": {"nodeFolder": "opt/x"}}}, "nodeFolder"),
         ({"networkPolicy": {"enabled": True}}, "networkPolicy.apiServer"),
         ({"networkPolicy": {"enabled": True, "apiServer": ["10.0.0.1"]}}, "apiServer"),
     ],

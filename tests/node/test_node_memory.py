@@ -6,7 +6,10 @@ read-only root file system.
 """
 
 import pytest
+from typer.testing import CliRunner
 
+from controller.cli.main import application
+from controller.insight.overview import ContainerUse, container_uses
 from hack.node import cuda
 from hack.node.image import CUDA, Image
 from tests.e2e.objects import claim, part, pod, request, template
@@ -30,9 +33,8 @@ def image(node):
 def start(bench, image, tmp_path):
     """`start(*flags)`: a driver for two T4s and two faster A10Gs, on a node where the library is installed; returns its folder."""
     folder = bench.library / "vgpu"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / cuda.LIMITS).write_bytes((cuda.ensure() / cuda.LIMITS).read_bytes())
-    (folder / "ld.so.preload").write_text(f"{folder}/{cuda.LIMITS}\n")
+    arguments = ["install-library", f"--from={cuda.ensure()}", f"--library-folder={bench.library}"]
+    assert CliRunner().invoke(application(), arguments).exit_code == 0
     for name in (*(f"nvidia{index}" for index in BUSES), "nvidiactl", "nvidia-uvm"):
         bench.node.add_device(name)
     names = {T4: '"Tesla T4"', A10G: '"NVIDIA A10G"'}
@@ -147,6 +149,20 @@ def test_a_file_of_usage_on_the_host_is_found_again_by_a_container_that_starts_a
     (file,) = kept.glob("*.cache")
     written = file.stat()
     assert written.st_size == seen["cache"]
+
+    (driver,) = (program for name, program in bench.hami.programs.items() if "driver" in name)
+    used = ContainerUse(
+        namespace=bench.namespace,
+        pod="own",
+        container="main",
+        memory_used=600 << 20,
+        memory_limit=1 << 30,
+        utilization=0.0,
+    )
+    wanted = {"GPU-00000003-aaaa-bbbb-cccc-000000000000": (used,)}
+    bench.hami.wait_for(
+        "what the container uses to be known", lambda: container_uses(driver.get("/metrics")[1]) == wanted
+    )
 
     bench.node.kill_container(ids(bench, "own")["main"])
     seen = started_again(bench, "own")

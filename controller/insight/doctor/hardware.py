@@ -16,7 +16,8 @@ _FIXES: Final = {
     LackKind.LIBRARIES: "do what it says; the node's driver looks again every five minutes (--discover-every). docs/vendors/nvidia.md "
     "lists the ways in which containers get libraries",
     LackKind.PARTITIONS: "do what it says; docs/vendors/nvidia.md describes what MIG needs in the driver's container",
-    LackKind.LIMITS: "install HAMi-core on the node (docs/vendors/nvidia.md), or take only whole GPUs and MIG instances there",
+    LackKind.LIMITS: "install HAMi-core on the node (chart: vendors.nvidia.hamiCore; docs/vendors/nvidia.md#hami-core-on-the-nodes), or take "
+    "only whole GPUs and MIG instances there",
 }
 
 

@@ -9,6 +9,7 @@ from controller.insight.overview.card_table import (
     troubles,
     vendor_name,
 )
+from controller.insight.overview.container_use import ContainerUse, container_uses
 from controller.insight.overview.model import Card, NodeView, Overview, Packing, PlacedPod, Tenant, Vanished, View
 from controller.insight.overview.packing import packing
 from controller.insight.overview.placed import placed_pod
@@ -21,6 +22,7 @@ __all__ = [
     "READY",
     "Card",
     "CardTable",
+    "ContainerUse",
     "NodeView",
     "Overview",
     "Packing",
@@ -29,6 +31,7 @@ __all__ = [
     "Tenant",
     "Vanished",
     "View",
+    "container_uses",
     "driver_rank",
     "namespaces",
     "overview",

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +23,39 @@
 #include "stub.h"
 
 enum { MADE = 19920718, MOST_PROCESSES = 1024, WAIT_SECONDS = 10, WHOLE_CORES = 100 };
-enum { PROCESS_SIZE = 1960 }; /* bytes of shrreg_proc_slot_t: the file is as large as HAMi-core's, 2 MB */
 
 #define EXPORTED __attribute__((visibility("default")))
 #define COMPLAIN(...) fprintf(stderr, "[limits] " __VA_ARGS__)
 
+/* src/multiprocess/multiprocess_memory_limit.h: shrreg_proc_slot_t, shared_region_t of version 1.2, which the node driver reads */
 typedef struct {
-    int pid;
-    unsigned long long used[MOST_CARDS];
-    char unused[PROCESS_SIZE - (MOST_CARDS + 1) * sizeof(long long)];
+    uint64_t context, module, data, offset, total, unused[3];
+} Memory;
+
+typedef struct {
+    int32_t pid, host_pid;
+    Memory used[MOST_CARDS];
+    uint64_t monitored[MOST_CARDS];
+    struct {
+        uint64_t decoder, encoder, cores, unused[3];
+    } busy[MOST_CARDS];
+    int32_t status;
+    uint64_t seqlock, unused[2];
 } Process;
 
 typedef struct {
-    int made;
+    int32_t made;
+    uint32_t major, minor;
+    int32_t cores_made;
+    size_t owner;
     sem_t lock;
-    int owner;
-    unsigned long long limit[MOST_CARDS], core_limit[MOST_CARDS];
-    int process_count;
+    uint64_t card_count;
+    char uuids[MOST_CARDS][96];
+    uint64_t limit[MOST_CARDS], core_limit[MOST_CARDS];
     Process processes[MOST_PROCESSES];
+    int process_count, utilization_switch, recent_kernel, priority;
+    uint64_t last_kernel;
+    sem_t lock_after;
 } Region;
 
 typedef void *(*Search)(void *, const char *);
@@ -82,7 +98,7 @@ static unsigned long long amount(const char *name) {
 }
 
 /* :178 do_init_device_memory_limits, :195 do_init_device_sm_limits: that of the number, else that of all, else `otherwise` */
-static void read_limits(unsigned long long *limits, const char *name, unsigned long long otherwise) {
+static void read_limits(uint64_t *limits, const char *name, unsigned long long otherwise) {
     unsigned long long common = amount(name) ? amount(name) : otherwise;
     for (int number = 0; number < MOST_CARDS; number++) {
         char own[32];
@@ -113,10 +129,10 @@ static void lock(void) {
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += WAIT_SECONDS;
         if (sem_timedwait(&region->lock, &until) == 0) {
-            region->owner = getpid();
+            region->owner = (size_t)getpid();
             return;
         }
-        if (errno == ETIMEDOUT && region->owner != 0 && !is_alive(region->owner)) {
+        if (errno == ETIMEDOUT && region->owner != 0 && !is_alive((int)region->owner)) {
             region->owner = 0;
             sem_post(&region->lock);
         }
@@ -160,17 +176,27 @@ static void enter(void) {
         unlock();
         exit(EXIT_FAILURE);
     }
-    region->processes[index] = (Process){.pid = getpid()};
+    region->processes[index] = (Process){.pid = getpid(), .status = 1};
     if (index == region->process_count)
         region->process_count++;
     forget_dead();
     unlock();
 }
 
+/* :138 init_device_info asks NVML for the uuids of all cards; here they are those that the container was told of, by number */
+static void name_cards(void) {
+    const char *text = getenv("NVIDIA_VISIBLE_DEVICES");
+    while (text != NULL && *text != 0 && region->card_count < MOST_CARDS) {
+        size_t length = strcspn(text, ",");
+        snprintf(region->uuids[region->card_count++], sizeof region->uuids[0], "%.*s", (int)length, text);
+        text += length + (text[length] == ',');
+    }
+}
+
 /* :1057 try_create_shrreg: who cannot have the file ends; who finds one takes its limits, and says where its own differ */
 static void make(void) {
     const char *path = getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE");
-    unsigned long long limit[MOST_CARDS], core_limit[MOST_CARDS];
+    uint64_t limit[MOST_CARDS], core_limit[MOST_CARDS];
     if (path == NULL)
         path = "/tmp/cudevshr.cache";
     atexit(leave);
@@ -189,6 +215,12 @@ static void make(void) {
         memcpy(region->core_limit, core_limit, sizeof core_limit);
         sem_init(&region->lock, 1, 1);
         region->process_count = 0;
+        name_cards();
+        region->utilization_switch = 1;
+        region->recent_kernel = 2;
+        region->priority = getenv("CUDA_TASK_PRIORITY") != NULL ? atoi(getenv("CUDA_TASK_PRIORITY")) : 1;
+        region->major = 1;
+        region->minor = 2;
         region->made = MADE;
     } else if (memcmp(region->limit, limit, sizeof limit) != 0) {
         COMPLAIN("%s has other limits of memory\n", path);
@@ -206,15 +238,17 @@ static void ensure(void) {
 static unsigned long long usage(int number) {
     unsigned long long sum = 0;
     for (int index = 0; index < region->process_count; index++)
-        sum += region->processes[index].used[number];
+        sum += region->processes[index].used[number].total;
     return sum;
 }
 
 /* :452 add_gpu_device_memory_usage */
 static void count(CUdevice device, size_t bytes) {
     for (int index = 0; index < region->process_count; index++)
-        if (region->processes[index].pid == getpid())
-            region->processes[index].used[device] += bytes;
+        if (region->processes[index].pid == getpid()) {
+            region->processes[index].used[device].data += bytes;
+            region->processes[index].used[device].total += bytes;
+        }
 }
 
 /* src/allocator/allocator.c:33 oom_check */

@@ -141,7 +141,7 @@ class HardwareCollector(Collector):
 
     def _limits(self, watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
         memory = GaugeMetricFamily(
-            "hami_vgpu_memory_limit_bytes", "Memory of the card granted to the container.", labels=LABELS
+            names.METRIC_CONTAINER_LIMIT, "Memory of the card granted to the container.", labels=LABELS
         )
         cores = GaugeMetricFamily(
             "hami_vgpu_core_limit_ratio",

@@ -9,6 +9,7 @@ from hami_dra.driver.prepare.cdi import edits_of
 from hami_dra.driver.prepare.cdi import kind as cdi_kind
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
+from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
 from hami_dra.driver.prepare.preparation import NodePreparation
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
@@ -18,6 +19,7 @@ from hami_dra.driver.prepare.vanished import VanishedClaims
 __all__ = [
     "ClaimStatusWriter",
     "ContainerView",
+    "Files",
     "GrantedDevice",
     "Inventory",
     "NodePreparation",

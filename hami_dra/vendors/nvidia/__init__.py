@@ -2,7 +2,7 @@
 MIG.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,12 @@ def _usage(settings: VendorSettings, now: Callable[[], float]) -> UsageReader:
     from hami_dra.vendors.nvidia.usage_reader import RegionReader
 
     return RegionReader(settings, now)
+
+
+def _library_files(source: Path, settings: VendorSettings) -> Mapping[str, bytes]:
+    from hami_dra.vendors.nvidia.installation import library_files
+
+    return library_files(source, settings)
 
 
 def _partitioner(backend: Backend) -> Partitioner:
@@ -102,6 +108,7 @@ PLUGIN = VendorPlugin(
     backend=_backend,
     sampler=_sampler,
     usage=_usage,
+    library_files=_library_files,
     record=_record,
     partitioner=_partitioner,
     simulated_partitioner=_simulated_partitioner,

@@ -178,12 +178,23 @@ def containers_folder(settings: VendorSettings) -> str:
     return f"{_library_folder(settings)}/containers"
 
 
+def library_path(settings: VendorSettings) -> str:
+    """Return the path of the library on the host; in a container it has no version."""
+    library, version = f"{_library_folder(settings)}/libvgpu.so", settings[LIBRARY_VERSION]
+    return f"{library}.{file_name(version)}" if version else library
+
+
+def preload_file(settings: VendorSettings) -> tuple[str, bytes]:
+    """Return the path on the host of the file that preloads the library, and its content."""
+    folder = _library_folder(settings)
+    return f"{folder}/ld.so.preload", f"{folder}/libvgpu.so\n".encode()
+
+
 def _library_mounts(host: Host) -> list[Mount]:
     """Return all mounts of HAMi-core, the library first."""
-    folder, version = _library_folder(host.settings.options), host.settings.options[LIBRARY_VERSION]
-    library = f"{folder}/libvgpu.so"
-    on_host = f"{library}.{file_name(version)}" if version else library
-    mounts = [Mount(on_host, library), Mount(f"{folder}/ld.so.preload", PRELOAD)]
+    settings = host.settings.options
+    folder = _library_folder(settings)
+    mounts = [Mount(library_path(settings), f"{folder}/libvgpu.so"), Mount(preload_file(settings)[0], PRELOAD)]
     if host.exists(f"{folder}/license"):
         mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
         mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))

@@ -14,6 +14,7 @@ from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import CardReading
 from controller.dashboard.stream import event
+from controller.insight.overview import ContainerUse
 from controller.insight.overview.model import Card, Packing, Tenant
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
@@ -89,12 +90,17 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
     context = {
         "card": one, "drawn": drawing.drawn(one, marks), "marks": marks, "stays": [], "since": datetime.now(UTC),
         "attributes": [(EVIL, EVIL)], "has_readings": True, "reading": CardReading(memory_used=5, power=70.4, simulated=True),
+        "containers": (
+            ContainerUse(namespace=EVIL, pod=EVIL, container=EVIL, memory_used=3 << 30, memory_limit=4 << 30, utilization=12.4),
+            ContainerUse(namespace="n", pod="p", container="c"),
+        ),
     }  # fmt: skip
     for language in ("en", "zh"):
         text = render.fragment("card.html", context, language)
         assert "<script" not in text
         assert EVIL not in text
         assert "70 W" in text
+        assert "12 %" in text
     page = pages.Page("/card", "card.html", "Card", "/nodes", lambda _: {})
     whole = render.whole(page, render.fragment("card.html", context, "en"), Preferences(), here=f"/card?id={EVIL}")
     assert re.findall(r"<script(?! src=\"/static/)", whole) == []

@@ -1,0 +1,109 @@
+"""What containers use, asked of the node drivers through the API server: for `hami-dra status --usage`.
+
+The API server passes the question on to port `http` of the drivers' pods (pods/proxy), so it works
+from anywhere. It questions only pods of one namespace with the drivers' labels. A driver is believed
+about the cards of its own node only.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from controller.cli.state import Connection, note
+
+if TYPE_CHECKING:
+    from controller.insight.overview import ContainerUse, Overview
+    from hami_dra.api.core import Pod
+    from hami_dra.kube.http import HttpCluster
+
+Usage = Mapping[str, Mapping[str, "tuple[ContainerUse, ...]"]]
+"""Node → uuid of a card → containers."""
+
+_AT_ONCE: Final = 16
+_PATIENCE: Final = 10.0
+"""Seconds in which one driver must answer."""
+
+
+class UsedCard(NamedTuple):
+    """What one container uses of one card."""
+
+    node: str
+    card: str
+    use: "ContainerUse"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        use = self.use
+        return {
+            "node": self.node,
+            "card": self.card,
+            "namespace": use.namespace,
+            "pod": use.pod,
+            "container": use.container,
+            "memoryUsed": use.memory_used,
+            "memoryLimit": use.memory_limit,
+            "utilization": use.utilization,
+        }
+
+
+def used_cards(overview: "Overview", found: Usage, namespace: str | None) -> list[UsedCard]:
+    """Return what containers (of this namespace) use of the cards shown. `found`: node → uuid →
+    containers.
+    """
+    return [
+        UsedCard(card.node, card.device, use)
+        for card in overview.cards
+        for use in found.get(card.node, {}).get(card.uuid, ())
+        if namespace in {None, use.namespace}
+    ]
+
+
+def read_usage(connection: Connection, namespace: str) -> Usage:
+    """Ask all drivers in this namespace. What does not answer is noted on stderr, and left out.
+
+    Raises ClusterError, ConfigError if the drivers cannot be listed.
+    """
+    return asyncio.run(_read(connection, namespace))
+
+
+async def _read(connection: Connection, namespace: str) -> Usage:
+    from hami_dra.api import names
+    from hami_dra.api.kinds import POD
+    from hami_dra.kube.http import connect
+
+    cluster = connect(connection.kubeconfig, connection.context)
+    labels = {names.PART_OF_LABEL: names.MANAGED_BY, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+    try:
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        pods = await cluster.list(POD, namespace=namespace, label_selector=selector)
+        return await _ask_all(cluster, pods.items)
+    finally:
+        await cluster.close()
+
+
+async def _ask_all(cluster: "HttpCluster", pods: "Iterable[Pod]") -> Usage:
+    from controller.insight.overview import container_uses
+    from hami_dra.api import names
+    from hami_dra.kube.protocol import ClusterError
+
+    gate = asyncio.Semaphore(_AT_ONCE)
+    running = [pod for pod in pods if pod.status.phase == "Running" and pod.spec.node_name]
+    found: dict[str, dict[str, tuple[ContainerUse, ...]]] = {}
+
+    async def ask(pod: "Pod") -> None:
+        meta = pod.metadata
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}:{names.HTTP_PORT}/proxy/metrics"
+        try:
+            async with gate, asyncio.timeout(_PATIENCE):
+                text = await cluster.read_text(path)
+        except (ClusterError, TimeoutError) as error:
+            note(f"{pod.spec.node_name}: its driver does not say what containers use: {str(error) or 'no answer'}")
+            return
+        found.setdefault(pod.spec.node_name, {}).update(container_uses(text))
+
+    await asyncio.gather(*map(ask, running))
+    if not running:
+        note(
+            "no driver of hami-dra runs there: nobody knows what containers use; name its namespace by --driver-namespace"
+        )
+    return found

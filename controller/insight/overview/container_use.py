@@ -1,0 +1,79 @@
+"""What containers really use of shared cards, from the text of a node driver's /metrics. Pure.
+
+Used by `hami-dra status --usage` and the dashboard. The text comes over the network from a program
+that reads files which tenants write: whatever it is, nothing is raised, and unreadable values are
+none.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from hami_dra.api import names
+
+log = logging.getLogger(__name__)
+
+_MOST: Final = 4_096
+"""Pairs of container and card in one answer."""
+_LARGEST: Final = float(1 << 62)
+_WHOLE: Final = 100
+_LIMITS: Final[Mapping[str, float]] = {
+    names.METRIC_CONTAINER_MEMORY: _LARGEST,
+    names.METRIC_CONTAINER_UTILIZATION: 1.0,
+    names.METRIC_CONTAINER_LIMIT: _LARGEST,
+}
+"""Metric → the largest value that can be."""
+_LABELS: Final = ("namespace", "pod", "container", "device_uuid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUse:
+    """One container on one card. None: not reported."""
+
+    namespace: str
+    pod: str
+    container: str
+    memory_used: int | None = None
+    """Bytes."""
+    memory_limit: int | None = None
+    utilization: float | None = None
+    """Percent of the card's cores, 0 to 100."""
+
+
+def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
+    """Return the containers on each card, by uuid, ordered by namespace, pod, container; only those
+    whose use is known. Parsing stops at the first broken line.
+    """
+    found: dict[tuple[str, ...], ContainerUse] = {}
+    lines = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_LIMITS)))
+    try:
+        for family in text_string_to_metric_families(lines):
+            for sample in family.samples:
+                if sample.name in _LIMITS and 0 <= sample.value <= _LIMITS[sample.name]:
+                    _add(found, sample.name, sample.labels, sample.value)
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
+        log.debug("unreadable metrics: %r", error)
+    by_card: dict[str, list[ContainerUse]] = {}
+    for key in sorted(found):
+        use = found[key]
+        if use.memory_used is not None or use.utilization is not None:
+            by_card.setdefault(key[-1], []).append(use)
+    return {uuid: tuple(uses) for uuid, uses in by_card.items()}
+
+
+def _add(found: dict[tuple[str, ...], ContainerUse], metric: str, labels: Mapping[str, str], value: float) -> None:
+    key = tuple(labels.get(name, "") for name in _LABELS)
+    if not all(key) or (key not in found and len(found) >= _MOST):
+        return
+    namespace, pod, container, _ = key
+    use = found.get(key, ContainerUse(namespace=namespace, pod=pod, container=container))
+    if metric == names.METRIC_CONTAINER_MEMORY:
+        use = replace(use, memory_used=int(value))
+    elif metric == names.METRIC_CONTAINER_LIMIT:
+        use = replace(use, memory_limit=int(value))
+    else:
+        use = replace(use, utilization=_WHOLE * value)
+    found[key] = use
