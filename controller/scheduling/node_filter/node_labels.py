@@ -19,7 +19,7 @@ from hami_dra.api.selectors import int64_of, requirement_problem
 
 Requirement = NodeSelectorRequirement | LabelSelectorRequirement
 _KEYS_KEPT: Final = 256
-_SELECTORS_KEPT: Final = 256
+_SELECTORS_KEPT: Final = 2_048
 _SPARE_VALUES: Final = 1_024
 """Values of nodes that are gone are forgotten once there are this many more values than nodes."""
 

@@ -20,11 +20,21 @@ requirement do not count.
 """
 
 
+MOST_VOLUMES: Final = 256
+"""Volumes that the node filter reads: of claims, and disks that are named directly."""
+
+
+def has_readable_volumes(pod: Pod) -> bool:
+    return len(pod.spec.volumes) <= MOST_VOLUMES
+
+
 def excess_of(pod: Pod) -> PodRefusal | None:
     """Return the refusal of a pod that writes more than is read; None: it does not."""
     spec = pod.spec
     if len(spec.tolerations) > MOST_REQUIREMENTS:
         return _refusal(names.NODE_TAINTED, "TaintToleration", len(spec.tolerations), "tolerations", MOST_REQUIREMENTS)
+    if not has_readable_volumes(pod):
+        return _refusal(names.NODE_VOLUME_BINDING, "VolumeBinding", len(spec.volumes), "volumes", MOST_VOLUMES)
     if spec.affinity is None and not spec.topology_spread_constraints:
         return None
     required = required_affinity(pod)

@@ -6,8 +6,9 @@ kube-scheduler gives a claim the smallest free volume that fits it and is reacha
 to one label value each; they are found by that value, all others by their selector. Pure.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -26,8 +27,6 @@ from hami_dra.api.selectors import label_selector_matches
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _SHAPES_KEPT: Final = 64
-_LONG_SELECTOR: Final = 32
-"""Requirements of a selector that is not kept."""
 _EVERYWHERE: Final = None
 _FILESYSTEM: Final = "Filesystem"
 
@@ -132,34 +131,33 @@ class StaticVolumes:
         """Return how many free volumes that fit each node reaches. Shape (size,). `namespace`: of the
         claim.
         """
-        selector = request.selector
-        if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > _LONG_SELECTOR:
-            return self._covered(request).by_node(self._nodes.size)
-        return self._coverages.get(request.key, namespace, lambda: self._covered(request)).by_node(self._nodes.size)
+        return self._coverage(request, namespace).by_node(self._nodes.size)
 
-    def _covered(self, request: VolumeRequest) -> "_Coverage":
-        return _Coverage(request, self._labels, self._all())
+    def smallest(
+        self, request: VolumeRequest, namespace: str, places: Iterable[Place], taken: Container[str]
+    ) -> str | None:
+        """Return the name of the volume that kube-scheduler gives the claim, or None.
 
-    def smallest(self, request: VolumeRequest, row: int, taken: Mapping[str, object]) -> PersistentVolume | None:
-        """Return the volume that kube-scheduler gives the claim on this node, or None.
-
-        The smallest; of equal ones the first by name. `taken`: names of volumes that other claims
-        of the pod get.
+        The smallest; of equal ones the first by name. `places`: those that the node reaches. `taken`:
+        names of volumes that other claims of the pod get.
         """
-        found = [volume for volume in self._at(row) if volume.metadata.name not in taken and request.fits(volume)]
-        return min(found, key=lambda each: (nanos(each.spec.capacity.storage), each.metadata.name), default=None)
+        coverage = self._coverage(request, namespace)
+        return min(filter(None, [coverage.first(place, taken) for place in places]), default=(0, None))[1]
 
-    def _at(self, row: int) -> Iterator[PersistentVolume]:
-        """Return the free volumes that the node reaches."""
+    def places_at(self, row: int) -> tuple[Place, ...]:
+        """Return the places of free volumes that the node reaches; equal for nodes that reach the same."""
         node_labels = self._nodes.node(row).metadata.labels
-        for key in self._keys.keys() & node_labels.keys():
-            yield from self._places.get((key, node_labels[key]), _NONE).values()
-        for place in self._wide:
-            if place is _EVERYWHERE or self._labels.matching(place)[row]:
-                yield from self._places[place].values()
+        labels = [(key, node_labels[key]) for key in self._keys if key in node_labels]
+        wide = [each for each in self._wide if each is _EVERYWHERE or self._labels.matching(each)[row]]
+        return (*[each for each in labels if each in self._places], *wide)
 
-    def _all(self) -> Iterable[PersistentVolume]:
-        return {name: volume for there in self._places.values() for name, volume in there.items()}.values()
+    def _coverage(self, request: VolumeRequest, namespace: str) -> "_Coverage":
+        return self._coverages.get(
+            request.key, namespace, lambda: _Coverage(request, self._labels, self._all().values())
+        )
+
+    def _all(self) -> dict[str, PersistentVolume]:
+        return {name: volume for there in self._places.values() for name, volume in there.items()}
 
 
 class _Coverage:
@@ -171,6 +169,8 @@ class _Coverage:
         self._pinned: dict[str, ValueCounts] = {}
         """By label: the values of places that are one value of it."""
         self._wide: Counter[NodeSelector | None] = Counter()
+        self._by_size: dict[Place, list[tuple[int, str]]] = {}
+        """The volumes of each place by size and name."""
         for volume in volumes:
             self.count(volume, +1)
 
@@ -178,7 +178,9 @@ class _Coverage:
         """Add (+1) or subtract (-1) a volume."""
         if not self._request.fits(volume):
             return
+        entry = nanos(volume.spec.capacity.storage), volume.metadata.name
         for place in _places(volume):
+            self._sort(place, entry, sign)
             if isinstance(place, tuple):
                 key, value = place
                 counts = self._pinned.get(key)
@@ -190,6 +192,19 @@ class _Coverage:
                 if not self._wide[place]:
                     del self._wide[place]
 
+    def first(self, place: Place, taken: Container[str]) -> tuple[int, str] | None:
+        """Return size and name of the smallest volume of a place that is not taken, or None."""
+        return next((each for each in self._by_size.get(place, ()) if each[1] not in taken), None)
+
+    def _sort(self, place: Place, entry: tuple[int, str], sign: int) -> None:
+        there = self._by_size.setdefault(place, [])
+        if sign > 0:
+            insort(there, entry)
+            return
+        del there[bisect_left(there, entry)]
+        if not there:
+            del self._by_size[place]
+
     def by_node(self, size: int) -> Ints:
         """Return how many there are for each node. Shape (size,)."""
         found = np.zeros(size, dtype=np.int64)
@@ -198,9 +213,6 @@ class _Coverage:
         for counts in self._pinned.values():
             found += counts.by_node()
         return found
-
-
-_NONE: Final[dict[str, PersistentVolume]] = {}
 
 
 def _places(volume: PersistentVolume) -> Iterable[Place]:

@@ -5,7 +5,7 @@ a free volume that the node reaches, or to one that the class makes there. Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ from controller.scheduling.node_filter.volumes.csi_translation import (
     translated_affinity,
 )
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
-from controller.scheduling.node_filter.volumes.static_volumes import request_of
+from controller.scheduling.node_filter.volumes.static_volumes import Place, request_of
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from hami_dra.api import kinds
@@ -29,6 +29,8 @@ from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
+_MOST_TRIED: Final = 2_048
+"""Claims times sets of volumes that are tried to be matched for one pod."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -178,9 +180,27 @@ class VolumeBinding:
             short = [(offered < len(several)) & ~made for offered, made in several]
             wanted = np.sum([offered > 0 for offered, _ in several], axis=0) > 1
             doubtful = fits & wanted & np.logical_or.reduce(short) & self._nodes.present[: self._nodes.size]
-            for row in doubtful.nonzero()[0].tolist() if len(several) > 1 else ():
-                fits[row] = self.bind(claims, row) is not None
+            if len(several) > 1:
+                self._try(claims, fits, doubtful.nonzero()[0].tolist())
         return fits
+
+    def _try(self, claims: Sequence[PersistentVolumeClaim], fits: Bools, rows: Iterable[int]) -> None:
+        """Find out whether each claim gets a volume of its own on some nodes; once for all nodes that
+        reach the same volumes. What is left after `_MOST_TRIED` is up to kube-scheduler.
+        """
+        free = [self._free.free(name) for name in dict.fromkeys(each.storage_class for each in claims)]
+        made = [self._makeable(each) for each in claims]
+        is_chosen = any(self.chosen(each) is not None or self._free.reserved_for(each) is not None for each in claims)
+        known: dict[Hashable, bool] = {}
+        for row in rows:
+            places = tuple([each.places_at(row) for each in free if each is not None])
+            key: Hashable = places, tuple([bool(each[row]) for each in made]), row if is_chosen else -1
+            found = known.get(key)
+            if found is None:
+                if len(known) * len(claims) >= _MOST_TRIED:
+                    return
+                found = known[key] = self.bind(claims, row) is not None
+            fits[row] = found
 
     def _matched(
         self, claims: Sequence[PersistentVolumeClaim], row: int
@@ -191,22 +211,30 @@ class VolumeBinding:
         volumes: dict[str, str] = {}
         taken: dict[str, str] = {}
         rest = [claim for claim in claims if self.chosen(claim) is not None]
+        places: dict[str, tuple[Place, ...]] = {}
         open_claims = [claim for claim in claims if self.chosen(claim) is None]
         for claim in sorted(open_claims, key=lambda each: nanos(each.requested)):
-            found = self._volume_for(claim, row, taken)
+            found = self._volume_for(claim, row, taken, places)
             if found is None:
                 rest.append(claim)
             else:
-                volumes[claim.key] = found.metadata.name
-                taken[found.metadata.name] = claim.key
+                volumes[claim.key] = found
+                taken[found] = claim.key
         return volumes, rest
 
-    def _volume_for(self, claim: PersistentVolumeClaim, row: int, taken: Mapping[str, str]) -> PersistentVolume | None:
+    def _volume_for(
+        self, claim: PersistentVolumeClaim, row: int, taken: Mapping[str, str], places: dict[str, tuple[Place, ...]]
+    ) -> str | None:
+        """`places`: by StorageClass what the node reaches, found once."""
         reserved = self._free.reserved_for(claim)
         if reserved is not None and reserved.metadata.name not in taken:
-            return reserved if self._admitted(reserved.required_nodes)[row] else None
+            return reserved.metadata.name if self._admitted(reserved.required_nodes)[row] else None
         free = self._free.free(claim.storage_class)
-        return free.smallest(request_of(claim), row, taken) if free is not None else None
+        if free is None:
+            return None
+        if claim.storage_class not in places:
+            places[claim.storage_class] = free.places_at(row)
+        return free.smallest(request_of(claim), claim.metadata.namespace, places[claim.storage_class], taken)
 
     def chosen(self, claim: PersistentVolumeClaim) -> str | None:
         """Return the node for which the claim's volume is being made, or None."""
