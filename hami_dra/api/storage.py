@@ -2,6 +2,8 @@
 their claims, and storage.k8s.io/v1.
 """
 
+from typing import Final
+
 import msgspec
 
 from hami_dra.api import names
@@ -14,6 +16,8 @@ from hami_dra.api.podvolumes import (
     GcePersistentDisk,
     PortworxSource,
 )
+
+_MOST_VOLUMES: Final = 2**31 - 1
 
 
 class StorageAmount(Struct, frozen=True):
@@ -151,8 +155,11 @@ class CSINodeDriver(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """Return how many volumes of the driver the node takes; None: any number."""
-        return self.allocatable.count if self.allocatable is not None else None
+        """Return how many volumes of the driver the node takes; None: any number. The API server lets 0
+        to 2^31 - 1 through; a file may say anything.
+        """
+        count = self.allocatable.count if self.allocatable is not None else None
+        return min(max(count, 0), _MOST_VOLUMES) if count is not None else None
 
 
 class CSINodeSpec(Struct, frozen=True):

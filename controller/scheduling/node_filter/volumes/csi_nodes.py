@@ -4,22 +4,30 @@ from typing import Final
 
 import numpy as np
 
+from controller.scheduling.incremental.derived_column import DerivedColumns
+from controller.scheduling.incremental.growth import grown
 from controller.scheduling.incremental.saturation import MOST
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
-from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.storage import CSINode
 
 _NO_LIMIT: Final = MOST
+_MOST_READ: Final = 64
+"""Drivers and in-tree plugins of one CSINode: whoever has the token of a node writes it, and each takes
+a column over all nodes.
+"""
 
 
-class CsiNodeColumns:
+class CsiNodeColumns(DerivedColumns):
     """By driver its limit and whether it is there; by in-tree plugin whether it is replaced."""
 
+    __slots__ = ("_installed", "_limited", "_limits", "_migrated", "_nodes", "_objects", "_present")
+
     def __init__(self, nodes: NodeColumns, objects: StorageObjects) -> None:
+        super().__init__(nodes.changes)
         self._nodes = nodes
         self._objects = objects
-        self._arrivals = -1
         self._limits: dict[str, Ints] = {}
         self._installed: dict[str, Bools] = {}
         self._migrated: dict[str, Bools] = {}
@@ -29,62 +37,74 @@ class CsiNodeColumns:
     def changed(self, name: str) -> None:
         """The CSINode of this name is another one, or gone."""
         row = self._nodes.index_of(name)
-        if row >= 0 and self._arrivals == self._nodes.arrivals:
+        if 0 <= row < len(self._present):  # else its node is news, too
             self._read(row, self._objects.csi_nodes.get(name))
 
     @property
     def present(self) -> Bools:
         """Nodes with a CSINode. Shape (size,). Not to be changed by the caller."""
-        self._refresh()
-        return self._present
+        self.refresh()
+        return self._present[: self._nodes.size]
 
     @property
     def limited(self) -> Bools:
         """Nodes with a limit for any driver. Shape (size,). Not to be changed by the caller."""
-        self._refresh()
-        return self._limited
+        self.refresh()
+        return self._limited[: self._nodes.size]
 
     def limit(self, driver: str) -> Ints | None:
         """Return the limit by row, `MOST` where there is none; None: no node limits the driver."""
-        self._refresh()
-        return self._limits.get(driver)
+        self.refresh()
+        found = self._limits.get(driver)
+        return found[: self._nodes.size] if found is not None else None
 
     def installed(self, driver: str) -> Bools:
-        self._refresh()
+        self.refresh()
         found = self._installed.get(driver)
-        return found if found is not None else np.zeros(self._nodes.size, dtype=np.bool_)
+        return found[: self._nodes.size] if found is not None else np.zeros(self._nodes.size, dtype=np.bool_)
 
     def migrated(self, plugin: str) -> Bools | None:
         """Return the nodes where a CSI driver serves an in-tree plugin; None: there is none."""
-        self._refresh()
-        return self._migrated.get(plugin)
+        self.refresh()
+        found = self._migrated.get(plugin)
+        return found[: self._nodes.size] if found is not None else None
 
-    def _refresh(self) -> None:
-        if self._arrivals == self._nodes.arrivals:
-            return
-        self._arrivals = self._nodes.arrivals
-        self._limits.clear()
-        self._installed.clear()
-        self._migrated.clear()
-        self._present = np.zeros(self._nodes.size, dtype=np.bool_)
-        self._limited = np.zeros(self._nodes.size, dtype=np.bool_)
-        for name, node in self._objects.csi_nodes.items():
-            if (row := self._nodes.index_of(name)) >= 0:
-                self._read(row, node)
+    def _grow(self) -> int:
+        capacity = len(self._nodes.present)
+        if len(self._present) < capacity:
+            self._present, self._limited = grown(self._present, capacity), grown(self._limited, capacity)
+            for masks in (self._installed, self._migrated):
+                masks.update({key: grown(mask, capacity) for key, mask in masks.items()})
+            self._limits.update({key: grown(limits, capacity, _NO_LIMIT) for key, limits in self._limits.items()})
+        return self._nodes.size
+
+    def _update(self, rows: Positions, /) -> None:
+        for row in rows.tolist():
+            self._read(row, self._objects.csi_nodes.get(self._nodes.names[row]))
 
     def _read(self, row: int, node: CSINode | None) -> None:
-        size = self._nodes.size
+        capacity = len(self._present)
         for limits in self._limits.values():
             limits[row] = _NO_LIMIT
         for masks in (self._installed, self._migrated):
             for mask in masks.values():
                 mask[row] = False
-        drivers = node.spec.drivers if node is not None else ()
+        drivers = node.spec.drivers[:_MOST_READ] if node is not None else ()
         self._present[row] = node is not None
         self._limited[row] = any(each.limit is not None for each in drivers)
-        for plugin in node.migrated_plugins.split(",") if node is not None and node.migrated_plugins else ():
-            self._migrated.setdefault(plugin, np.zeros(size, dtype=np.bool_))[row] = True
+        plugins = node.migrated_plugins.split(",", _MOST_READ)[:_MOST_READ] if node is not None else []
+        for plugin in filter(None, plugins):
+            self._column(self._migrated, plugin, capacity)[row] = True
         for each in drivers:
-            self._installed.setdefault(each.name, np.zeros(size, dtype=np.bool_))[row] = True
+            self._column(self._installed, each.name, capacity)[row] = True
             if each.limit is not None:
-                self._limits.setdefault(each.name, np.full(size, _NO_LIMIT, dtype=np.int64))[row] = each.limit
+                if each.name not in self._limits:
+                    self._limits[each.name] = np.full(capacity, _NO_LIMIT, dtype=np.int64)
+                self._limits[each.name][row] = each.limit
+
+    @staticmethod
+    def _column(where: dict[str, Bools], key: str, capacity: int) -> Bools:
+        found = where.get(key)
+        if found is None:
+            found = where[key] = np.zeros(capacity, dtype=np.bool_)
+        return found

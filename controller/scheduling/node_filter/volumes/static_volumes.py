@@ -51,22 +51,23 @@ class VolumeRequest:
         asked = self.size, self.mode, self.attributes_class, sorted(self.access_modes), self.selector
         return digest_of(asked)
 
-    def suits(self, volume: PersistentVolume) -> bool:
+    def suits(self, volume: PersistentVolume, size: int | None = None) -> bool:
         """Return whether the volume has the size, mode and attributes: all that it requests of one that
-        is reserved for the claim.
+        is reserved for the claim. `size`: of the volume, where it is known.
         """
         spec = volume.spec
         return (
-            nanos(spec.capacity.storage) >= self.size
+            (nanos(spec.capacity.storage) if size is None else size) >= self.size
             and (spec.volume_mode or _FILESYSTEM) == self.mode
             and (spec.volume_attributes_class_name or "") == self.attributes_class
             and volume.metadata.deletion_timestamp is None
         )
 
-    def fits(self, volume: PersistentVolume) -> bool:
+    def fits(self, free: "FreeVolume") -> bool:
         """Return whether the claim may get the free volume."""
+        volume = free.volume
         return (
-            self.suits(volume)
+            self.suits(volume, free.size)
             and (self.selector is None or label_selector_matches(self.selector, volume.metadata.labels))
             and self.access_modes.issubset(volume.spec.access_modes)
         )
@@ -82,14 +83,26 @@ def request_of(claim: PersistentVolumeClaim) -> VolumeRequest:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FreeVolume:
+    """A volume with what every request reads of it."""
+
+    volume: PersistentVolume
+    size: int
+    """In units of 10^-9 bytes."""
+    places: tuple[Place, ...]
+    """One that is reachable at two values of a label has two."""
+
+
 class StaticVolumes:
     """The free volumes of one class: available, and not reserved for a claim."""
 
     def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
         self._nodes = nodes
         self._labels = labels
-        self._places: dict[Place, dict[str, PersistentVolume]] = {}
-        """By place the volumes by name. One that is reachable at two values of a label has two places."""
+        self._volumes: dict[str, FreeVolume] = {}
+        self._places: dict[Place, int] = {}
+        """Place → number of volumes there."""
         self._keys: dict[str, int] = {}
         """Label → number of places that are a value of it."""
         self._wide: dict[NodeSelector | None, None] = {}
@@ -97,26 +110,26 @@ class StaticVolumes:
         self._coverages: Shared[_Coverage] = Shared(_SHAPES_KEPT)
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._volumes)
 
     def add(self, volume: PersistentVolume) -> None:
-        for place in _places(volume):
-            there = self._places.get(place)
-            if there is None:
-                there = self._places[place] = {}
+        free = FreeVolume(volume, nanos(volume.spec.capacity.storage), tuple(_places(volume)))
+        self._volumes[volume.metadata.name] = free
+        for place in free.places:
+            if place not in self._places:
                 if isinstance(place, tuple):
                     self._keys[place[0]] = self._keys.get(place[0], 0) + 1
                 else:
                     self._wide[place] = None
-            there[volume.metadata.name] = volume
+            self._places[place] = self._places.get(place, 0) + 1
         for coverage in self._coverages.values():
-            coverage.count(volume, +1)
+            coverage.count(free, +1)
 
     def remove(self, volume: PersistentVolume) -> None:
-        for place in _places(volume):
-            there = self._places[place]
-            del there[volume.metadata.name]
-            if not there:
+        free = self._volumes.pop(volume.metadata.name)
+        for place in free.places:
+            self._places[place] -= 1
+            if not self._places[place]:
                 del self._places[place]
                 if isinstance(place, tuple):
                     self._keys[place[0]] -= 1
@@ -125,7 +138,7 @@ class StaticVolumes:
                 else:
                     del self._wide[place]
         for coverage in self._coverages.values():
-            coverage.count(volume, -1)
+            coverage.count(free, -1)
 
     def offered(self, request: VolumeRequest, namespace: str) -> Ints:
         """Return how many free volumes that fit each node reaches. Shape (size,). `namespace`: of the
@@ -153,17 +166,14 @@ class StaticVolumes:
 
     def _coverage(self, request: VolumeRequest, namespace: str) -> "_Coverage":
         return self._coverages.get(
-            request.key, namespace, lambda: _Coverage(request, self._labels, self._all().values())
+            request.key, namespace, lambda: _Coverage(request, self._labels, self._volumes.values())
         )
-
-    def _all(self) -> dict[str, PersistentVolume]:
-        return {name: volume for there in self._places.values() for name, volume in there.items()}
 
 
 class _Coverage:
     """Where the free volumes that fit one request can be reached."""
 
-    def __init__(self, request: VolumeRequest, labels: NodeLabels, volumes: Iterable[PersistentVolume]) -> None:
+    def __init__(self, request: VolumeRequest, labels: NodeLabels, volumes: Iterable[FreeVolume]) -> None:
         self._request = request
         self._labels = labels
         self._pinned: dict[str, ValueCounts] = {}
@@ -174,12 +184,12 @@ class _Coverage:
         for volume in volumes:
             self.count(volume, +1)
 
-    def count(self, volume: PersistentVolume, sign: int) -> None:
+    def count(self, free: FreeVolume, sign: int) -> None:
         """Add (+1) or subtract (-1) a volume."""
-        if not self._request.fits(volume):
+        if not self._request.fits(free):
             return
-        entry = nanos(volume.spec.capacity.storage), volume.metadata.name
-        for place in _places(volume):
+        entry = free.size, free.volume.metadata.name
+        for place in free.places:
             self._sort(place, entry, sign)
             if isinstance(place, tuple):
                 key, value = place
