@@ -40,20 +40,16 @@ def within(key, *, required=True):
     return TopologyConstraint(key, required, "PodGroup default/train spec.schedulingConstraints.topology[0].key")
 
 
-def occupy(inventory, name, count):
-    """Take whole cards of a node, the first ones."""
-    free = [each for each in range(16) if inventory.usage.use_of((DRIVER, name, f"gpu-{each}")) is None]
+def occupy(inventory, name, count, *, first=None, memory="16Gi"):
+    """Take whole cards of a node, from the `first` one on; None: the first that are free."""
+    if first is None:
+        first = next(each for each in range(16) if inventory.usage.use_of((DRIVER, name, f"gpu-{each}")) is None)
+    consumed = {"memory": memory, "cores": "100", "shares": "1"}
     results = [
-        {
-            "request": "gpu",
-            "driver": DRIVER,
-            "pool": name,
-            "device": f"gpu-{each}",
-            "consumedCapacity": {"memory": "16Gi", "cores": "100", "shares": "1"},
-        }
-        for each in free[:count]
+        {"request": "gpu", "driver": DRIVER, "pool": name, "device": f"gpu-{each}", "consumedCapacity": consumed}
+        for each in range(first, first + count)
     ]
-    inventory.assume(f"tenant-{name}-{free[0]}", {"devices": {"results": results}})
+    inventory.assume(f"tenant-{name}-{first}", {"devices": {"results": results}})
 
 
 def nodes_of(decision):

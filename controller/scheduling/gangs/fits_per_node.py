@@ -6,6 +6,7 @@ room is searched.
 """
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,21 +16,35 @@ from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.pre_score import arranging_of, estimate_nodes
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
-from hami_dra.api.arrays import Ints
+from hami_dra.api.arrays import Floats, Ints
 
 MOST: Final = 1 << 20
 """Stands for any number of members."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFits:
+    """How members of one kind fit the nodes."""
+
+    members: Ints
+    """Upper bound of the members that fit at once, at most `MOST`. Shape (nodes.size,)."""
+    links: Floats
+    """The vendors' score of the best set of devices for one member, 0 where none scores sets. Shape
+    (nodes.size,).
+    """
+    devices: int
+    """Devices that one member takes."""
+
+
 def fits_per_node(
     inventory: Inventory, request: SchedulingRequest, options: Options, shared: AbstractSet[str]
-) -> tuple[Ints, int]:
-    """Return the number of such members that fit on each node, shape (nodes.size,), and the number of
-    devices that one takes.
+) -> NodeFits:
+    """Return how such members fit on each node.
 
     `shared`: uids of claims that are allocated once for several members; they limit no node here.
     Where the claims cannot be read the devices limit nothing: the decision reports the error.
@@ -41,27 +56,26 @@ def fits_per_node(
             # A node that does not offer the resource is out by the filter, or serves it through claims.
             room = np.maximum(inventory.left(request.pod, resource), 0) // amount
             fits = np.where(inventory.nodes.offers(resource) > 0, np.minimum(fits, room), fits)
-    own, others = (
-        Scope(options.managed, vendor_rules=not options.first_fit),
-        Scope(options.managed, foreign=True, vendor_rules=False),
-    )
+    links = np.zeros(inventory.nodes.size, dtype=np.float64)
     try:
         managed, foreign = inputs_of(inventory, request, options)
-        wanted = [
-            *requested_devices_of(inventory, request, managed, own),
-            *requested_devices_of(inventory, request, foreign, others),
-        ]
+        own = Scope(options.managed, vendor_rules=not options.first_fit)
+        wanted = requested_devices_of(inventory, request, managed, own)
+        others = Scope(options.managed, foreign=True, vendor_rules=False)
+        theirs = requested_devices_of(inventory, request, foreign, others)
     except (AllocatorError, SelectorOverBudget):
-        return fits, 0
-    count = 0
-    for group, columns in wanted:
-        first = group.alternatives[0]
-        count += first.count
-        if first.claim.metadata.uid in shared:
-            continue
-        rooms = [_room(inventory, view, column) for view, column in zip(group.alternatives, columns, strict=True)]
-        fits = np.minimum(fits, np.maximum.reduce(rooms))
-    return fits, count
+        return NodeFits(fits, links, 0)
+    for group, columns in (*wanted, *theirs):
+        if group.alternatives[0].claim.metadata.uid not in shared:
+            rooms = [_room(inventory, view, column) for view, column in zip(group.alternatives, columns, strict=True)]
+            fits = np.minimum(fits, np.maximum.reduce(rooms))
+    arranging = arranging_of(inventory, request.policies, wanted) if own.vendor_rules else frozenset[str]()
+    if arranging:
+        estimates = estimate_nodes(inventory, request.policies, wanted, fits > 0, arranging)
+        links = estimates.topology
+        for refused in estimates.refused.values():
+            fits = np.where(refused, 0, fits)
+    return NodeFits(fits, links, sum(group.alternatives[0].count for group, _ in (*wanted, *theirs)))
 
 
 def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -> Ints:

@@ -22,7 +22,7 @@ from controller.scheduling.decide.scheduling_request import Options
 from controller.scheduling.decide.searched_nodes import NodeChanges
 from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
 from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
-from controller.scheduling.gangs.fits_per_node import fits_per_node
+from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
 from controller.scheduling.gangs.gang_request import GangRequest
@@ -33,7 +33,6 @@ from controller.scheduling.gangs.standing_places import still_hold
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.scoring.formulas import sort_sign
-from hami_dra.api.arrays import Ints
 
 STEPS: Final = 2_000
 """Decisions about single members before the gang is given up."""
@@ -184,22 +183,25 @@ class GangSearch:
         """
         shared = shared_claims(self._request.members)
         samples = {member.kind: member.request for member in reversed(members)}
-        fits: dict[int, Ints] = {}
+        fits: dict[int, NodeFits] = {}
         hardness: dict[int, tuple[int, int, int]] = {}
         for kind, sample in sorted(samples.items()):
             while kind not in fits:
                 try:
-                    fits[kind], devices = fits_per_node(self._inventory, sample, self._options, shared)
+                    fits[kind] = fits_per_node(self._inventory, sample, self._options, shared)
                 except SliceSpent as cause:
                     yield cause
-                    continue
-                hardness[kind] = int(np.count_nonzero(fits[kind])), -devices, kind
+            hardness[kind] = int(np.count_nonzero(fits[kind].members)), -fits[kind].devices, kind
         order = sorted(samples, key=hardness.__getitem__)
-        counts = np.bincount([member.kind for member in members])[order]
         hardest = fits[order[0]]
         sign = sort_sign(samples[order[0]].policies.node_policy)
-        score = np.where(hardest > 0, sign * self._inventory.nodes.score, 0.0)
-        demand = Demand(counts, np.array([fits[kind] for kind in order]), self._request.least, score)
+        demand = Demand(
+            counts=np.bincount([member.kind for member in members])[order],
+            fits=np.array([fits[kind].members for kind in order]),
+            least=self._request.least,
+            links=np.where(hardest.members > 0, hardest.links, 0.0),
+            score=np.where(hardest.members > 0, sign * self._inventory.nodes.score, 0.0),
+        )
         return demand, {kind: place for place, kind in enumerate(order)}
 
     # -- answers -----------------------------------------------------------------------------------
