@@ -1,11 +1,15 @@
 """decide_gang: all members or none, and the inventory as before. Pure, no cluster."""
 
+import msgspec
 import pytest
 
 from controller.scheduling.decide import Unfinished
 from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedulable, decide_gang
+from controller.scheduling.gangs.exhaustive_search import devices_of as chosen_devices
+from hami_dra.api.resource import DeviceConstraint
 from tests.cards import card, claim, node, request, slice_of
 from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, held, member, nodes_of, occupy
+from tests.support.quotas import quota_object
 
 
 def pairs(many):
@@ -128,6 +132,39 @@ def test_a_prioritized_list_is_shortened_for_one_member_where_that_is_enough():
     )
 
 
+def matching(name, attribute):
+    """A member that asks for two cards with the same value of an attribute."""
+    wanted = claim(f"{name}-gpus", [request(count=2)])
+    constraint = DeviceConstraint(match_attribute=f"example.com/{attribute}")
+    devices = msgspec.structs.replace(wanted.spec.devices, constraints=(constraint,))
+    spec = msgspec.structs.replace(wanted.spec, devices=devices)
+    return member(name, claims=[msgspec.structs.replace(wanted, spec=spec)])
+
+
+def test_choices_that_block_each_other_in_any_order_are_avoided():
+    """x may have the cards 0 and 4 or 2 and 3, y 0 and 2 or 4 and 5. What x takes first leaves nothing
+    for y, and the other way round.
+    """
+    groups = {"x": {0: "p", 4: "p", 2: "q", 3: "q"}, "y": {0: "p", 2: "p", 4: "q", 5: "q"}}
+
+    def cards(_number):
+        found = [card(index) for index in range(6)]
+        for attribute, values in groups.items():
+            for index, value in values.items():
+                found[index]["attributes"][f"example.com/{attribute}"] = {"string": value}
+        return found
+
+    inventory = cluster(1, devices=cards)
+    for alone, expected in (("x", ["gpu-0", "gpu-4"]), ("y", ["gpu-0", "gpu-2"])):
+        assert [device for _, device in devices_of(placed(inventory, gang(matching(alone, alone))))] == expected
+    found = placed(inventory, gang(matching("x", "x"), matching("y", "y")))
+    chosen = {wanted.pod.metadata.name: decision for wanted, decision in found.placed}
+    assert {name: [each.device for each in chosen_devices(decision)] for name, decision in chosen.items()} == {
+        "x": ["gpu-2", "gpu-3"],
+        "y": ["gpu-4", "gpu-5"],
+    }
+
+
 def test_members_that_share_a_claim_run_on_one_node():
     both = claim("shared", [request(count=1)])
     members = [member(f"p{number}", claims=[both, claim(f"own-{number}", [request(count=3)])]) for number in range(2)]
@@ -241,3 +278,15 @@ def test_a_pod_that_goes_while_the_search_pauses_counts_nowhere_afterwards():
 def test_steps_are_limited():
     found = refused(cluster(), gang(*pairs(4)), steps=3)
     assert "given up after 3 steps" in found.message
+
+
+def test_members_count_against_the_quota_of_their_namespace():
+    inventory = cluster(2, 4)
+    inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 3}))
+    members = pairs(2)
+    for each in members:
+        inventory.claim_changed(None, each.claims[0].claim)
+    assert len(placed(inventory, gang(*members[:1])).placed) == 1
+    found = refused(inventory, gang(*members))
+    assert found.placeable == 1
+    assert "ResourceQuotaNotFit" in found.refusal.reasons
