@@ -44,8 +44,8 @@ from hack.bench.decide import DRIVER, furnished, scheduling_request
 OPTIONS = Options(managed=frozenset({DRIVER}))
 POLICIES = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
 HALL = "example.com/hall"
-PORTION = 0.02
-"""Seconds of CPU time after which a search pauses."""
+PORTION = 0.05
+"""Seconds of CPU time after which a search pauses, as the controller has it."""
 
 
 def labelled(nodes: int, size: int) -> Inventory:

@@ -81,7 +81,7 @@ class ExhaustiveSearch:
             if isinstance(answer, Unschedulable):
                 refusal = refusal or answer
                 continue
-            self._placements.place(member, answer)
+            self._placements.place(member, restriction, answer)
             if (yield from self._place_from(at + 1, allowed)):
                 return True
             self._placements.unplace(member)

@@ -7,9 +7,9 @@ The order of attempts (docs/gangs.md has a worked example):
 2. `placing_strategies` places the members in one domain after the other.
 3. `exhaustive_search` tries all choices for small gangs.
 
-A `GangSearch` works in portions. Between two portions the members that have a place stay assumed:
-the caller may let the event loop run, but must make no other decision. It goes on with `advance`, or
-gives up with `close`.
+A `GangSearch` works in portions. Between two portions nothing is assumed: other pods may be decided,
+and take what this gang had found. The next portion keeps the places on nodes that did not change,
+and decides the others again.
 """
 
 from collections.abc import Callable, Generator
@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.scheduling.decide.answers import Unfinished, Unschedulable
 from controller.scheduling.decide.scheduling_request import Options
-from controller.scheduling.decide.searched_nodes import NodeChanges
+from controller.scheduling.gangs.cluster_changes import ClusterChanges
 from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
 from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
 from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node
@@ -29,7 +29,6 @@ from controller.scheduling.gangs.gang_request import GangRequest
 from controller.scheduling.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps, Steps
 from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
 from controller.scheduling.gangs.refusal_message import refusal_message, verdicts_of
-from controller.scheduling.gangs.standing_places import still_hold
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.scoring.formulas import sort_sign
@@ -38,6 +37,8 @@ STEPS: Final = 2_000
 """Decisions about single members before the gang is given up."""
 _EXHAUSTIVE_PART: Final = 4
 """The exhaustive search gets this part of all steps: a quarter."""
+_REPLAY_COST: Final = 4
+"""Places that are taken again in the time of one decision."""
 _MOST_FOR_REASONS: Final = 64
 """Members of a gang of which as many as fit are placed only to say what the next member lacks."""
 
@@ -50,11 +51,7 @@ def decide_gang(inventory: Inventory, request: GangRequest, options: Options, *,
     again then; evaluations so far are cached, but the members are placed from the beginning. A
     `GangSearch` goes on where it stopped.
     """
-    search = GangSearch(inventory, request, options, steps=steps)
-    try:
-        return search.advance()
-    finally:
-        search.close()
+    return GangSearch(inventory, request, options, steps=steps).advance()
 
 
 class GangSearch:
@@ -66,8 +63,7 @@ class GangSearch:
         self._options = options
         self._most_steps = steps
         self._steps = 0
-        self._changes = NodeChanges(inventory)
-        self._arrivals = inventory.nodes.arrivals
+        self._changes = ClusterChanges(inventory, {member.pod.metadata.namespace for member in request.members})
         self._tried: dict[str, int] = {}
         """Name of each domain that was tried → the most members that fitted there."""
         self._domains: list[Domain] = []
@@ -78,29 +74,24 @@ class GangSearch:
         """Go on until there is an answer, or until `pause()` is true before a member is decided.
 
         Returns `Unfinished` where the search is to be continued, also when a selector budget ended
-        the portion; members that have a place stay assumed then. With any other answer everything is
-        taken back. What the rest of the cluster did meanwhile is respected: the search begins again
-        where a place no longer holds.
+        the portion. Whatever it returns, the inventory is as before.
         """
-        self._resume()
-        before = self._placements.steps
-        while True:
-            try:
+        try:
+            self._resume()
+            # Taking 200 places again costs as much as some 50 decisions: a portion makes at least as
+            # many, or the last members would cost more than all others.
+            enough = self._placements.steps + len(self._placements.decisions) // _REPLAY_COST
+            while True:
                 cause = next(self._course)
-            except StopIteration as end:
-                answer: GangDecision | GangUnschedulable = end.value
-                self.close()
-                return answer
-            if cause is None and (self._placements.steps == before or not pause()):
-                continue
-            self._placements.pause()
-            self._arrivals = self._inventory.nodes.arrivals
-            self._changes.touched()
-            return Unfinished(cause or SliceSpent())
-
-    def close(self) -> None:
-        """Take back what is assumed. Idempotent; to be called where the search is not continued."""
-        self._placements.close()
+                if cause is not None:
+                    return Unfinished(cause)
+                if self._placements.steps > enough and pause():
+                    return Unfinished(SliceSpent())
+        except StopIteration as end:
+            answer: GangDecision | GangUnschedulable = end.value
+            return answer
+        finally:
+            self._suspend()
 
     # -- portions ----------------------------------------------------------------------------------
 
@@ -115,16 +106,18 @@ class GangSearch:
         self._course: Generator[SliceSpent | None, None, GangDecision | GangUnschedulable] = self._decide()
         self._tried.clear()
 
+    def _suspend(self) -> None:
+        self._placements.suspend()
+        self._changes.mark()
+
     def _resume(self) -> None:
-        """Begin again if nodes came or went, or a place no longer holds."""
-        placements, members = self._placements, self._request.members
-        placements.resume()
+        """Take the places again; begin again where that is not possible."""
         touched = self._changes.touched()
-        places = [(members[index].pod, decision) for index, decision in placements.decisions.items()]
-        if self._arrivals != self._inventory.nodes.arrivals or not still_hold(self._inventory, places, touched):
-            self._steps += placements.steps
-            placements.close()
+        if touched is None or not self._placements.resume(touched):
+            self._steps += self._placements.steps
+            self._placements.suspend()
             self._begin()
+            self._placements.resume(())
 
     # -- deciding ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ generator that yields before each step, so that the caller can pause between two
 the `SliceSpent` with which a selector budget ended the step.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -56,8 +56,16 @@ class Failure:
     """Members that had a place by then."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    member: Member
+    restriction: Restriction
+    allocations: Mapping[str, AllocationResult]
+    """By uid of the claim; without those that an earlier member brought."""
+
+
 class MemberPlacements:
-    """The members that have a place on the trial, and those that are left out."""
+    """The members that have a place on the trial, and those that are left out. Begins suspended."""
 
     def __init__(
         self,
@@ -86,8 +94,9 @@ class MemberPlacements:
         """The best attempt that failed."""
         self.most_placed = 0
         """The most members that had a place at once, since the caller set it to 0."""
-        for request in requests:
-            self._trial.lift(request.pod)
+        self._places: dict[int, _Place] = {}
+        """By index; `decisions` with what is needed to assume them again."""
+        self._requests = requests
 
     def decide(self, member: Member, restriction: Restriction) -> Steps[Decision | Unschedulable]:
         """Decide on one member, without placing it. Raises OutOfSteps."""
@@ -105,13 +114,16 @@ class MemberPlacements:
             answer = replace(answer, allocations=_as_asked(answer, member.request))
         return without_trace(answer)
 
-    def place(self, member: Member, decision: Decision) -> None:
-        self._trial.assume(member.request.pod, decision)
+    def place(self, member: Member, restriction: Restriction, decision: Decision) -> None:
+        """Give the member the place that was decided. `restriction`: the one of the decision."""
+        allocations = {
+            entry.claim.metadata.uid: AllocationResult.from_json(entry.allocation) for entry in decision.allocations
+        }
+        self._places[member.index] = _Place(member, restriction, allocations)
         self.decisions[member.index] = decision
         self.most_placed = max(self.most_placed, len(self.decisions))
-        for entry in decision.allocations:
-            if entry.claim.metadata.uid in self._shared:
-                self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
+        self._trial.assume(member.request.pod, decision.node, allocations)
+        self._allocated.update({uid: each for uid, each in allocations.items() if uid in self._shared})
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
         """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
@@ -129,8 +141,9 @@ class MemberPlacements:
         if member.index not in self.decisions:
             return
         self._trial.forget(member.request.pod.metadata.uid)
-        for entry in self.decisions.pop(member.index).allocations:
-            self._allocated.pop(entry.claim.metadata.uid, None)
+        del self.decisions[member.index]
+        for uid in self._places.pop(member.index).allocations:
+            self._allocated.pop(uid, None)
 
     def clear(self, members: Sequence[Member]) -> None:
         """Take back all of these members, and forget who is left out."""
@@ -138,15 +151,37 @@ class MemberPlacements:
             self.unplace(member)
         self.left.clear()
 
-    def pause(self) -> None:
-        self._trial.pause()
-
-    def resume(self) -> None:
-        self._trial.resume()
-
-    def close(self) -> None:
-        """Take everything back. Idempotent."""
+    def suspend(self) -> None:
+        """Let nothing count until `resume`. The places are kept."""
         self._trial.close()
+
+    def resume(self, touched: Collection[int]) -> bool:
+        """Let the places count again. Those on nodes that changed are decided again, if possible on
+        the same node. Returns False where one of them is lost: then begin again.
+
+        `touched`: rows of the nodes that changed since `suspend`.
+        """
+        for request in self._requests:
+            self._trial.lift(request.pod)
+        lost = []
+        for index, place in self._places.items():
+            if self._inventory.nodes.index_of(self.decisions[index].node) in touched:
+                lost.append(place)
+            else:
+                self._trial.assume(place.member.request.pod, self.decisions[index].node, place.allocations)
+        return all(self._renew(place) for place in lost)
+
+    def _renew(self, place: "_Place") -> bool:
+        """Decide a member again that has no place any more. Returns whether it found one."""
+        member, node = place.member, self.decisions[place.member.index].node
+        request = self._request_of(member.request, place.restriction)
+        answer = decide_slice(self._inventory, replace(request, preferred_node=node), self._options)
+        self.steps += 1
+        if not isinstance(answer, Decision) or (answer.node != node and not self._shared.isdisjoint(place.allocations)):
+            return False
+        answer = without_trace(replace(answer, allocations=_as_asked(answer, member.request)))
+        self.place(member, place.restriction, answer)
+        return True
 
     def _request_of(self, request: SchedulingRequest, restriction: Restriction) -> SchedulingRequest:
         """Return the request as it is to be decided: restricted, and with the allocations that

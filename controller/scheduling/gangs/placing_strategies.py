@@ -99,7 +99,7 @@ class InOrder:
         answer = yield from self._placements.decide(member, restriction)
         if isinstance(answer, Unschedulable):
             return answer
-        self._placements.place(member, answer)
+        self._placements.place(member, restriction, answer)
         return None
 
 

@@ -5,16 +5,16 @@ inventory is changed in place, which costs the devices that are placed and nothi
 the cluster. Pure.
 """
 
-from controller.scheduling.decide.answers import Decision
+from collections.abc import Mapping
+
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod
+from hami_dra.api.resource import AllocationResult
 
 
 class Trial:
-    """What is assumed on it is forgotten by `close`: use it with `contextlib.closing`.
-
-    Between two portions of a long trial other parts of the program may run, and objects may come
-    and go. Call `pause` before and `resume` after them.
+    """What is assumed on it is forgotten by `close`: use it with `contextlib.closing`. It may be used
+    again afterwards.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -23,7 +23,6 @@ class Trial:
         """By uid of the pod: the uids of its claims."""
         self._lifted: dict[str, tuple[Pod, str]] = {}
         """By uid: pods that counted on a node before the trial, and where."""
-        self._paused = False
 
     def lift(self, pod: Pod) -> None:
         """Let the pod count nowhere until the end of the trial: its own usage must not stand in its
@@ -34,45 +33,21 @@ class Trial:
             self._lifted.setdefault(pod.metadata.uid, (pod, node))
             self._inventory.forget_pod(pod.metadata.uid)
 
-    def assume(self, pod: Pod, decision: Decision) -> None:
-        """Count the pod and its devices where they were decided."""
-        self._assumed[pod.metadata.uid] = tuple([entry.claim.metadata.uid for entry in decision.allocations])
-        for entry in decision.allocations:
-            self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
-        self._inventory.assume_pod(pod, decision.node)
+    def assume(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
+        """Count the pod and its devices where they were decided. `allocations`: by uid of the claim."""
+        self._assumed[pod.metadata.uid] = tuple(allocations)
+        for uid, allocation in allocations.items():
+            self._inventory.assume(uid, allocation)
+        self._inventory.assume_pod(pod, node)
 
     def forget(self, pod_uid: str) -> None:
         """Take one assumption back."""
-        if not self._inventory.assumed_node(pod_uid):
-            # It went, or was bound, while the trial paused: where it counted before does not matter.
-            self._lifted.pop(pod_uid, None)
         self._inventory.forget_pod(pod_uid)
         for uid in self._assumed.pop(pod_uid):
             self._inventory.forget(uid)
 
-    def pause(self) -> None:
-        """Let lifted pods that have no place on trial count where they did."""
-        self._paused = True
-        for uid, (pod, node) in self._lifted.items():
-            if uid not in self._assumed:
-                self._inventory.assume_pod(pod, node)
-
-    def resume(self) -> None:
-        """Lift them again, but for those that went or were bound meanwhile. Idempotent."""
-        if not self._paused:
-            return
-        self._paused = False
-        for uid in [*self._lifted]:
-            if uid in self._assumed:
-                continue
-            if self._inventory.assumed_node(uid):
-                self._inventory.forget_pod(uid)
-            else:
-                del self._lifted[uid]
-
     def close(self) -> None:
         """Take everything back. Idempotent."""
-        self.resume()
         for uid in reversed([*self._assumed]):
             self.forget(uid)
         for pod, node in self._lifted.values():

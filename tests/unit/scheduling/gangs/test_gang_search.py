@@ -8,7 +8,7 @@ from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedula
 from controller.scheduling.gangs.exhaustive_search import devices_of as chosen_devices
 from hami_dra.api.resource import DeviceConstraint
 from tests.cards import card, claim, node, request, slice_of
-from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, held, member, nodes_of, occupy
+from tests.support.gang_requests import OPTIONS, RACK, cluster, devices_of, gang, held, member, nodes_of, occupy, within
 from tests.support.quotas import quota_object
 
 
@@ -212,43 +212,67 @@ def test_a_member_in_error_ends_the_search_at_once():
 # -- portions --------------------------------------------------------------------------------------
 
 
-def test_a_search_goes_on_where_it_paused():
-    inventory = cluster()
+def paused(inventory, wanted, portions=1):
+    """A search after some portions of one step each; nothing of it counts."""
     before = held(inventory)
-    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    for devices in (2, 4, 6):
+    search = GangSearch(inventory, wanted, OPTIONS)
+    for _ in range(portions):
         assert isinstance(search.advance(lambda: True), Unfinished)
-        assert len(inventory.usage.uses()) == devices
-    assert isinstance(search.advance(lambda: True), GangDecision)
-    assert held(inventory) == before
+        assert held(inventory) == before
+    return search
 
 
-def test_a_search_that_is_closed_leaves_nothing():
-    inventory = cluster()
-    before = held(inventory)
-    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    assert isinstance(search.advance(lambda: True), Unfinished)
-    search.close()
-    assert held(inventory) == before
+def test_a_search_goes_on_where_it_paused():
+    found = paused(cluster(), gang(*pairs(4)), portions=3).advance(lambda: True)
+    assert isinstance(found, GangDecision)
+    assert found.steps == 4
 
 
-def test_a_search_begins_again_where_a_place_no_longer_holds():
+def test_a_place_that_was_lost_is_replaced_and_the_others_are_kept():
     inventory = cluster(3)
-    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    assert isinstance(search.advance(lambda: True), Unfinished)
-    inventory.node_changed(None, node("n00", unschedulable=True))
+    search = paused(inventory, gang(*pairs(4)), portions=3)
+    occupy(inventory, "n00", 4)
     found = search.advance()
     assert isinstance(found, GangDecision)
     assert nodes_of(found) == ["n01", "n01", "n02", "n02"]
+    assert found.steps == 6  # two of the three places were lost
+
+
+def test_a_place_on_a_node_that_changed_is_kept_where_it_still_fits():
+    inventory = cluster(2)
+    search = paused(inventory, gang(*pairs(2)))
+    occupy(inventory, "n00", 1)
+    found = search.advance()
+    assert nodes_of(found) == ["n00", "n01"]
+
+
+def test_a_search_begins_again_where_a_place_is_lost_for_good():
+    inventory = cluster(3, labels=lambda number: {RACK: "ab"[number // 2]})
+    search = paused(inventory, gang(*pairs(4), topology=(within(RACK, required=False),)))
+    inventory.node_changed(None, node("n00", unschedulable=True, labels={RACK: "a"}))
+    assert nodes_of(search.advance()) == ["n01", "n01", "n02", "n02"]
 
 
 def test_a_search_begins_again_where_nodes_come_or_go():
     inventory = cluster(2)
-    search = GangSearch(inventory, gang(*pairs(5)), OPTIONS)
-    assert isinstance(search.advance(lambda: True), Unfinished)
+    search = paused(inventory, gang(*pairs(5)))
     inventory.node_changed(None, node("n09"))
     inventory.slice_changed(None, slice_of("n09", [card(index) for index in range(4)]))
     assert isinstance(search.advance(), GangDecision)
+
+
+def test_a_search_begins_again_where_the_quota_is_used_by_others():
+    inventory = cluster(2, 4)
+    inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 4}))
+    members = pairs(3)
+    for each in members:
+        inventory.claim_changed(None, each.claims[0].claim)
+    search = paused(inventory, gang(*members[:2]))
+    answer = placed(inventory, gang(members[2])).placed[0][1]
+    inventory.assume(answer.allocations[0].claim.metadata.uid, answer.allocations[0].allocation)
+    found = search.advance()
+    assert isinstance(found, GangUnschedulable)
+    assert found.placeable == 1
 
 
 def test_pods_that_counted_before_count_again_afterwards():
@@ -259,20 +283,6 @@ def test_pods_that_counted_before_count_again_afterwards():
     assert isinstance(decide_gang(inventory, gang(*members), OPTIONS), GangDecision)
     assert held(inventory) == before
     assert inventory.assumed_node(members[0].pod.metadata.uid) == "n01"
-
-
-def test_a_pod_that_goes_while_the_search_pauses_counts_nowhere_afterwards():
-    inventory = cluster()
-    members = pairs(3)
-    for each in members:
-        inventory.pod_changed(None, each.pod)
-        inventory.assume_pod(each.pod, "n01")
-    search = GangSearch(inventory, gang(*members), OPTIONS)
-    assert isinstance(search.advance(lambda: True), Unfinished)
-    for each in (members[0], members[2]):  # one that has a place, and one that has none yet
-        inventory.pod_changed(each.pod, None)
-    search.close()
-    assert [inventory.assumed_node(each.pod.metadata.uid) for each in members] == ["", "n01", ""]
 
 
 def test_steps_are_limited():
