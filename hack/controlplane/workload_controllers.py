@@ -77,7 +77,7 @@ class WorkloadController:
         self._authority = base64.b64encode(plane.ca_file.read_bytes()).decode()
         self._made: list[Object] = []
         folder = plane.directory / workload.binary
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         certificate = plane.certificate_for_server(workload.binary)
         shutil.copyfile(certificate.certificate, folder / "tls.crt")
         shutil.copyfile(certificate.key, folder / "tls.key")

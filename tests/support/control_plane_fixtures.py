@@ -22,6 +22,7 @@ from hack.controlplane import build
 from hack.controlplane.api import ApiError
 from hack.controlplane.cluster import ControlPlane
 from hack.controlplane.variants import variant
+from hack.controlplane.workload_controllers import JOBSET, LEADER_WORKER_SET, WorkloadController
 from hack.installation import Installation
 from tests.e2e.lab import Lab
 from tests.support.installations import as_it_ships, fixture_is_of, note_next, place
@@ -41,6 +42,7 @@ _LONGEST = (
     "test_fleet_on_cluster.py",
     "test_http_cluster.py",
     "test_bad_input.py",
+    "test_gangs.py",
     "test_node_filter_churn.py",
     "test_node_filter.py",
     "test_spread_constraints.py",
@@ -70,11 +72,14 @@ def _versions_of(item):
     callspec = getattr(item, "callspec", None)
     if callspec and "control_plane" in callspec.params:
         return [variant(callspec.params["control_plane"]).version]
-    return (
-        [variant(each).version for each in _VARIANTS]
-        if "make_control_plane" in getattr(item, "fixturenames", ())
-        else []
-    )
+    asks = "make_control_plane" in getattr(item, "fixturenames", ())
+    return [variant(each).version for each in _VARIANTS] if asks else []
+
+
+def _built_for(item):
+    """The targets of hack/controlplane/build.py that a collected test needs."""
+    workloads = {"jobset_controller", "lws_controller"} & set(getattr(item, "fixturenames", ()))
+    return [*_versions_of(item), *(["workloads"] if workloads else [])]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,18 +106,18 @@ def pytest_collection_finish(session):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     say = reporter.write_line if reporter else print
-    for version in sorted({version for item in session.items for version in _versions_of(item)}):
+    for target in sorted({target for item in session.items for target in _built_for(item)}):
         try:
-            build.ensure(version, say)
+            build.ensure(target, say)
         except build.BuildError as error:
-            session.config.stash[_WHY_MISSING][version] = str(error)
+            session.config.stash[_WHY_MISSING][target] = str(error)
 
 
-def _require(config, version):
-    if why := config.stash[_WHY_MISSING].get(version):
+def _require(config, target):
+    if why := config.stash[_WHY_MISSING].get(target):
         if os.environ.get("REQUIRE_ALL") == "1":
-            pytest.fail(f"no Kubernetes {version}: {why}", pytrace=False)
-        pytest.skip(f"NO KUBERNETES {version}, NOT TESTED: {why}")
+            pytest.fail(f"not built: {target}: {why}", pytrace=False)
+        pytest.skip(f"NOT BUILT, NOT TESTED: {target}: {why}")
 
 
 @pytest.fixture(scope="session")
@@ -235,6 +240,22 @@ def hami(control_plane, request):
 
     with as_it_ships(request.config, control_plane, wanted_by) as installation:
         yield installation
+
+
+@pytest.fixture
+def jobset_controller(control_plane, request):
+    """JobSet's controller with its CRD and webhooks, for one test."""
+    _require(request.config, "workloads")
+    with WorkloadController(control_plane, JOBSET) as running:
+        yield running
+
+
+@pytest.fixture
+def lws_controller(control_plane, request):
+    """LeaderWorkerSet's controller with its CRDs and webhooks, for one test."""
+    _require(request.config, "workloads")
+    with WorkloadController(control_plane, LEADER_WORKER_SET) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,0 +1,152 @@
+"""JobSet, LeaderWorkerSet and a Job that makes its PodGroup: their own controllers make the pods, which run as gangs.
+
+Each time there is room for the gang only once a pod in the way is gone, one member is then deleted, and its controller makes
+it, or the whole group, again.
+"""
+
+from contextlib import contextmanager
+
+import pytest
+
+from hack.controlplane.variants import GANG_ALPHAS
+from hack.installation import QUICK
+from tests.e2e.gang_watch import GangWatcher
+from tests.e2e.lab import T4
+from tests.e2e.objects import pod, request, template
+from tests.support.gang_objects import MIN_AVAILABLE_LABEL, NAME_LABEL
+
+CARDS = 4
+
+
+@pytest.fixture(scope="module")
+def hami(make_installation):
+    installation = make_installation()
+    installation.start_controller("--gangs-of=leaderworkerset", *QUICK)
+    installation.start_webhook()
+    installation.wait_ready()
+    return installation
+
+
+@pytest.fixture
+def cards(lab):
+    """A machine with four cards, of which `in-the-way` holds one."""
+    lab.machines(T4, "n0")
+    lab.create(template("card", request(device_class="nvidia-gpu.hami.io")), pod("in-the-way", templates=["card"]))
+    lab.wait_running(names=["in-the-way"])
+    return lab
+
+
+def one_card(**labels):
+    """A pod template."""
+    item = pod("ignored", templates=["card"], labels=labels)
+    return {"metadata": {"labels": item["metadata"]["labels"]}, "spec": item["spec"]}
+
+
+def jobset(name, members):
+    """A leader and workers, two Jobs, in one gang by labels: JobSet 0.12 knows no gangs."""
+    gang = {NAME_LABEL: name, MIN_AVAILABLE_LABEL: str(members)}
+
+    def replicated(role, count):
+        item = one_card(**gang)
+        spec = {**item["spec"], "restartPolicy": "OnFailure"}
+        job = {"parallelism": count, "completions": count, "template": {**item, "spec": spec}}
+        return {"name": role, "replicas": 1, "template": {"spec": job}}
+
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": [replicated("leader", 1), replicated("worker", members - 1)]},
+    }
+
+
+def leader_worker_set(name, members):
+    template = {"size": members, "restartPolicy": "RecreateGroupOnPodRestart", "workerTemplate": one_card()}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name},
+        "spec": {"replicas": 1, "leaderWorkerTemplate": template},
+    }
+
+
+def job(name, members):
+    item = one_card()
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completionMode": "Indexed",
+            "parallelism": members,
+            "completions": members,
+            "scheduling": {"schedulingPolicy": {"gang": {"minCount": members}}},
+            "template": {**item, "spec": {**item["spec"], "restartPolicy": "Never"}},
+        },
+    }
+
+
+def members(lab):
+    return {each["metadata"]["uid"]: each for each in lab.pods() if each["metadata"]["name"] != "in-the-way"}
+
+
+def wait_whole(lab, without=()):
+    """UIDs of the members, all of which run, once there are as many as cards and none of `without`."""
+
+    def whole():
+        found = members(lab)
+        runs = len(found) == CARDS and all(each["status"].get("phase") == "Running" for each in found.values())
+        return runs and not found.keys() & set(without) and found
+
+    try:
+        return lab.hami.wait_for("the gang running", whole, seconds=90)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}\n{lab.describe()}") from None
+
+
+@contextmanager
+def created(lab, workload):
+    """The controllers make no more pods after the block."""
+    item = lab.create(workload)
+    yield
+    lab.api.remove(item)
+    for path in (
+        f"/apis/batch/v1/namespaces/{lab.namespace}/jobs",
+        f"/apis/apps/v1/namespaces/{lab.namespace}/statefulsets",
+    ):
+        lab.api.delete(path, propagationPolicy="Background")
+
+
+def runs_whole_again_and_again(lab, workload):
+    with GangWatcher(lab.api, lab.namespace) as watcher, created(lab, workload):
+        lab.hami.wait_for("all members", lambda: len(members(lab)) == CARDS)
+        lab.hami.wait_for(
+            "a word on why they wait",
+            lambda: any("of 4" in event["note"] for event in lab.events(reason="FilteringFailed")),
+        )
+        watcher.catch_up()
+        assert sum(watcher.moments[-1].values()) == 1  # nothing but the card of the pod in the way
+        lab.delete_pod("in-the-way")
+        first = wait_whole(lab)
+        victim = max(each["metadata"]["name"] for each in first.values())
+        lab.delete_pod(victim)
+        uid = next(uid for uid, each in first.items() if each["metadata"]["name"] == victim)
+        wait_whole(lab, without=[uid])
+    assert watcher.problems == lab.overcommitted() == []
+
+
+@pytest.mark.usefixtures("jobset_controller")
+def test_a_jobset(cards):
+    runs_whole_again_and_again(cards, jobset("train", CARDS))
+
+
+@pytest.mark.usefixtures("lws_controller")
+def test_a_leader_worker_set(cards):
+    runs_whole_again_and_again(cards, leader_worker_set("serve", CARDS))
+
+
+@pytest.mark.kubernetes(GANG_ALPHAS)
+def test_a_job_that_makes_its_pod_group(cards):
+    runs_whole_again_and_again(cards, job("train", CARDS))
+    (group,) = cards.api.list(f"/apis/scheduling.k8s.io/v1beta1/namespaces/{cards.namespace}/podgroups")
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": CARDS}}
