@@ -7,7 +7,7 @@ health, metrics. It neither reads nor writes the cluster.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -121,6 +121,8 @@ class DriverRuntime:
         """Readings of its cards; set by `service` where monitoring is supported and enabled."""
         self.usage_reader: UsageReader | None = None
         """Reads what containers use of shared cards; set by the creator of the plugin."""
+        self.claim_folders: Callable[[], Awaitable[Collection[str] | None]] = _unknown
+        """Paths of the folders of prepared claims; None: not known. Set by the creator of the plugin."""
         self.usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
         """What containers use; set by `service` once kubelet is served."""
         self.registered: asyncio.Event | None = None
@@ -218,10 +220,6 @@ class DriverRuntime:
         """
         return granted_containers(self.prepared(), self.inventory) if self.turn.is_ours else ()
 
-    def folders(self) -> Collection[str]:
-        """Return the paths of the folders of prepared claims."""
-        return [folder.path for record in self.prepared().values() for folder in record.folders]
-
     def loads(self) -> Mapping[str, Load]:
         """Return the granted shares of each card, by uuid."""
         return loads(self.prepared(), self.inventory)
@@ -253,6 +251,10 @@ class DriverRuntime:
         now = timestamp(self._wall())
         self._times = {key: known.get(key, now) for key in taint_keys(pool)}
         return timed(pool, self._times)
+
+
+async def _unknown() -> None:
+    return None
 
 
 def empty_pool(driver: str, place: NodeReference) -> Pool:

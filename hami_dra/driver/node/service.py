@@ -241,7 +241,9 @@ class NodeDriver:
             )
         ]
         if runtime.usage_reader is not None and settings.monitor_interval:
-            usage = UsageWatch(runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.folders, self._call)
+            usage = UsageWatch(
+                runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.claim_folders, self._call
+            )
             runtime.usage = usage.monitoring
             watches.append(
                 asyncio.create_task(usage.run(settings.check_claims_every, self._guard), name=f"usage {runtime.driver}")

@@ -6,7 +6,7 @@ in a thread: a container can write to them, and must not hold up the driver.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,8 @@ EVERY: Final = 5.0
 
 
 class UsageWatch:
-    """Watch the containers of one driver. `containers`: those to read now. `folders`: of all prepared
-    claims.
+    """Watch the containers of one driver. `containers`: those to read now. `folders`: the paths of
+    the folders of all prepared claims; None while these are not known, and nothing is removed.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class UsageWatch:
         vendor: str,
         reader: UsageReader,
         containers: Callable[[], Sequence[GrantedContainer]],
-        folders: Callable[[], Collection[str]],
+        folders: Callable[[], Awaitable[Collection[str] | None]],
         call: InThread,
     ) -> None:
         self.monitoring: Monitoring[GrantedContainer, ContainerUsage] = Monitoring(
@@ -52,8 +52,9 @@ class UsageWatch:
     async def _tidy(self, every: float, guard: LoopGuard) -> None:
         while True:
             with guard.each("stale folders of containers"):
-                folders = frozenset(self._folders())
-                for path in await self._call(partial(self._reader.stale_folders, folders)):
+                used = await self._folders()
+                stale = await self._call(partial(self._reader.stale_folders, used)) if used is not None else ()
+                for path in stale:
                     with guard.each(path):
                         await self._call(partial(remove_tree, Path(path)))
                         log.info("%s: removed, as no prepared claim has it", path)

@@ -92,6 +92,7 @@ class Wiring:
         runtime.held_claims = vanished.report
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
+        runtime.claim_folders = preparation.folders
         usage = plugin_of(runtime.vendor.name).usage
         runtime.usage_reader = usage(settings.options, time.time) if usage is not None else None
         with _as_config_error(driver):

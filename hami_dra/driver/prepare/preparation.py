@@ -98,6 +98,12 @@ class NodePreparation:
         await self._queued(Unprepare(()))
         return self._work.is_known
 
+    async def folders(self) -> frozenset[str] | None:
+        """Return the paths of the folders of all prepared claims; None while these are not known."""
+        if not await self.refresh():
+            return None
+        return frozenset(folder.path for record in self.records.values() for folder in record.folders)
+
     def follow(self) -> None:
         """Soon, describe prepared claims again where the devices are others now. Returns at
         once.

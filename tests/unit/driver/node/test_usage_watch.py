@@ -38,9 +38,13 @@ class Scripted:
         self.closed += 1
 
 
-def watching(reader, seconds, *, containers=lambda: [CONTAINER], folders=lambda: ()):
+def watching(reader, seconds, *, containers=lambda: [CONTAINER], used=()):
     """The watch after so many seconds, and what its guard counted."""
     counted = []
+
+    async def folders():
+        return used
+
     watch = UsageWatch("nvidia", reader, containers, folders, at_once)
 
     async def scenario():
@@ -83,9 +87,15 @@ def test_stale_folders_are_removed_and_one_that_cannot_be_is_tried_again(tmp_pat
     (tmp_path / "file").touch()
     bad = tmp_path / "file" / "below"
     reader = Scripted([str(bad), str(tmp_path / "stale"), str(tmp_path / "used")])
-    _, counted = watching(reader, 301, folders=lambda: [str(tmp_path / "used")])
+    _, counted = watching(reader, 301, used=[str(tmp_path / "used")])
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "used"]
     assert counted == ["offers"] * 2
+
+
+def test_while_prepared_claims_are_not_known_nothing_is_stale(tmp_path):
+    (tmp_path / "stale").mkdir()
+    watching(Scripted([str(tmp_path / "stale")]), 301, used=None)
+    assert (tmp_path / "stale").exists()
 
 
 def test_a_reader_that_cannot_look_for_stale_folders_ends_nothing():

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -280,7 +281,7 @@ async def test_what_a_container_uses_of_a_shared_card_is_a_metric(folder):
     cluster = await cluster_with_node()
     claim = await allocated(cluster, "one", "gpu-2", generated=True)
     metrics, cards = DriverMetrics(), machine("g4dn.12xlarge", NODE_NAME).cards
-    async with running(folder, cluster, cards, metrics, options=options):  # noqa: SIM117 (an await is between them)
+    async with running(folder, cluster, cards, metrics, options=options, check_claims_every=0.05):  # noqa: SIM117 (an await is between them)
         async with connected(await registered(folder)) as channel:
             kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
             reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
@@ -310,6 +311,18 @@ async def test_what_a_container_uses_of_a_shared_card_is_a_metric(folder):
             assert await until(used) == 3 << 30
             assert metrics.registry.get_sample_value("hami_dra_container_utilization_ratio", labels) == 0.4
             assert metrics.registry.get_sample_value("hami_vgpu_memory_used_bytes", labels) is None
+
+            stale = library / "containers" / "gone_main"
+            stale.mkdir()
+            (stale / Path(cache).name).touch()
+            for each in (own, stale):
+                os.utime(each, (0, 0))
+
+            async def removed():
+                return not stale.exists()
+
+            await until(removed)
+            assert (own / Path(cache).name).exists()
 
 
 async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder):
