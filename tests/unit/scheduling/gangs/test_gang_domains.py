@@ -185,3 +185,21 @@ def test_links_between_cards_decide_before_scores():
     wanted = member("p", 2, device_policy="topology-aware")
     found = placed(inventory, gang(wanted, topology=(within(RACK),)))
     assert found.domain == f"{RACK}=r1"
+
+
+def test_the_worked_example_of_the_documentation():
+    """docs/gangs.md, "How a gang is decided"."""
+    inventory = cliques()
+    fill(inventory, [*range(9), *range(18, 27)], 4)
+    fill(inventory, [9], 2)
+    leader = member("leader", 1)
+    found = placed(inventory, gang(leader, *members(8), topology=(within(CLIQUE),)))
+    assert [(each.name[-2:], each.left, each.tried) for each in found.domains] == [
+        ("c0", 0, True),
+        ("c1", 1, False),
+        ("c2", 10, False),
+    ]
+    assert (found.steps, found.placed[0][1].node) == (9, "n09")
+    message = refused(inventory, gang(leader, *members(19), topology=(within(CLIQUE),))).message
+    assert message.startswith(f"18 of 20 members fit at once in one domain of {CLIQUE}, as PodGroup ")
+    assert f"{CLIQUE}=c2 has room for 18 of 20 members, 2 too few; {CLIQUE}=c1 has room for 10" in message
