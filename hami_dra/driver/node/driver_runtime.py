@@ -107,9 +107,7 @@ class DriverRuntime:
         self.prepared: Callable[[], Mapping[str, Record]] = dict
         """Prepared claims by uid; set by the creator of the plugin."""
         self.held_claims: Callable[[], str | None] = lambda: None
-        """Devices held for deleted claims, as the value of the annotation; None: not known. Set by
-        the creator of the plugin.
-        """
+        """Devices held for deleted claims, as the annotation says it; None: not known. Set likewise."""
         self.lacking: Callable[[], Sequence[Lack]] = tuple
         """What containers would lack now; reads files. Set by the creator of the plugin."""
         self.lacks = LackWatch(vendor.driver, self._ask_lacking, self._lacks_changed)
