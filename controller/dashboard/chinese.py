@@ -289,7 +289,7 @@ MESSAGES: Final[dict[str, str]] = {
     "the quota of the namespace leaves no room": "命名空间的配额不足",
     "the remaining cards are not linked as requested": "剩余的卡不满足互联要求",
     "the card is in another mode": "卡处于其他模式",
-    "no MIG instance of this size fits on the card": "卡上放不下这种规格的 MIG 实例",
+    "no part of this size can be cut from the card any more": "这张卡上已切不出这种规格",
     "the card serves another QoS": "卡已用于其他 QoS",
     "the node is cordoned": "节点已封锁",
     "the node is not ready": "节点未就绪",
