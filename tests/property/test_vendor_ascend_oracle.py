@@ -49,14 +49,19 @@ def hamis_memory(series, memory):
 class HamisCards:
     """What HAMi keeps of the cards of one node."""
 
-    def __init__(self, series, count):
+    def __init__(self, series, count, *, mutex=False):
+        self.mutex = mutex
         self.total = SERIES[series][0]
         self.slots = self.total // min(SERIES[series][2])
         self.used = {card: [] for card in range(count)}
 
     def fitting(self, memory):
-        """Cards that `Fit` accepts: slots first, then memory. No cores are asked for."""
-        return [card for card, held in self.used.items() if len(held) < self.slots and self.total - sum(held) >= memory]
+        """Cards that `Fit` accepts: slots first, then mutex, then memory. No cores are asked for."""
+        return [
+            card
+            for card, held in self.used.items()
+            if len(held) < self.slots and not (self.mutex and held) and self.total - sum(held) >= memory
+        ]
 
     def take(self, card, memory):
         self.used[card].append(memory)
@@ -144,7 +149,7 @@ def test_one_card_and_cards_without_rings_go_by_the_device_policy():
 
 # --- whole stories -----------------------------------------------------------------------------------------------------------
 
-POLICIES = ("", "binpack", "spread")
+POLICIES = ("", "binpack", "spread", "mutex")
 
 
 @st.composite
@@ -175,7 +180,7 @@ def test_pods_are_placed_where_hami_finds_room_and_with_hami_s_template(story):
     count_of_cards = 6 if series == "Ascend310P" else 8
     report = simulated(CLASSES, node("n"), machine, *(raw for raw, *_ in pods))
     placed = {entry["pod"].removeprefix("default/"): entry for entry in report.placements}
-    cards = HamisCards(series, count_of_cards)
+    cards = HamisCards(series, count_of_cards, mutex=policy == "mutex")
     for raw, count, memory, template in pods:
         name = raw["metadata"]["name"]
         fits = len(cards.fitting(memory)) >= count
