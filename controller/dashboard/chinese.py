@@ -188,6 +188,9 @@ MESSAGES: Final[dict[str, str]] = {
     "since": "自",
     "Held back by the scheduling gate of another component:": "被其他调度门控挡住：",
     "Not evaluated yet.": "尚未处理。",
+    "Member of {gang}: {exist} of {needed} members exist, {run} run.": (
+        "属于 {gang}：需要 {needed} 个成员，已有 {exist} 个，{run} 个在运行。"
+    ),
     "The controller says:": "控制器：",
     "kube-scheduler says:": "kube-scheduler：",
     "Every node and card, explained": "逐个节点、逐张卡的解释",

@@ -12,6 +12,7 @@ from controller.dashboard.paging import page_slice
 from controller.dashboard.source import Source
 from controller.insight.explain import Explanation
 from controller.insight.overview import PlacedPod, placed_pod
+from controller.scheduling.gangs import GangState
 from controller.scheduling.inventory import DeviceId
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
@@ -44,6 +45,8 @@ class PendingRow:
     says: str
     """`decision`, `scheduler`, `gate`, `nobody`."""
     has_decision: bool
+    gang: GangState | None = None
+    """The gang that it waits with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,8 @@ class PodPages:
         else:
             message, says = "", "nobody"
         since = pod.metadata.creation_timestamp or ""
-        return PendingRow(self._row(pod), since, reasons, message, details, says, decision is not None)
+        gang = self._source.gang(pod)
+        return PendingRow(self._row(pod), since, reasons, message, details, says, decision is not None, gang)
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
         reserved = [

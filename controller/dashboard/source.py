@@ -13,6 +13,7 @@ from controller.insight.explain import Explanation
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime import Informers
 from controller.scheduling.decide import Options
+from controller.scheduling.gangs import GangState
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
@@ -65,6 +66,9 @@ class Source(Protocol):
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
         """Return the pods that refer to the claim `namespace/name`."""
+
+    def gang(self, pod: Pod) -> GangState | None:
+        """Return the gang that the pod is a member of, or None."""
 
     def claims(self) -> Iterable[ResourceClaim]: ...
 
@@ -138,6 +142,11 @@ class InformerSource:
 
     def claims(self) -> Iterable[ResourceClaim]:
         return self._informers.claims.store
+
+    def gang(self, pod: Pod) -> GangState | None:
+        gangs = self._informers.gangs
+        key = gangs.of(pod)
+        return gangs.state(key) if key is not None else None
 
     def claim(self, key: str) -> ResourceClaim | None:
         return self._informers.claim(key)

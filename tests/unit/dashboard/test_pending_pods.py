@@ -10,14 +10,16 @@ from controller.dashboard.podpages import PodPages
 from controller.insight.explain import explain
 from controller.insight.explain.model import Explanation
 from controller.insight.simulation import SimulationSettings, question
+from controller.scheduling.gangs import GangKey, GangState
 from tests.support.manifests import claim, cluster, documents, part, pod
 
 
 class Source:
     """One pod that waits, and the decision on it."""
 
-    def __init__(self, found, decision):
+    def __init__(self, found, decision, gang=None):
         self.found = found
+        self.state = gang
         self.decisions = SimpleNamespace(of_pod=lambda _key: decision)
 
     def pods(self):
@@ -25,6 +27,9 @@ class Source:
 
     def claim(self, _key):
         return None
+
+    def gang(self, _pod):
+        return self.state
 
 
 @pytest.fixture
@@ -56,3 +61,9 @@ def test_a_pod_that_no_node_may_run(asked):
     why = "VolumeBinding: PersistentVolumeClaim default/data does not exist; create it"
     decision = Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=why)
     assert why in shown(PodPages(Source(asked.pod, decision)))
+
+
+def test_a_member_of_a_gang(asked):
+    state = GangState(GangKey("labels", "default", "train"), 4, (asked.pod, asked.pod, asked.pod), 2, 0)
+    text = shown(PodPages(Source(asked.pod, None, state)))
+    assert "Member of gang default/train: 3 of 4 members exist, 2 run." in text
