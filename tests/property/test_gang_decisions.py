@@ -9,7 +9,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Unfinished
+from controller.scheduling.decide import Decision, Unfinished, decide
 from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedulable, decide_gang
 from tests.cards import card, claim, node, request, slice_of
 from tests.support.gang_requests import DRIVER, OPTIONS, RACK, cluster, gang, held, member, within
@@ -181,3 +181,33 @@ def in_portions(inventory, wanted):
     while isinstance(found := search.advance(lambda: True), Unfinished):
         pass
     return found
+
+
+@given(spots, asks, asks, st.booleans(), st.data())
+def test_places_hold_whatever_other_pods_take_between_two_portions(spots, asks, others, racks, data):
+    inventory = inventory_of(spots)
+    members = [member_of(number, ask, "binpack", "binpack") for number, ask in enumerate(asks)]
+    search = GangSearch(inventory, gang(*members, topology=(within(RACK),) if racks else ()), OPTIONS, steps=STEPS)
+    taken = []
+    for number, ask in enumerate(others, len(asks)):
+        before = held(inventory)
+        found = search.advance(lambda: True)
+        assert held(inventory) == before
+        if not isinstance(found, Unfinished):
+            break
+        other = member_of(number, ask, data.draw(policies), "binpack")
+        if isinstance(answer := decide(inventory, other, OPTIONS), Decision):
+            taken.append((other, answer))
+            assume(inventory, other, answer)
+    else:
+        found = search.advance()
+    if isinstance(found, GangDecision):
+        check(spots, [*asks, *others], GangDecision((*found.placed, *taken)))
+        again = [spots[int(decision.node[1:])].rack for _, decision in found.placed]
+        assert not racks or len(set(again)) == 1
+
+
+def assume(inventory, other, answer):
+    for entry in answer.allocations:
+        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    inventory.assume_pod(other.pod, answer.node)

@@ -22,6 +22,9 @@ from controller.scheduling.inventory.model import DeviceId
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.resource import AllocationResult, DeviceRequest, ResourceClaim
 
+INTERRUPTION: Final = 10
+"""Steps that an interruption by a selector budget counts for."""
+
 _Answer = TypeVar("_Answer")
 Steps = Generator[SliceSpent | None, None, _Answer]
 
@@ -86,6 +89,7 @@ class MemberPlacements:
         """Members that may be left out."""
         self._most_steps = most_steps
         self.steps = 0
+        """Decisions about single members, and what interruptions count for."""
         self.decisions: dict[int, Decision] = {}
         """By index of the member; in the order in which they were placed."""
         self.left: dict[int, Unschedulable] = {}
@@ -108,6 +112,9 @@ class MemberPlacements:
             answer = decide_slice(self._inventory, request, self._options)
             if not isinstance(answer, Unfinished):
                 break
+            # The search on a node begins again where a member was placed there, for that is taken back
+            # between two portions: without a price it might never end.
+            self.steps += INTERRUPTION
             yield answer.cause
         self.steps += 1
         if isinstance(answer, Decision) and request is not member.request:
