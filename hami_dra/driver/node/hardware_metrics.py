@@ -26,6 +26,8 @@ from hami_dra.monitor.usage import ContainerUsage, GrantedContainer
 
 _HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
 """HAMi's labels, and an additional one at the end."""
+_OLD_HOST: Final = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
+"""HAMi's labels up to 2.7.0."""
 _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_version", "device_no", "source")
 """WebUI's labels, and an additional one at the end."""
 
@@ -34,7 +36,7 @@ _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_vers
 class _Gauge:
     name: str
     text: str
-    labels: Sequence[str]
+    labels: tuple[str, ...]
     value: Callable[[Reading], float | None]
 
 
@@ -57,6 +59,11 @@ _GAUGES: Final = (
     ),
     _Gauge(names.METRIC_POWER, "Power consumption of the card in watts.", _DEVICE, lambda it: it.power),
     _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its maximum.", _DEVICE, lambda it: it.fan),
+)
+
+_GAUGES_OF_HAMI_2_7: Final = (
+    _Gauge("HostGPUMemoryUsage", "Memory of the card in use, in bytes.", _OLD_HOST, lambda it: it.memory_used),
+    _Gauge("HostCoreUtilization", "Utilization of the card, 0 to 100.", _OLD_HOST, lambda it: it.utilization),
 )
 
 
@@ -99,6 +106,9 @@ class HardwareCollector(Collector):
         watched = list(self._watched())
         for gauge in _GAUGES:
             yield self._gauge(gauge, watched)
+        if NameSet.HAMI_2_7 in self._also:
+            for gauge in _GAUGES_OF_HAMI_2_7:
+                yield self._gauge(gauge, watched)
         yield self._health(watched)
         yield self._errors(watched)
         yield from self._limits(watched)
@@ -107,7 +117,7 @@ class HardwareCollector(Collector):
         yield from _looks(watched)
 
     def _gauge(self, gauge: _Gauge, watched: Iterable[MonitoredVendor]) -> Metric:
-        labelled = self._host if gauge.labels is _HOST else self._device
+        labelled = {_HOST: self._host, _DEVICE: self._device, _OLD_HOST: self._old_host}[gauge.labels]
         family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
         for each in watched:
             for card in each.cards:
@@ -159,6 +169,9 @@ class HardwareCollector(Collector):
 
     def _host(self, watched: MonitoredVendor, card: Card) -> list[str]:
         return [self._node, str(card.index), card.uuid, card.product, watched.source]
+
+    def _old_host(self, _watched: MonitoredVendor, card: Card) -> list[str]:
+        return [self._node, str(card.index), card.uuid, card.product]
 
     def _device(self, watched: MonitoredVendor, card: Card) -> list[str]:
         version = card.driver_version if isinstance(card, DrivenCard) else ""
