@@ -4,7 +4,7 @@ Called by the scheduling cycle, once per evaluation of a gang. Each member is as
 alone (`pod_assessment`). Reads the informers and changes nothing.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedulable
@@ -72,8 +72,8 @@ def assess_gang(
     """Assess the members until too many of them wait for something.
 
     `assess`: as `PodAssessor.assess`. `node_of`: the node to which a pending pod is pinned, or empty.
-    `first`: key of the pod that was in the way the last time, which is assessed first, so that a gang
-    whose claims are generated one after the other costs one look for each. Raises SliceSpent.
+    `first`: key of the pod that was in the way the last time. It is assessed first, then those after
+    it, so that a gang whose claims are generated one after the other costs one look for each. Raises SliceSpent.
     """
     ready: list[Schedulable] = []
     settled: list[Pod] = []
@@ -102,5 +102,7 @@ def assess_gang(
     )
 
 
-def _in_order(pending: Iterable[Pod], first: str) -> list[Pod]:
-    return sorted(pending, key=lambda pod: pod.key != first) if first else list(pending)
+def _in_order(pending: tuple[Pod, ...], first: str) -> tuple[Pod, ...]:
+    """Return the members from the first one on, then those before it."""
+    at = next((index for index, pod in enumerate(pending) if pod.key == first), 0)
+    return pending[at:] + pending[:at]

@@ -5,6 +5,7 @@ whatever wakes one of them wakes the gang. Used by the scheduling cycle; subscri
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.triggers import rank
@@ -17,11 +18,16 @@ from hami_dra.api.meta import Object
 from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
 from hami_dra.api.podstate import is_live, is_pending
 
+_LOWEST: Final = Rank(0, "", "")
+
 
 @dataclass(slots=True)
 class WaitingGang:
     """What is remembered of a gang between two evaluations."""
 
+    representative: str = ""
+    """Key of the member that stands for the gang."""
+    rank: Rank = _LOWEST
     blocked_by: str = ""
     """Key of the pod that was in the way the last time."""
     patient_until: float | None = None
@@ -38,6 +44,7 @@ class WaitingGang:
 
 class GangQueue:
     def __init__(self, context: Context, waiting: WaitingPods) -> None:
+        self._informers = context.informers
         self._gangs = context.informers.gangs
         self._scheduler_names = context.settings.scheduling.scheduler_names
         self._guard = context.guard("gangs")
@@ -52,23 +59,23 @@ class GangQueue:
 
     def stands_for(self, pod: Pod, key: GangKey) -> bool:
         """Return whether the pod stands for its gang. If not, the pod that does is made ready."""
-        first = self._representative(self._gangs.state(key))
-        if first is None or first.key == pod.key:
+        found = self._current(key)
+        if found is None or found.representative == pod.key:
             return True
         self._queue.wait(pod.key)
-        self.wake(key)
+        self._queue.ready(found.representative, found.rank)
         return False
 
     def wake(self, key: GangKey) -> None:
         """Evaluate the gang."""
-        state = self._gangs.state(key)
-        first = self._representative(state)
-        if first is None:
-            self._waiting.pop(key, None)
-            return
-        oldest = state.members[0].metadata.creation_timestamp or ""
-        self._queue.ready(first.key, Rank(-state.priority, oldest, first.key))
-        self._wake()
+        if (found := self._current(key)) is not None:
+            self._queue.ready(found.representative, found.rank)
+            self._wake()
+
+    def rerank(self, state: GangState) -> None:
+        """Note the gang's rank: the highest priority of its members, and the age of the oldest."""
+        found, oldest = self.remembered(state.key), state.members[0].metadata.creation_timestamp or ""
+        found.rank = Rank(-state.priority, oldest, found.representative)
 
     def remembered(self, key: GangKey) -> WaitingGang:
         """Return what is remembered of a gang, until `wake` finds that none of its pods waits."""
@@ -116,8 +123,21 @@ class GangQueue:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _representative(self, state: GangState) -> Pod | None:
-        return next(filter(self._is_placed_by_us, state.pending), None)
+    def _current(self, key: GangKey) -> WaitingGang | None:
+        """Return the gang with a member that stands for it, or None if none of its pods waits."""
+        found = self._waiting.get(key)
+        pod = self._informers.pod(found.representative) if found is not None else None
+        if found is not None and pod is not None and self.of(pod) == key:
+            return found
+        state = self._gangs.state(key)
+        first = next(filter(self._is_placed_by_us, state.pending), None)
+        if first is None:
+            self._waiting.pop(key, None)
+            return None
+        found = self.remembered(key)
+        found.representative = first.key
+        self.rerank(state)
+        return found
 
     def _is_placed_by_us(self, pod: Pod) -> bool:
         return bool(pod.spec.resource_claims) and is_pending(pod) and pod.spec.scheduler_name in self._scheduler_names

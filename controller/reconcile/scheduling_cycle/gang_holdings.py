@@ -30,6 +30,7 @@ _TRY_AGAIN = 5.0
 class GangHoldings:
     def __init__(self, context: Context, acting: Acting, members: GangQueue) -> None:
         self._informers = context.informers
+        self._inventory = context.inventory
         self._clock = context.clock
         self._metrics = context.metrics
         self._guard = context.guard("gangs")
@@ -81,6 +82,8 @@ class GangHoldings:
 
     def _holds(self, pod: Pod) -> bool:
         """Return whether the pod, which has no node yet, alone holds devices or room on a node."""
+        if not pod.status.nominated_node_name and not self._inventory.assumed_node(pod.metadata.uid):
+            return False
         for claim in map(self._informers.claim, claim_keys(pod)):
             if claim is None or claim.status.allocation is None or not self._acting.claims.is_ours(claim):
                 continue

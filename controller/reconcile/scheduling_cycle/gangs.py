@@ -43,6 +43,8 @@ from hami_dra.api.kinds import POD
 log = logging.getLogger(__name__)
 
 _REFUSALS_KEPT: Final = 1_000
+_NOTED: Final = 8
+"""Members for which it is stored why the gang is not complete: it changes with every new member."""
 _PORTION: Final = 0.05
 """CPU seconds after which a decision is interrupted, so that other pods get their turn."""
 _REST: Final = 19.0
@@ -88,6 +90,7 @@ class GangCycle:
     def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
         """Evaluate the gang for which the pod stands. Raises SliceSpent."""
         state = self._gangs.state(key)
+        self.members.rerank(state)
         if self._waits_for_writes(state, pod):
             return
         if state.problem:
@@ -133,7 +136,7 @@ class GangCycle:
         """The gang is not complete, or its group is wrong: it holds nothing and keeps its gates."""
         self._metrics.gang_decisions.labels("incomplete").inc()
         self._events.report(POD, pod, message)
-        self._note(state.pending, message.note)
+        self._note(state.pending[:_NOTED], message.note)
         self.members.remembered(state.key).patient_until = None
         self._queue.wait(pod.key, self._holdings.end(self.group, state, message.note, now))
 
@@ -145,7 +148,7 @@ class GangCycle:
         if wait.event is not None:
             self._events.report(POD, member, wait.event)
         why = f"pod {member.key}: {wait.why}"
-        self._note(found.state.pending, why, passing=wait.passing)
+        self._note((pod, member), why, passing=wait.passing)
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
             until = min(until, self._let_see(found.state, now))
