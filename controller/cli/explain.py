@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from controller.insight.explain import Explanation
     from controller.insight.simulation import SimulationSettings
+    from hami_dra.api.core import Pod
 
 HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
 terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
@@ -184,10 +185,16 @@ def _computed(
             return Explanation(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
-        if not asked.request.claims:
+        if not asked.request.claims and not _extended_resources(asked.pod):
             note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
             return with_gang(compute(asked.inventory, asked.request, asked.options), asked.gang)
+
+
+def _extended_resources(pod: "Pod") -> bool:
+    """Return whether a container asks for a resource that a device plugin would serve."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any("/" in name for each in containers for name in (*each.resources.limits, *each.resources.requests))
 
 
 async def _kept(

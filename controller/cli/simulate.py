@@ -2,7 +2,7 @@
 YAML.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from controller.cli.service_options import (
     PreferencesOption,
     SchedulerNamesOption,
 )
+from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -166,9 +167,22 @@ def _print_tables(report: "SimulationReport") -> None:
 def _devices(results: Iterable[dict[str, Any]]) -> str:
     parts = []
     for result in results:
-        used = " ".join(f"{name}={amount}" for name, amount in sorted(result.get("consumedCapacity", {}).items()))
+        consumed = _of_interest(str(result["driver"]), result.get("consumedCapacity", {}))
+        used = " ".join(f"{name}={amount}" for name, amount in sorted(consumed.items()))
         parts.append(result["device"] + (f" ({used})" if used else ""))
     return ", ".join(parts)
+
+
+def _of_interest(driver: str, consumed: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the amounts by which the driver's devices are handed out. A NeuronCore brings its memory
+    and its percentage of the device along, so those say nothing about a whole device.
+    """
+    from hami_dra.vendors.registry import quotas_of
+
+    quotas = quotas_of(driver)
+    if quotas is None or set(quotas.whole_by) & {names.CAP_MEMORY, names.CAP_CORES}:
+        return consumed
+    return {name: amount for name, amount in consumed.items() if name in {*quotas.whole_by, names.CAP_SHARES}}
 
 
 def _scores(score: dict[str, Any]) -> str:

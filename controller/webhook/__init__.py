@@ -5,7 +5,14 @@ The server itself is `controller.webhook.server`.
 """
 
 from controller.webhook.admission import Admission
-from controller.webhook.convert import IGNORE, ConversionRefused, Options, convert_pod
+from controller.webhook.convert import (
+    IGNORE,
+    UNCONVERTED,
+    ConversionRefused,
+    Options,
+    asks_for_cards,
+    convert_pod,
+)
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.extended import clash_warnings
 from controller.webhook.files import ConvertRefused, convert_documents
@@ -16,6 +23,7 @@ from controller.webhook.templates import TemplateCollector
 __all__ = [
     "CONVERT_WEBHOOK",
     "IGNORE",
+    "UNCONVERTED",
     "Admission",
     "ConversionRefused",
     "ConvertRefused",
@@ -23,6 +31,7 @@ __all__ = [
     "LegacyConversion",
     "Options",
     "TemplateCollector",
+    "asks_for_cards",
     "clash_warnings",
     "convert_documents",
     "convert_pod",

@@ -13,12 +13,13 @@ those that request plain whole cards, which kube-scheduler serves as extended re
 DeviceClass (KEP-5004).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from controller.webhook.gate import add_gate
+from controller.webhook.notices import unread_names, unserved_scheduler
 from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
     CLAIM_NAME,
@@ -35,6 +36,8 @@ from hami_dra.vendors.legacy import MAX_CARDS, InvalidLegacy, LegacyRequest, Leg
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 IGNORE: Final = "ignore"
+UNCONVERTED: Final = frozenset({"kube-system", names.SYSTEM_NAMESPACE})
+"""Namespaces whose pods the shipped webhook never sees (manifests/webhook.yaml)."""
 RUNTIME_CLASS: Final = "runtimeClassName"
 
 
@@ -44,7 +47,9 @@ class Options:
     gate: bool = True
     """Add the scheduling gate where required (`controller.webhook.gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
-    """Only pods of these schedulers are gated."""
+    """Only pods of these schedulers are gated, and there is a note about others; empty: no note."""
+    is_served: Callable[[str], bool] = lambda _resource: False
+    """Whether a device plugin or DeviceClass offers a resource of this name."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
     """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into
     containers.
@@ -76,6 +81,16 @@ class ConversionRefused(ValueError):
     def __init__(self, pod: str, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(f"{pod}: {problem}" for problem in problems))
         self.problems = problems
+
+
+def asks_for_cards(raw_pod: Mapping[str, Any], is_served: Callable[[str], bool]) -> bool:
+    """Return whether a container names a resource that is converted, and that nobody else serves."""
+    try:
+        resources = [each.resources for each in containers_of(object_in(dict(raw_pod), "spec", ""))]
+    except Malformed:
+        return False
+    read = (name for vendor in LEGACY_VENDORS for name in vendor.resources)
+    return any(name in each and not is_served(name) for name in read for each in resources)
 
 
 def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | None = None) -> Conversion:
@@ -137,6 +152,9 @@ class _Conversion:
         containers = list(containers_of(self._spec))
         for vendor in self._options.vendors:
             self._add_requests(vendor, containers, requests, pointers)
+        self._check_names(containers)
+        if pointers:
+            self._check_scheduling()
         request = ConvertedRequest(tuple(requests))
         if request.cards > MAX_CARDS:
             self._problems.append(
@@ -215,6 +233,31 @@ class _Conversion:
             f"cannot be compared with what the other containers ask for. {_to_share(container_cards)}"
             for index in sharing.alone
         )
+
+    def _check_names(self, containers: Iterable[RawContainer]) -> None:
+        """Note names that nobody reads, and refuse those with a known replacement."""
+        is_served = self._options.is_served
+        for container in containers:
+            resources = container.resources
+            for name in dict.fromkeys([*resources.limits, *resources.requests]):
+                hints = (vendor.instead_of(name) for vendor in self._options.vendors)
+                if (hint := next(filter(None, hints), "")) and not is_served(name):
+                    self._problems.append(f"{container.where}: {resources.field(name)} is not read: write {hint}")
+            notes = unread_names(resources, self._options.vendors, is_served)
+            self._warnings.extend(f"{container.where}: {note}" for note in notes)
+
+    def _check_scheduling(self) -> None:
+        """Refuse a pod that nobody will schedule (HAMi: `pod has node assigned`); note one that
+        hami-dra does not.
+        """
+        if node := self._spec.get("nodeName"):
+            self._problems.append(
+                f"spec.nodeName is {node}: a pod has node assigned, so no scheduler chooses its cards, and it would wait for "
+                f"ever; write nodeSelector: {{kubernetes.io/hostname: {node}}} instead"
+            )
+        scheduler = str(self._spec.get("schedulerName") or "default-scheduler")
+        if note := unserved_scheduler(scheduler, self._options.schedulers):
+            self._warnings.append(note)
 
     def _container_cards(
         self, vendor: LegacyVendor, containers: list[RawContainer], *, plain_stays: bool

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from controller.webhook.convert import ConversionRefused, Options, convert_pod
+from controller.webhook.convert import UNCONVERTED, ConversionRefused, Options, convert_pod
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import Document
 
@@ -62,6 +62,12 @@ def convert_documents(documents: Iterable[Document], options: Options | None = N
             owner = _describe(document.raw)
             refusals.extend(f"{document}: {owner}: {problem}" for problem in error.problems)
             continue
+        namespace = _metadata(document.raw).get("namespace")
+        if templates and namespace in UNCONVERTED:
+            found = (
+                *found,
+                f"the webhook leaves pods of namespace {namespace} as they are; converted here, it runs there",
+            )
         warnings.extend(f"{document}: {_describe(document.raw)}: {warning}" for warning in found)
         for template in templates:
             del template["metadata"]["labels"][names.MANAGED_BY_LABEL]

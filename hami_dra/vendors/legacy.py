@@ -211,6 +211,11 @@ class LegacyVendor(Protocol):
     def check(self, request: LegacyRequest, filters: Filters) -> None:
         """Refuse a request that no card which the filters leave could ever meet."""
 
+    def instead_of(self, resource: str) -> str:
+        """Return what to write in place of a resource name that other software of the vendor serves;
+        empty for any other name.
+        """
+
     def env(self, request: LegacyRequest) -> dict[str, str]:
         """Return the environment variables that HAMi's webhook gives a container with this
         request.
@@ -232,6 +237,9 @@ class WithoutFilters:
 
     def check(self, request: LegacyRequest, filters: Filters) -> None:
         """Refuse nothing."""
+
+    def instead_of(self, resource: str) -> str:  # noqa: ARG002 (the protocol's signature)
+        return ""
 
     def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (the protocol's signature)
         return {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.objects import Raw, derived_uid, gather, read
+from controller.insight.simulation.objects import Item, Raw, derived_uid, gather, read
 from controller.insight.simulation.placing import Placing, SimulationSettings, WaitingPod, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.view import SimulatedCluster
@@ -20,6 +20,7 @@ from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import SharedClaims
 from controller.scheduling.gangs import GangKey, Gangs
 from controller.scheduling.inventory import Heartbeat
+from controller.webhook import asks_for_cards
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_finished, other_gates
@@ -63,7 +64,7 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
     view.notes.extend(workloads.groups.notes)
     pods: list[tuple[str, Raw]] = []
     for item in gathered.items:
-        if item.kind is kinds.POD and not _has_its_place(item.object, view):
+        if item.kind is kinds.POD and (_awaits_its_cards(item, view) or not _has_its_place(item.object, view)):
             pods.append((item.source, item.raw))
         elif item.kind in EXPANDED:
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
@@ -128,6 +129,15 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
         view.run(with_label_keys(pod))
         return True
     return pod.metadata.deletion_timestamp is not None
+
+
+def _awaits_its_cards(item: Item, view: SimulatedCluster) -> bool:
+    """Return whether the pod names its node in a manifest, and cards that nobody would choose: the
+    conversion says so. In a cluster such a pod runs.
+    """
+    pod: Pod = item.object
+    written = pod.metadata.uid == derived_uid(kinds.POD, pod.metadata.namespace, pod.metadata.name)
+    return bool(pod.spec.node_name) and written and asks_for_cards(item.raw, view.plugin_offers)
 
 
 def _named_claims(pod: Pod) -> list[str]:

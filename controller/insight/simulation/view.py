@@ -14,7 +14,7 @@ from controller.insight.simulation.volume_claims import with_default_class
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs
 from controller.scheduling.inventory import Inventory, PoolGates
-from controller.webhook import IGNORE
+from controller.webhook import IGNORE, UNCONVERTED
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
@@ -126,7 +126,8 @@ class SimulatedCluster:
                 self.notes.append(f"no Node {', '.join(absent)} in the input: nothing is placed on its devices")
             return
         for name in wanted:
-            self.feed(read(_ASSUMED, kinds.NODE, {"metadata": {"name": name}}))
+            metadata = {"name": name, "labels": {names.HOSTNAME_LABEL: name}}
+            self.feed(read(_ASSUMED, kinds.NODE, {"metadata": metadata}))
         if wanted:
             self.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")
 
@@ -140,10 +141,18 @@ class SimulatedCluster:
 
     def is_converted(self, namespace: str) -> bool:
         """Return whether the webhook handles pods of this namespace (manifests/webhook.yaml)."""
-        if namespace in {"kube-system", names.SYSTEM_NAMESPACE}:
+        if namespace in UNCONVERTED:
             return False
         found = self.inventory.namespaces.get(namespace)
         return found is None or found.metadata.labels.get(names.WEBHOOK_LABEL) != IGNORE
+
+    def offers(self, resource: str) -> bool:
+        """Return whether a device plugin or a DeviceClass offers the extended resource."""
+        return self.plugin_offers(resource) or bool(self.served_by(resource))
+
+    def plugin_offers(self, resource: str) -> bool:
+        """Return whether a device plugin offers the extended resource on some node."""
+        return bool(self.inventory.nodes.offers(resource).any())
 
     def served_by(self, resource: str) -> str:
         """Return the DeviceClass of an extended resource that no device plugin offers, or empty."""

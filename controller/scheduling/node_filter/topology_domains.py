@@ -8,13 +8,14 @@ import numpy as np
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns
+from hami_dra.api import names
 from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Node
 
 _KEYS_KEPT: Final = 256
 NO_DOMAIN: Final = -1
 """The node lacks the label."""
-HOSTNAME: Final = "kubernetes.io/hostname"
+HOSTNAME: Final = names.HOSTNAME_LABEL
 
 
 class TopologyDomains:

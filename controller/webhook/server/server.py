@@ -35,7 +35,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from controller.webhook.admission import Admission, BadReview
-from controller.webhook.convert import Options
+from controller.webhook.convert import UNCONVERTED, Options
 from controller.webhook.server.certificate_sources import (
     AuthorityFiles,
     CertificateFiles,
@@ -122,7 +122,7 @@ class WebhookSettings:
         The API server never sends pods from them, so such pods from any other caller are ignored as
         well.
         """
-        return frozenset({"kube-system", self.namespace})
+        return UNCONVERTED - {names.SYSTEM_NAMESPACE} | {self.namespace}
 
     def certificate_source(self, cluster: Cluster) -> CertificateSource:
         if self.cert_file is not None and self.key_file is not None:

@@ -95,7 +95,7 @@ def _node(file: FleetFile, group: FleetNodes, index: int, zone: str) -> PlannedN
     if group.mig is not None:
         found = with_mig(found, enabled=group.mig)
     labels = {
-        "kubernetes.io/hostname": name,
+        names.HOSTNAME_LABEL: name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         _INSTANCE_TYPE: found.instance_type,

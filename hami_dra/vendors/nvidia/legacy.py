@@ -34,8 +34,8 @@ from hami_dra.vendors.nvidia.preferences import (
     VOLCANO_MODE,
     wanted_parts,
 )
-from hami_dra.vendors.nvidia.publish import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.nvidia.rules import DRIVER, TYPE_PREFIX
+from hami_dra.vendors.nvidia.publish import EXTENDED_RESOURCE, IS_PARTITION, MIG_CLASS, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.nvidia.rules import DRIVER, PROFILE, TYPE_PREFIX
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes, percent
 
@@ -48,6 +48,9 @@ VOLCANO_GPU: Final = "volcano.sh/vgpu-number"
 VOLCANO_MEMORY: Final = "volcano.sh/vgpu-memory"
 VOLCANO_MEMORY_PERCENT: Final = "volcano.sh/vgpu-memory-percentage"
 VOLCANO_CORES: Final = "volcano.sh/vgpu-cores"
+
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+"""NVIDIA's own device plugin counts MIG instances by profile: `nvidia.com/mig-3g.20gb`."""
 
 _HAMI_NAMES: Final = (GPU, MEMORY, MEMORY_PERCENT, CORES)
 _VOLCANO_NAMES: Final = (VOLCANO_GPU, VOLCANO_MEMORY, VOLCANO_MEMORY_PERCENT, VOLCANO_CORES)
@@ -152,6 +155,15 @@ class NvidiaLegacy:
                 f"it asks for all of the memory of a card in mode {MIG}, and a MIG instance never has all of the memory of its "
                 f"card: add {MEMORY} or {MEMORY_PERCENT}, or remove the annotation {MODE}"
             )
+
+    def instead_of(self, resource: str) -> str:
+        if not resource.startswith(_MIG_PREFIX):
+            return ""
+        profile = resource.removeprefix(_MIG_PREFIX)
+        return (
+            f'a claim of class {MIG_CLASS} with the selector device.attributes["{DRIVER}"].{PROFILE} == "{profile}", or '
+            f"{GPU} with {MEMORY} and the annotation {MODE}: {MIG}, which takes the smallest profile that holds the memory"
+        )
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
         return {} if request.priority is None else {"CUDA_TASK_PRIORITY": str(request.priority)}

@@ -474,7 +474,9 @@ CLAIM = {"resourceClaims": [{"name": "a", "resourceClaimName": "b"}]}
         pytest.param(
             pod(container(gpu=1), schedulerName="volcano"), Options(schedulers=("volcano",)), [OURS], id="a listed one"
         ),
-        pytest.param(pod(container(gpu=1), nodeName="n1"), None, [], id="placed already"),
+        pytest.param(
+            pod(container(), labels={"hami.io/dra": "true"}, nodeName="n1", **CLAIM), None, [], id="placed already"
+        ),
         pytest.param(pod(container(gpu=1)), Options(gate=False), [], id="switched off"),
         pytest.param(pod(container(gpu=1, gpumem=1)), NATIVE, [], id="native mode"),
         pytest.param(
