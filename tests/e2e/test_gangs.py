@@ -6,7 +6,7 @@ import pytest
 
 from hack.controlplane.variants import GANG_ALPHAS, GANGS, GANGS_1_36
 from tests.e2e.gang_watch import GangWatcher
-from tests.e2e.objects import cpu, part, pod, request, template
+from tests.e2e.objects import cpu, device_class, part, pod, request, template
 from tests.support.gang_objects import (
     REQUIRED_TOPOLOGY,
     annotated,
@@ -128,3 +128,56 @@ def test_a_gang_of_sixteen_nodes_goes_into_the_tightest_clique(lab, gang):
     assert f"9 of 10 members fit at once in one domain of {CLIQUE}" in note
     assert note.count(".1 has room for 9 of 10 members, 1 too few") == 2
     assert not set(third) & bound(lab).keys()
+
+
+def channel(node):
+    """What NVIDIA's driver publishes for ComputeDomains on one node."""
+    driver = "compute-domain.nvidia.com"
+    device = {"name": "channel-0", "attributes": {"type": {"string": "channel"}, "id": {"int": 0}}}
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-channels"},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": [device]},
+    }
+
+
+@pytest.mark.kubernetes("1.37.1", GANGS)
+def test_members_with_a_compute_domain_run_in_one_clique(lab, gang):
+    """Two cliques of three nodes; one node is taken, so that the first has room for two of three members."""
+    names = lab.fleet({"machine": NVL72, "count": 6, "name": "nvl-{index}", "cliques": [3, 15]})
+    lab.create(*map(channel, names))
+    lab.create(
+        device_class("compute-domain-default-channel.nvidia.com", "device.driver == 'compute-domain.nvidia.com'")
+    )
+    lab.create(template("node", whole_cards(4)))
+    lab.create(template("channel", request("channel", "compute-domain-default-channel.nvidia.com")))
+    lab.create(pod("busy", templates=["node"], nodeSelector={"kubernetes.io/hostname": names[0]}))
+    lab.wait_running(names=["busy"])
+    train = gang("train", *like(pod(templates=["node", "channel"]), "train", 3))
+    lab.wait_running(names=train)
+    assert {bound(lab)[each] for each in train} == set(names[3:])
+
+
+@pytest.mark.kubernetes(GANGS)
+def test_members_share_a_claim_of_their_pod_group(lab):
+    lab.machines(DGX, "n0", "n1")
+    lab.create(template("shared", whole_cards(2)))
+    claims = [{"name": "t0", "resourceClaimTemplateName": "shared"}]
+    group = lab.create(pod_group("train", 3, claims=claims))
+    members = [in_pod_group(each, "train") for each in like(pod(templates=["shared"]), "train", 3)]
+    lab.create(*members)
+    lab.wait_running(3)
+    (claim,) = lab.claims()
+    (consumer,) = claim["status"]["reservedFor"]
+    assert (consumer["resource"], consumer["uid"]) == ("podgroups", group["metadata"]["uid"])
+    assert len(claim["status"]["allocation"]["devices"]["results"]) == 2
+    assert len(set(bound(lab).values())) == 1
+    # the claim belongs to the group: it outlives the pods, and goes with the group
+    for each in bound(lab):
+        lab.delete_pod(each)
+    lab.hami.wait_for("the pods gone", lambda: not lab.pods())
+    assert lab.claims()[0]["status"]["allocation"]
+    lab.api.remove(group)
+    lab.wait_empty()
