@@ -5,7 +5,7 @@ inventory is changed in place, which costs the devices that are placed and nothi
 the cluster. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod
@@ -23,6 +23,8 @@ class Trial:
         """By uid of the pod: the uids of its claims."""
         self._lifted: dict[str, tuple[Pod, str]] = {}
         """By uid: pods that counted on a node before the trial, and where."""
+        self._away: dict[str, Collection[str]] = {}
+        """By uid: bound pods that were taken away, and their claims."""
 
     def lift(self, pod: Pod) -> None:
         """Let the pod count nowhere until the end of the trial: its own usage must not stand in its
@@ -32,6 +34,15 @@ class Trial:
         if node:
             self._lifted.setdefault(pod.metadata.uid, (pod, node))
             self._inventory.forget_pod(pod.metadata.uid)
+
+    def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
+        """Let a bound pod and its claims count no more until the end of the trial: a victim, or a pod
+        that moves. Such a trial must end before anything else runs.
+
+        `claim_uids`: those that no other pod uses.
+        """
+        self._inventory.absent.take_away(pod_uid, claim_uids)
+        self._away[pod_uid] = claim_uids
 
     def assume(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
         """Count the pod and its devices where they were decided. `allocations`: by uid of the claim."""
@@ -50,6 +61,8 @@ class Trial:
         """Take everything back. Idempotent."""
         for uid in reversed([*self._assumed]):
             self.forget(uid)
+        for uid in reversed([*self._away]):
+            self._inventory.absent.bring_back(uid, self._away.pop(uid))
         for pod, node in self._lifted.values():
             self._inventory.assume_pod(pod, node)
         self._lifted.clear()

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from controller.scheduling.incremental.changes import UidTracker
+from controller.scheduling.inventory.absent_tenants import AbsentTenants
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts
-from controller.scheduling.inventory.ledger import Ledger
+from controller.scheduling.inventory.ledger import Ledger, shared_in
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from controller.scheduling.inventory.pools import (
     PoolBook,
@@ -81,6 +82,8 @@ class Inventory:
         self._preferences = NodePreferences(self._assembly.state, self._assembly.attraction)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
         """Claims that are gone but whose devices are still held."""
+        self.absent = AbsentTenants(self.usage, self.quotas, self._pods, self._usage_columns.recount)
+        """Pods that are taken away on trial."""
         self._claims = UidTracker()
         self._derived: dict[type, Any] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
@@ -277,7 +280,7 @@ class Inventory:
         """
         is_shared: Callable[[DeviceId], bool] = self._is_shared
         if not isinstance(allocation, AllocationResult):
-            is_shared = _shared_in(allocation).__contains__
+            is_shared = shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
         self._usage_columns.recount(self.usage.assume(claim_uid, allocation, is_shared))
         self.quotas.recount(claim_uid)
@@ -382,15 +385,6 @@ def _slice(name: str) -> str:
 
 def _pool(key: PoolKey) -> str:
     return f"pool {key[0]}/{key[1]}"
-
-
-def _shared_in(allocation: Mapping[str, Any]) -> set[DeviceId]:
-    results = allocation["devices"].get("results") or ()
-    return {
-        DeviceId(result["driver"], result["pool"], result["device"])
-        for result in results
-        if "consumedCapacity" in result
-    }
 
 
 def _store(where: dict[str, Any], old: Any, new: Any) -> None:

@@ -64,6 +64,7 @@ class Ledger:
         self._observed: dict[str, tuple[Holding, ...]] = {}
         self._assumed: dict[str, tuple[Holding, ...]] = {}
         self._uses: dict[DeviceId, DeviceUsage] = {}
+        self._absent: set[str] = set()
 
     # -- Usage -------------------------------------------------------------------------------------
 
@@ -94,7 +95,9 @@ class Ledger:
     def counted(self, claim_uid: str) -> tuple[Holding, ...]:
         """Return the holdings of a claim that count: the assumption if there is one."""
         assumed = self._assumed.get(claim_uid)
-        return assumed if assumed is not None else self._observed.get(claim_uid, ())
+        if assumed is not None:
+            return assumed
+        return self._observed.get(claim_uid, ()) if claim_uid not in self._absent else ()
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -123,6 +126,12 @@ class Ledger:
             return set()
         return self._replace(self._assumed, claim_uid, ())
 
+    def set_absent(self, claim_uid: str, *, absent: bool) -> set[DeviceId]:
+        """Let what was observed of a claim count no more, or again. An assumption counts all the same."""
+        before = self.counted(claim_uid)
+        (self._absent.add if absent else self._absent.discard)(claim_uid)
+        return self._recount(before, self.counted(claim_uid))
+
     def _replace(
         self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
     ) -> set[DeviceId]:
@@ -131,7 +140,9 @@ class Ledger:
             where[claim_uid] = fresh
         else:
             where.pop(claim_uid, None)
-        after = self.counted(claim_uid)
+        return self._recount(before, self.counted(claim_uid))
+
+    def _recount(self, before: tuple[Holding, ...], after: tuple[Holding, ...]) -> set[DeviceId]:
         if before == after:
             return set()
         self._count(before, -1)
@@ -205,3 +216,13 @@ def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -
             if isinstance(decoded, dict):
                 parameters.update(decoded)
     return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})
+
+
+def shared_in(allocation: Mapping[str, Any]) -> set[DeviceId]:
+    """Return the devices of an allocation, as `decide` returns it, that others may be given too."""
+    results = allocation["devices"].get("results") or ()
+    return {
+        DeviceId(result["driver"], result["pool"], result["device"])
+        for result in results
+        if "consumedCapacity" in result
+    }

@@ -23,6 +23,8 @@ class PodBook:
         self._known = UidTracker()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
+        self._away: dict[str, Placed] = {}
+        """Bound pods that a trial has taken away."""
 
     def placed(self, uid: str) -> Placed | None:
         """Return the placement that counts for the pod, or None."""
@@ -81,6 +83,19 @@ class PodBook:
         placed = self._assumed.pop(uid, None)
         if placed is not None:
             self._uncount(uid, placed)
+
+    def take_away(self, uid: str) -> None:
+        """Let a bound pod count nowhere until `bring_back`. No event about it may come between."""
+        placed = self._bound.pop(uid, None)
+        if placed is not None:
+            self._uncount(uid, placed)
+            self._away[uid] = placed
+
+    def bring_back(self, uid: str) -> None:
+        placed = self._away.pop(uid, None)
+        if placed is not None:
+            self._bound[uid] = placed
+            self._count(uid, placed)
 
     def _unbind(self, uid: str) -> None:
         placed = self._bound.pop(uid, None)
