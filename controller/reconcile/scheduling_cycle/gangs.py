@@ -107,7 +107,7 @@ class GangCycle:
         if not found.least:
             for member in found.settled:
                 self._unplaced.lift_gate(member, "its gang has its devices")
-        if found.is_blocked:
+        if found.is_blocked or (found.blocked and not found.ready):
             self._keep_waiting(found, pod, now)
         elif not found.ready:
             self._let_go(found, pod)
@@ -152,9 +152,8 @@ class GangCycle:
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
             until = min(until, self._let_see(found.state, now))
-        self._queue.wait(
-            pod.key, min(until, self._holdings.end(self.group, found.state, why, now, passing=wait.passing))
-        )
+        self._queue.wait(pod.key, min(until, self._end_of_hold(found, why, now, passing=wait.passing)))
+        self._lift_others(found)
 
     def _let_go(self, found: GangAssessment, pod: Pod) -> None:
         """Enough members have their devices: lift the gates of all that need no decision."""
@@ -162,7 +161,6 @@ class GangCycle:
         self._queue.drop(pod.key)
         for member in found.settled:
             self._unplaced.let_go(member, "its gang has its devices")
-        self._lift_others(found)
 
     def _must_wait(self, found: GangAssessment, pod: Pod, now: float) -> bool:
         """Return whether the gang must not be decided now; the queue then knows for how long."""
@@ -170,9 +168,9 @@ class GangCycle:
         cycle = self._acting.binding_cycle
         paused = max((cycle.paused_until(member.request.pod) for member in found.ready), default=now)
         if self._acting.fence.is_down:
-            until = self._holdings.end(self.group, found.state, "the fence is not in force", now, passing=True)
+            until = self._end_of_hold(found, "the fence is not in force", now, passing=True)
         elif now < paused:
-            until = min(paused, self._holdings.end(self.group, found.state, "its last commit failed", now))
+            until = min(paused, self._end_of_hold(found, "its last commit failed", now))
         elif not cycle.slots.may_start(namespace):
             cycle.slots.park(namespace, pod.key)
             until = FOREVER
@@ -180,6 +178,12 @@ class GangCycle:
             return False
         self._queue.wait(pod.key, until)
         return True
+
+    def _end_of_hold(self, found: GangAssessment, why: str, now: float, *, passing: bool = False) -> float:
+        """Release what the members hold that have devices, or return until when it is kept. If enough
+        have theirs they are about to run, whatever becomes of the others.
+        """
+        return self._holdings.end(self.group, found.state, why, now, passing=passing) if found.least else FOREVER
 
     def _note(self, pods: tuple[Pod, ...], why: str, *, passing: bool = True) -> None:
         """Store for explanations why the members wait."""
@@ -236,7 +240,7 @@ class GangCycle:
             )
         elif not self._acting.fence.holds(drivers := _drivers_of(answer)):
             self._note(found.state.pending, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
-            self._queue.wait(pod.key, self._holdings.end(self.group, found.state, "no fence", now, passing=True))
+            self._queue.wait(pod.key, self._end_of_hold(found, "no fence", now, passing=True))
         else:
             self._metrics.gang_decisions.labels("placed").inc()
             self._place(found, answer, pod)
@@ -291,8 +295,7 @@ class GangCycle:
             self._queue.drop(member.key)
         self._triggers.made_room(Change.PODS_MOVED, state.key.namespace)
         start = self._acting.binding_cycle.start_gang
-        others = answer.left or found.settled or found.blocked
-        done = partial(self.members.wake, state.key) if others else _nothing
+        done = partial(self._committed, state.key, {member.metadata.uid for member, _ in placed})
         if found.least:
             check = partial(
                 self._problem,
@@ -304,6 +307,11 @@ class GangCycle:
             for each in placed:
                 start(self.group, state.key, [each], check=_no_problem, done=done)
         self.members.forget(state.key)
+
+    def _committed(self, key: GangKey, uids: Collection[str]) -> None:
+        """Evaluate the gang if members wait that were not committed, also such as came meanwhile."""
+        if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
+            self.members.wake(key)
 
     def _problem(self, decided: GangState, uids: Collection[str]) -> str:
         """Return why the gang must not run after all, or empty. `uids`: members with devices."""
@@ -331,7 +339,7 @@ class GangCycle:
             self._events.report(POD, by_key.get(refusal.member, pod), message)
         if refused_at is not None:
             self._metrics.refused(refusal.refusal.reasons, error=bool(refusal.refusal.error))
-        until = self._holdings.end(self.group, state, refusal.message, now) if found.least else FOREVER
+        until = self._end_of_hold(found, refusal.message, now)
         self._lift_others(found)
         overrun = refusal.refusal.overrun
         if overrun is not None:
@@ -353,10 +361,6 @@ class GangCycle:
 def _request_of(found: GangAssessment) -> GangRequest:
     members = tuple([member.request for member in found.ready])
     return GangRequest(found.state.key, members, found.least, found.topology, found.settled_nodes)
-
-
-def _nothing() -> None:
-    return
 
 
 def _no_problem() -> str:

@@ -115,6 +115,47 @@ async def test_a_member_of_a_pod_group_without_room_does_not_hold_the_others(har
     assert await gates(harness) == set()
 
 
+@story_of(scheduler=False)
+async def test_a_member_of_a_pod_group_that_comes_during_the_commit(harness):
+    """It is decided when the commit has ended: its gate would keep kube-scheduler from binding the others."""
+    come = asyncio.Event()
+
+    async def come_in_between(request):
+        if request.label == "patch resourceclaims/status" and not come.is_set():
+            come.set()
+            await harness.add(kinds.POD, grouped("m3"))
+            await harness.sleep(1)
+
+    await add_group(harness, "train", 3)
+    await prepare(harness, *map(grouped, FOUR[:3]))
+    harness.cluster.hooks.append(come_in_between)
+    harness.start(**QUICK)
+    await until_holding(harness, *FOUR, seconds=10)
+    await harness.sleep(1)
+    assert await gates(harness) == set()
+
+
+@story_of(scheduler=False)
+async def test_a_commit_above_min_count_that_fails_costs_the_others_nothing(harness):
+    """They have their devices and wait for kube-scheduler; the fourth is tried again, with pauses."""
+    await add_group(harness, "train", 3)
+    await prepare(harness, *map(grouped, FOUR[:3]))
+    harness.start(**QUICK)
+    await until_holding(harness, *FOUR[:3])
+
+    async def never(request):
+        if request.label == "patch resourceclaims/status" and request.name.startswith("m3"):
+            raise Invalid("a webhook refuses it")
+
+    harness.cluster.hooks.append(never)
+    await harness.add(kinds.POD, grouped("m3"))
+    await harness.sleep(30)
+    assert await holders(harness) == set(FOUR[:3])
+    assert harness.metric("hami_dra_gang_releases_total") == 0
+    harness.cluster.hooks.clear()
+    await until_holding(harness, *FOUR)
+
+
 @story_of()
 async def test_a_member_that_is_made_again_joins_those_that_run(harness):
     await prepare(harness, *map(member, FOUR))
