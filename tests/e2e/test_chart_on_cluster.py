@@ -53,6 +53,10 @@ EVERYTHING = {
         "driverRoot": "/",
         "cdiHook": "/usr/bin/nvidia-cdi-hook",
         "imexChannels": False,
+        "usageCache": "host",
+        "priorityFeedback": False,
+        "legacyMetrics": ["hami", "hami-2.7"],
+        "hamiCore": {"image": "docker.io/projecthami/hami:v2.9.0"},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
         "podAnnotations": {"a": "b"},
