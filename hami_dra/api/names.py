@@ -117,6 +117,10 @@ GANG_ANNOTATIONS: Final = frozenset(
 )
 NVLINK_CLIQUE: Final = "nvidia.com/gpu.clique"
 """Label of nodes: the NVLink cluster and the clique of their cards, `<cluster UUID>.<clique>`."""
+ATTR_CLUSTER: Final = "clusterUUID"
+"""In the driver's domain: the NVLink domain of a card, as NVML names it."""
+ATTR_CLIQUE: Final = "cliqueID"
+"""In the driver's domain: the partition of that NVLink domain, a number."""
 
 # --- annotations of Kubernetes' volumes -----------------------------------------------------------
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

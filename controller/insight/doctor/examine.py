@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.insight.doctor import admission, allocations, cluster, hardware, leftovers, refused_pods
+from controller.insight.doctor import admission, allocations, cliques, cluster, hardware, leftovers, refused_pods
 from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
@@ -30,6 +30,7 @@ CHECKS: Final = (
     Check("classes", hardware.classes),
     Check("slices", hardware.slices),
     Check("device-plugin", hardware.device_plugins),
+    Check("cliques", cliques.cliques),
     Check("containers", hardware.node_lacks),
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),

@@ -41,11 +41,6 @@ SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
 MIG_CLASS: Final = "nvidia-mig.hami.io"
 EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
 
-CLUSTER: Final = "clusterUUID"
-"""The NVLink domain of a card, under the name that NVML uses."""
-CLIQUE: Final = "cliqueID"
-"""The partition of that domain: `<CLUSTER>.<CLIQUE>` is the node's label `nvidia.com/gpu.clique`."""
-
 IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
 """`has`: a card has no such attribute, and reading its value would be an error."""
 
@@ -148,7 +143,10 @@ def _fabric_attributes(card: Card) -> dict[str, Json]:
     """Return the place in an NVLink fabric that spans machines; empty if the card is in none."""
     if not isinstance(card, GpuRecord) or card.fabric is None or not card.fabric.cluster_uuid:
         return {}
-    return {CLUSTER: string(card.fabric.cluster_uuid), CLIQUE: integer(card.fabric.clique_id)}
+    return {
+        names.ATTR_CLUSTER: string(card.fabric.cluster_uuid),
+        names.ATTR_CLIQUE: integer(card.fabric.clique_id),
+    }
 
 
 def software_attributes(card: Card) -> dict[str, Json]:

@@ -28,7 +28,7 @@ def file(tmp_path):
 def test_nothing_is_wrong(hami_dra, file):
     result = hami_dra("doctor", "-f", file(cluster("n1")))
     assert result.code == 0
-    assert result.stdout.splitlines()[-1] == "11 checks made: no errors, no warnings"
+    assert result.stdout.splitlines()[-1] == "12 checks made: no errors, no warnings"
     assert "not made webhook: it needs the live cluster, and files were read" in result.stdout
 
 

@@ -507,6 +507,32 @@ def test_a_device_plugin_beside_the_driver():
     assert findings("device-plugin", nodes=[both], slices=[]) == []
 
 
+CLUSTER = "7b968a6d-c8aa-45e1-9e07-e1e51be99c31"
+
+
+def in_clique(*numbers):
+    cards = [card(index) for index in range(len(numbers))]
+    for each, number in zip(cards, numbers, strict=True):
+        each["attributes"] |= {"clusterUUID": {"string": CLUSTER}, "cliqueID": {"int": number}}
+    return [slice_of("n1", cards)]
+
+
+def test_the_label_says_in_which_clique_the_cards_are():
+    def labelled(value):
+        return [node("n1", labels={"nvidia.com/gpu.clique": value})]
+
+    assert findings("cliques", slices=in_clique(2, 2), nodes=labelled(f"{CLUSTER}.2")) == []
+    assert findings("cliques") == []
+    missing = one("cliques", slices=in_clique(2, 2))
+    assert (missing.object, missing.severity) == ("Node n1", Severity.WARNING)
+    assert f"kubectl label node n1 nvidia.com/gpu.clique={CLUSTER}.2" in missing.fix
+    other = one("cliques", slices=in_clique(2), nodes=labelled(f"{CLUSTER}.1"))
+    assert f"is {CLUSTER}.1, but its GPUs are in {CLUSTER}.2" in other.problem
+    assert "--overwrite" in other.fix
+    assert f"{CLUSTER}.1, {CLUSTER}.2" in one("cliques", slices=in_clique(1, 2)).problem
+    assert findings("cliques", slices=in_clique(2), nodes=[]) == []
+
+
 # --- who has what ---------------------------------------------------------------------------------------------------------------
 
 USER = pod("p", nodeName="n1", resourceClaims=[{"name": "gpu", "resourceClaimName": "a"}])
