@@ -169,8 +169,7 @@ class Inventory:
     def fits_in_any_order(self, pod: Pod, node_name: str) -> bool:
         """Return whether the node admits the pod in any order of kube-scheduler's binding."""
         row = self.nodes.index_of(node_name)
-        own, unbound = self._pods.placed(pod.metadata.uid), tuple(self._pods.unbound())
-        return row < 0 or self._assembly.filters.holds_in_any_order(pod, row, own, unbound)
+        return row < 0 or self._assembly.holds_in_any_order(pod, row)
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""

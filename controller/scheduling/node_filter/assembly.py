@@ -43,7 +43,9 @@ class FilterAssembly:
         self.resources = NodeResources(nodes, delegated)
         self.volumes = VolumeBook(nodes, labels)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
-        self.pods = PodBook(nodes, (groups, apart, self.attraction, ports, self.volumes))
+        self._spread = PodTopologySpread(state)
+        listeners = (groups, apart, self.attraction, ports, self.volumes)
+        self.pods = PodBook(nodes, listeners, self._spread.shape_of)
         self.filters = NodeFilters(
             nodes,
             rules,
@@ -51,11 +53,21 @@ class FilterAssembly:
             ports,
             plugins=(
                 *(VolumePlugin(code, self.volume_verdicts) for code in VOLUME_CODES),
-                PodTopologySpread(state),
+                self._spread,
                 self._affinity,
                 self._anti_affinity,
                 NodeDeclaredFeatures(nodes),
             ),
+        )
+
+    def holds_in_any_order(self, pod: Pod, row: int) -> bool:
+        """Return whether the node admits the pod in any order in which kube-scheduler may bind the
+        unbound ones, and lets each of them be bound where it is placed.
+        """
+        own, unbound = self.pods.placed(pod.metadata.uid), tuple(self.pods.unbound())
+        spreading = self.pods.spreading(pod.metadata.namespace)
+        return self.filters.holds_in_any_order(pod, row, own, unbound) and (
+            not spreading or self._spread.leaves_room(pod, row, spreading, unbound)
         )
 
     def set_version(self, version: tuple[int, int]) -> None:

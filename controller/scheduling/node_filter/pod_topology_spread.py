@@ -9,7 +9,7 @@ nodes, and matching pods on them:
     a pod in a: 3 + 1 - 1 = 3 > 1, refused; in b: 1 + 1 - 1 = 1, allowed
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,33 @@ class PodTopologySpread:
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
         found = self._filters.get(key, pod.metadata.namespace, lambda: SpreadFilter(self._state, pod, hard))
         return found if own is None else found.without(own)
+
+    def shape_of(self, pod: Pod) -> Hashable | None:
+        """Return what pods with equal hard constraints have in common; None without any, or with one
+        that cannot be read.
+        """
+        constraints = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
+        if not constraints or any(selector_problem(each.label_selector) for each in constraints):
+            return None
+        return tuple([SpreadConstraint.of(pod, each).key for each in constraints]), inclusion_key(pod, constraints)
+
+    def leaves_room(
+        self, pod: Pod, row: int, placed: Iterable[tuple[Placed, Hashable]], unbound: Collection[Placed]
+    ) -> bool:
+        """Return whether each of the placed pods could still be bound where it is, if this pod were
+        bound on its node before it. `placed`: with their shape; those of the pod's own shape are
+        judged with the pod itself.
+        """
+        own_shape = self.shape_of(pod)
+        by_shape: dict[Hashable, list[Placed]] = {}
+        for each, shape in placed:
+            if shape != own_shape and each.pod.metadata.uid != pod.metadata.uid:
+                by_shape.setdefault(shape, []).append(each)
+        for alike in by_shape.values():
+            found = self.filter_for(alike[0].pod, None)
+            if isinstance(found, SpreadFilter) and not found.admits_beside(alike, pod, row, unbound):
+                return False
+        return True
 
 
 def inclusion_key(pod: Pod, constraints: Sequence[TopologySpreadConstraint]) -> Hashable:
@@ -159,6 +186,25 @@ class SpreadFilter(RecomputedFilter):
     def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
         """The worst order for this node: pods of its own domain are bound before, and no others."""
         return not self._violates(unbound)[row]
+
+    def admits_beside(self, placed: Iterable[Placed], pod: Pod, row: int, unbound: Collection[Placed]) -> bool:
+        """Return whether pods of this shape could be bound where they are placed once `pod` was bound
+        on the node `row`, and none of the unbound ones in other domains.
+        """
+        nodes = self._state.nodes
+        rows = [nodes.index_of(each.node) for each in placed]
+        for hard, counts in zip(self._hard, self._counts, strict=True):
+            key = hard.constraint.topology_key
+            if key not in nodes.label_keys or not counts.counts(pod):
+                continue
+            domain = self._state.domains.of(key)
+            here = int(domain[row])
+            if here == NO_DOMAIN or not any(domain[each] == here for each in rows if each >= 0):
+                continue
+            pods, fewest = self._per_domain(hard, counts, nodes_with_keys(self._state, self._hard), unbound)
+            if int(pods[here]) + 1 - fewest > hard.constraint.max_skew:
+                return False
+        return True
 
     def sentence(self, pod: Pod, row: int) -> str:
         node = self._state.nodes.node(row)

@@ -4,7 +4,9 @@ Fed by the inventory. Adds up their requests by node (`NodeColumns`), and report
 or ends to count to the filter plugins (`plugin.PodListener`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed, place
@@ -13,10 +15,20 @@ from controller.scheduling.node_filter.resized_requests import counted_requests,
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_done, is_finished
 
+_NONE: Final[Mapping[str, tuple[Placed, Hashable]]] = MappingProxyType({})
+
 
 class PodBook:
-    def __init__(self, nodes: NodeColumns, listeners: Sequence[PodListener]) -> None:
+    """`spread_shape`: what pods with equal topology spread have in common; None: nothing hard."""
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        listeners: Sequence[PodListener],
+        spread_shape: Callable[[Pod], Hashable | None] = lambda _: None,
+    ) -> None:
         self._nodes = nodes
+        self._spread_shape = spread_shape
         self._listeners = listeners
         self.resizes_by_sums = True
         """Pods that are being resized count as in Kubernetes 1.37, else as in 1.36."""
@@ -25,6 +37,8 @@ class PodBook:
         self._assumed: dict[str, Placed] = {}
         self._away: dict[str, Placed] = {}
         """Bound pods that a trial has taken away."""
+        self._spreading: dict[str, dict[str, tuple[Placed, Hashable]]] = {}
+        """Namespace → uid → assumed pod with a hard topology spread, and its shape."""
 
     def placed(self, uid: str) -> Placed | None:
         """Return the placement that counts for the pod, or None."""
@@ -38,6 +52,12 @@ class PodBook:
     def unbound(self) -> Collection[Placed]:
         """Return the pods that count where a decision placed them. A live view."""
         return self._assumed.values()
+
+    def spreading(self, namespace: str) -> Collection[tuple[Placed, Hashable]]:
+        """Return the unbound pods of a namespace that have a hard topology spread, and its shape. A
+        live view.
+        """
+        return self._spreading.get(namespace, _NONE).values()
 
     def bound(self, uid: str) -> Pod | None:
         """Return the pod if it is bound and has not finished."""
@@ -77,11 +97,17 @@ class PodBook:
         self.forget(uid)
         if uid not in self._bound:
             self._assumed[uid] = placed = place(pod, node)
+            if (shape := self._spread_shape(pod)) is not None:
+                self._spreading.setdefault(pod.metadata.namespace, {})[uid] = placed, shape
             self._count(uid, placed)
 
     def forget(self, uid: str) -> None:
         placed = self._assumed.pop(uid, None)
         if placed is not None:
+            if (others := self._spreading.get(namespace := placed.pod.metadata.namespace)) is not None:
+                others.pop(uid, None)
+                if not others:
+                    del self._spreading[namespace]
             self._uncount(uid, placed)
 
     def take_away(self, uid: str) -> None:

@@ -69,16 +69,32 @@ def test_what_is_decided_but_not_bound_counts_where_it_is_worse(assumed, bound, 
     assert even(inventory) == expected
 
 
+@pytest.mark.parametrize(("skew", "app", "expected"), [(1, "web", "bc"), (2, "web", "abc"), (1, "other", "abc")])
+def test_a_pod_without_constraints_leaves_room_to_one_that_is_not_bound_yet(skew, app, expected):
+    """It may be bound first, and the other would be one too many in its domain then."""
+    inventory = zones("a", "b", "c")
+    inventory.assume_pod(spread_pod("p", skew=skew), "a")
+    plain = pod_object("plain", labels={"app": app})
+    assert [name for name in "abc" if inventory.fits_in_any_order(plain, name)] == list(expected)
+    bind(inventory, p="a")
+    assert all(inventory.fits_in_any_order(plain, name) for name in "abc")
+
+
 def test_a_larger_skew_leaves_more_room():
     inventory = zones("a", "b", "c")
-    assume(inventory, p="a", q="b", r="c")
+    for name, node in {"p": "a", "q": "b", "r": "c"}.items():
+        inventory.assume_pod(spread_pod(name, skew=2), node)
     assert even(inventory, skew=2) == ["a", "b", "c"]
+    assert even(inventory) == []
 
 
 def test_pods_of_others_and_soft_constraints_do_not_matter():
     inventory = zones("a", "b", "c")
     assume(inventory, p="a", q="b", r="c")
     assert even(inventory, app="other") == ["a", "b", "c"]
+    assert even(inventory, whenUnsatisfiable="ScheduleAnyway") == []
+    bind(inventory, p="a", q="b", r="c")
+    inventory.assume_pod(spread_pod("s", whenUnsatisfiable="ScheduleAnyway"), "a")
     assert even(inventory, whenUnsatisfiable="ScheduleAnyway") == ["a", "b", "c"]
 
 
