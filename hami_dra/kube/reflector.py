@@ -68,7 +68,8 @@ class Reflector(Generic[T]):
     `unreadable` has, by key, the objects that cannot be read completely now. A completely
     unreadable version leaves the last good one in the store. `on_broken` is called once for each
     version of such an object. `is_denied`: the latest list was refused for want of a right, or
-    because the cluster does not serve the kind; `on_denied` is called when that begins.
+    because the cluster does not serve the kind; `on_denied` is called when that begins, and tells it
+    in place of the log.
     """
 
     def __init__(
@@ -294,7 +295,8 @@ class Reflector(Generic[T]):
     async def _pause(self, problem: str) -> None:
         if problem:
             self.failures += 1
-        if problem and problem != self.problem:
+        told = self.is_denied and self._on_denied is not None
+        if problem and problem != self.problem and not told:
             log.warning("%s; trying again", problem)
         self.problem = problem
         await self._sleep(self._backoff.next())

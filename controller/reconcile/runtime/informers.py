@@ -88,7 +88,7 @@ class Informer(Generic[T]):
             store=store,
             sleep=clock.sleep,
             on_broken=self._broken,
-            on_denied=self._denied,
+            on_denied=self._denied if readable is not None else None,
             guard=self._guard,
         )
 
@@ -130,9 +130,9 @@ class Informer(Generic[T]):
             self._readable(self.kind, True)
 
     def _denied(self, error: ClusterError) -> None:
+        if self._unread:
+            log.warning("%s; %s", error, self._unread)
         if self._readable is not None:
-            if self._unread:
-                log.warning("%s; %s", error, self._unread)
             self._readable(self.kind, False)
 
     # --- state of the copy ------------------------------------------------------------------------

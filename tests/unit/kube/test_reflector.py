@@ -211,7 +211,7 @@ async def test_a_missing_right_is_told_and_tried_again(cluster, reflector):
         assert reflector.is_synced
 
 
-async def test_a_reader_need_not_wait_for_what_it_may_not_read(cluster, recorder):
+async def test_a_reader_need_not_wait_for_what_it_may_not_read(cluster, recorder, caplog):
     denied = []
     reflector = Reflector(
         cluster, kinds.CONFIG_MAP, recorder, on_denied=denied.append, sleep=lambda _seconds: hold.wait()
@@ -225,6 +225,7 @@ async def test_a_reader_need_not_wait_for_what_it_may_not_read(cluster, recorder
         False,
         ["cannot list configmaps"],
     )
+    assert [record.levelname for record in caplog.records if "trying again" in record.getMessage()] == []
     hold.set()  # the right is given
     await reflector.wait_synced()
     assert not reflector.is_denied
