@@ -8,7 +8,9 @@ import pytest
 from hack.controlplane.variants import GANGS, GANGS_1_36
 from hack.installation import QUICK
 from tests.e2e.gang_watch import GangWatcher
-from tests.e2e.objects import device_class, pod, request, template
+from tests.e2e.holder import Holder
+from tests.e2e.objects import cpu, device_class, pod, request, template
+from tests.e2e.test_undo import committed_node, lack_cpu
 from tests.support.gang_objects import (
     in_coscheduling_group,
     in_labelled_group,
@@ -61,6 +63,10 @@ def members(name, count, **options):
 
 def names_of(pods):
     return [each["metadata"]["name"] for each in pods]
+
+
+def allocated(lab):
+    return [each for each in lab.claims() if "allocation" in each.get("status", {})]
 
 
 def gated(lab):
@@ -142,6 +148,53 @@ def test_the_device_of_the_first_member_is_reconsidered(lab, gang):
         result["device"] for claim in lab.claims() for result in claim["status"]["allocation"]["devices"]["results"]
     ]
     assert sorted(devices) == ["half-0", "half-1"]
+
+
+# --- the controller and kube-scheduler ------------------------------------------------------------------------------------
+
+
+@pytest.mark.kubernetes(GANGS, BARE)
+@pytest.mark.parametrize(
+    ("resource", "written"), [("resourceclaims/status", 0), ("resourceclaims/status", 2), ("pods", 0), ("pods", 2)]
+)
+def test_killed_in_the_middle_of_the_commit(lab, gang, resource, written):
+    """Before the first or the third allocation, and before the first or the third gate: the next leader finishes it."""
+    lab.machines(MACHINE, "n0")
+    lab.create(template("card", request()))
+    process = lab.hami.programs["controller"].process
+    pods = members("train", 4, templates=["card"])
+    with Holder(lab.plane, resource) as holder:
+        holder.arm(after=written)
+        gang("train", 4, *pods)
+        holder.wait_caught()
+        expected = written if resource != "pods" else 4
+        lab.hami.wait_for("what passed is stored", lambda: len(allocated(lab)) == expected)
+        if resource != "pods":
+            assert gated(lab) == set(names_of(pods))
+        process.kill()
+        holder.drop()
+    process.start()
+    lab.hami.wait_ready()
+    lab.wait_running(names=names_of(pods))
+    assert len(allocated(lab)) == len(lab.claims()) == 4
+    assert lab.overcommitted() == []
+
+
+def test_a_node_that_turned_out_not_to_fit_one_member(lab, gang):
+    """kube-scheduler refuses it: the member moves to the third node, and the gang runs."""
+    lab.machines(MACHINE, "n0", "n1", "n2")
+    lab.create(template("eight", request(count=8)))
+    pods = members("train", 2, templates=["eight"], resources=cpu("1"))
+    with Holder(lab.plane, "pods") as holder:
+        holder.arm()
+        gang("train", 2, *pods)
+        holder.wait_caught()
+        node = lab.hami.wait_for("the commit", lambda: committed_node(lab, "train-0", 1))
+        lack_cpu(lab, node)
+        holder.let_go()
+    placed = lab.wait_running(names=names_of(pods), seconds=120)
+    assert node not in {each.node for each in placed}
+    assert lab.overcommitted() == []
 
 
 # --- what cannot run says why ---------------------------------------------------------------------------------------------
