@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.existing_terms import PodClass
 from controller.scheduling.node_filter.node_column import NodeColumn
@@ -323,3 +324,43 @@ def with_images(name, images):
         "status": {"allocatable": {"pods": "10"}, "images": images},
     }
     return msgspec.convert(body, Node)
+
+
+def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is_counted_stays(monkeypatch):
+    """64 terms took half a second beside 2,000 sets of labels, in which nothing else was decided."""
+    monkeypatch.setattr("controller.scheduling.node_filter.pod_groups._PORTION", 20)
+    found = world().run(
+        *[pod(f"r{n}", labels={"app": f"a{n}"}, nodeName=f"n{n % NODES}") for n in range(100)],
+        pod("near", labels={"app": "q0"}, nodeName="n3"),
+    )
+    terms = [
+        {
+            "topologyKey": HOST,
+            "labelSelector": {"matchExpressions": [requirement("app", "In", *map(str, range(40)), f"q{n}")]},
+        }
+        for n in range(10)
+    ]
+    asked = pod("asking", affinity={"podAntiAffinity": {REQUIRED: terms}})
+    clock = iter(range(10**6))
+    beats = []
+
+    def beat():
+        beats.append(next(clock))
+        if len(beats) % 3 == 0:
+            raise SliceSpent
+
+    turns = 0
+    with found.inventory.verdicts.within(Heartbeat(beat)):
+        while True:
+            turns += 1
+            assert turns < 100
+            try:
+                refused = found.refused(asked)
+            except SliceSpent:
+                found.run(pod(f"late-{turns}", labels={"app": f"late-{turns}"}, nodeName="n1"))
+                continue
+            break
+    assert refused == {"n3": names.NODE_POD_ANTI_AFFINITY}
+    assert turns > 10
+    assert len(beats) < 300
+    assert found.refused(asked) == refused

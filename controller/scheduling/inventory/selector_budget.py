@@ -89,6 +89,10 @@ class TimeMeter:
         self._budget = budget
         self._since = budget.clock()
 
+    @property
+    def account(self) -> str:
+        return self._budget.account
+
     def spend(self) -> None:
         """Raises SliceSpent."""
         before, self._since = self._since, self._budget.clock()

@@ -19,6 +19,11 @@ def acquire_pods(state: FilterState, terms: tuple[AffinityTerm, ...]) -> Matchin
     return state.groups.acquire(_key(terms), pods, leaving=True)
 
 
+def acquire_each(state: FilterState, terms: Iterable[AffinityTerm]) -> list[MatchingPods]:
+    """Return a count for each term; `release_pods` with that term alone ends it."""
+    return state.groups.acquire_all([(_key((each,)), [state.pods_of(each)]) for each in terms], leaving=True)
+
+
 def release_pods(state: FilterState, terms: tuple[AffinityTerm, ...]) -> None:
     state.groups.release(_key(terms))
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
+from controller.scheduling.node_filter.affinity_columns import acquire_each, one_of, reached, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, required_terms
 from controller.scheduling.node_filter.existing_terms import PodClass, pods_with_terms
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -65,7 +65,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         self._terms = terms
         self._against = against
         self._own = own
-        self._pods = [acquire_pods(state, (term,)) for term in terms]
+        self._pods = acquire_each(state, terms)
 
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""

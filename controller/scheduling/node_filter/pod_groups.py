@@ -10,12 +10,13 @@ group is in:
     w3 starts on n2           -> n1 1, n2 2; no selector is read
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.label_index import SelectorIndex, required_labels
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
@@ -24,6 +25,9 @@ from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches
 
 _KEYS_INDEXED: Final = 64
+_RECENT_KEPT: Final = 256
+_PORTION: Final = 2_000
+"""Requirements that are held against labels between two reports to the meter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,28 @@ class PodSelector:
     labels: LabelSelector | None
     """None matches nothing."""
 
+    @property
+    def size(self) -> int:
+        """Number of requirements."""
+        return len(self.labels.match_labels) + len(self.labels.match_expressions) if self.labels is not None else 0
+
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
         return label_selector_matches(self.labels, labels)
+
+
+class Meter(Protocol):
+    """The time of a decision."""
+
+    @property
+    def account(self) -> str:
+        """The namespace that pays."""
+
+    def spend(self) -> None:
+        """Report the time since the last report. Raises an exception where the decision is to go on
+        later.
+        """
 
 
 class PodGroup:
@@ -62,6 +84,8 @@ class MatchingPods(NodeCounts):
         self.selectors = selectors
         self.leaving = leaving
         self.groups: dict[PodGroup, None] = {}
+        self.pending: list[PodGroup] = []
+        """Groups that are still to be held against the selectors."""
         self.users = 0
 
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
@@ -97,6 +121,10 @@ class PodGroups:
         self._by_value: dict[tuple[str, str], dict[str, dict[PodGroup, None]]] = {}
         """(namespace, key of a label) → its value → groups; for keys that selectors asked for."""
         self._index: SelectorIndex[MatchingPods] = SelectorIndex()
+        self._recent: Shared[Hashable] = Shared(_RECENT_KEPT, dropped=self.release)
+        """Keys of counts that a decision began: it may have to go on later."""
+        self.meter: Callable[[], Meter | None] = lambda: None
+        """Return the meter of the decision that is being made; None: it may take its time."""
 
     def add(self, uid: str, placed: Placed) -> None:
         pod = placed.pod
@@ -123,17 +151,51 @@ class PodGroups:
     def acquire(self, key: Hashable, selectors: Sequence[PodSelector], *, leaving: bool) -> MatchingPods:
         """Return the count for these selectors, kept up to date until it is released as often as it
         was acquired. `key`: equal for equal selectors.
+
+        Raises what the meter raises; the next call goes on then.
         """
         counts = self._counts.get(key)
+        meter = self.meter() if counts is None or counts.pending else None
         if counts is None:
             counts = self._counts[key] = MatchingPods(self._nodes, selectors, leaving=leaving)
-            for group in self._candidates(selectors):
-                if (leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
-                    self._count(group, counts)
+            counts.pending = [*self._candidates(selectors)]
             if (selector := counts.first_selector) is not None:
                 self._index.add(counts, selector)
+            if meter is not None:
+                counts.users += 1
+                self._recent.get(key, meter.account, lambda: key)
+        self._catch_up(counts, meter)
         counts.users += 1
         return counts
+
+    def acquire_all(
+        self, wanted: Iterable[tuple[Hashable, Sequence[PodSelector]]], *, leaving: bool
+    ) -> list[MatchingPods]:
+        """Return the counts of several selectors: `acquire`, all or none."""
+        found: dict[Hashable, MatchingPods] = {}
+        acquired: list[Hashable] = []
+        try:
+            for key, selectors in wanted:
+                found[key] = self.acquire(key, selectors, leaving=leaving)
+                acquired.append(key)
+        except BaseException:
+            for key in acquired:
+                self.release(key)
+            raise
+        return [found[key] for key in acquired]
+
+    def _catch_up(self, counts: MatchingPods, meter: "Meter | None") -> None:
+        """Hold the selectors against the groups that are still to come, in portions."""
+        pending = counts.pending
+        portion = max(1, _PORTION // (1 + sum([each.size for each in counts.selectors])))
+        while pending:
+            for group in pending[-portion:]:
+                is_meant = group.pods and (counts.leaving or not group.leaving)
+                if is_meant and counts.matches(group.namespace, group.labels):
+                    self._count(group, counts)
+            del pending[-portion:]
+            if meter is not None:
+                meter.spend()
 
     def release(self, key: Hashable) -> None:
         counts = self._counts[key]

@@ -167,9 +167,7 @@ class SpreadFilter(RecomputedFilter):
         self._pod = pod
         self._hard = hard
         self._own = own
-        self._counts: list[MatchingPods] = [
-            self._state.groups.acquire(each.counts_key, each.pods, leaving=False) for each in hard
-        ]
+        self._counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in hard], leaving=False)
 
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""

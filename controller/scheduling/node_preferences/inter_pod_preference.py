@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_pods, release_pods, without
+from controller.scheduling.node_filter.affinity_columns import acquire_each, release_pods, without
 from controller.scheduling.node_filter.affinity_terms import (
     WeightedTerm,
     affinity_problem,
@@ -70,7 +70,7 @@ class InterPodScore:
         self._terms = terms
         self._toward = toward
         self._own = own
-        self._pods = [acquire_pods(state, (each.term,)) for each in terms]
+        self._pods = acquire_each(state, [each.term for each in terms])
 
     def close(self) -> None:
         """Release the counts; the score must not be used any more."""

@@ -18,7 +18,6 @@ from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_columns import without
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
-from controller.scheduling.node_filter.pod_groups import MatchingPods
 from controller.scheduling.node_filter.pod_topology_spread import (
     SpreadConstraint,
     inclusion_key,
@@ -60,9 +59,7 @@ class SpreadScore:
         self._pod = pod
         self._constraints = constraints
         self._own = own
-        self._counts: list[MatchingPods] = [
-            state.groups.acquire(each.counts_key, each.pods, leaving=False) for each in constraints
-        ]
+        self._counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in constraints], leaving=False)
 
     def close(self) -> None:
         """Release the counts; the score must not be used any more."""
