@@ -2,6 +2,8 @@
 
 from typing import Final, Protocol
 
+import numpy as np
+
 from hami_dra.api.arrays import Ints, Positions
 
 MOST: Final = 100
@@ -30,5 +32,13 @@ def default_normalized(raw: Ints, *, reverse: bool = False) -> Ints:
     [100, 100]
     """
     most = int(raw.max())
-    scores: Ints = raw if most == 0 else MOST * raw // most
+    scores = raw if most == 0 else quotients(MOST * raw, most)
     return MOST - scores if reverse else scores
+
+
+def quotients(numerators: Ints, denominator: int) -> Ints:
+    """Return whole quotients; numerators are not negative, and below 2^40. Floats are exact there, and four
+    times as fast as numpy's integer division.
+    """
+    found: Ints = (numerators / denominator).astype(np.int64)
+    return found

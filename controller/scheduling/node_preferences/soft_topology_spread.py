@@ -25,7 +25,7 @@ from controller.scheduling.node_filter.pod_topology_spread import (
     nodes_with_keys,
 )
 from controller.scheduling.node_filter.topology_domains import HOSTNAME
-from controller.scheduling.node_preferences.score import MOST
+from controller.scheduling.node_preferences.score import MOST, quotients
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 from hami_dra.api.selectors import selector_problem
@@ -59,6 +59,11 @@ class SpreadScore:
         self._pod = pod
         self._constraints = constraints
         self._own = own
+        self._version = (-1, -1)
+        self._complete: Bools = np.zeros(0, dtype=np.bool_)
+        """The nodes with all topology keys."""
+        self._counted: list[Positions] = []
+        """By constraint the nodes that its policies include."""
         self._counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in constraints], leaving=False)
 
     def close(self) -> None:
@@ -73,28 +78,40 @@ class SpreadScore:
         return found
 
     def normalized(self, fitting: Positions) -> Ints:
-        complete = nodes_with_keys(self._state, self._constraints)
-        scored = complete[fitting]
+        self._refresh()
+        scored = self._complete[fitting]
         scores = np.zeros(len(fitting), dtype=np.int64)
         rows = fitting[scored]
         if rows.size:
-            raw = self._raw(rows, complete)
+            raw = self._raw(rows)
             most, fewest = int(raw.max()), int(raw.min())
-            scores[scored] = MOST if most == 0 else MOST * (most + fewest - raw) // most
+            scores[scored] = MOST if most == 0 else quotients(MOST * (most + fewest - raw), most)
         return scores
 
-    def _raw(self, rows: Positions, complete: Bools) -> Ints:
+    def _refresh(self) -> None:
+        """Bring up to date what depends on the nodes alone."""
+        nodes = self._state.nodes
+        version = nodes.changes.version, nodes.size
+        if version == self._version:
+            return
+        self._complete = nodes_with_keys(self._state, self._constraints)
+        self._counted = []
+        for each in self._constraints:
+            self._counted.append((self._complete & each.includes(self._state.rules, self._pod)).nonzero()[0])
+        self._version = version
+
+    def _raw(self, rows: Positions) -> Ints:
         """Return the scores before normalisation, shape (len(rows),); lower is better."""
         total: Floats = np.zeros(len(rows), dtype=np.float64)
-        for each, counts in zip(self._constraints, self._counts, strict=True):
+        for each, counts, counted in zip(self._constraints, self._counts, self._counted, strict=True):
             per_node = without(counts, self._own)
             if each.constraint.topology_key == HOSTNAME:
                 pods, domains = per_node[rows], len(rows)
             else:
                 domain = self._state.domains.of(each.constraint.topology_key)
-                counted = complete & each.includes(self._state.rules, self._pod)
+                here = domain[rows]
                 table = np.bincount(domain[counted], weights=per_node[counted], minlength=int(domain.max()) + 1)
-                pods, domains = table[domain[rows]].astype(np.int64), int(np.count_nonzero(np.bincount(domain[rows])))
+                pods, domains = table[here].astype(np.int64), int(np.count_nonzero(np.bincount(here)))
             total += pods * math.log(domains + 2) + (each.constraint.max_skew - 1)
         rounded: Ints = np.floor(total + 0.5).astype(np.int64)  # math.Round: no score is negative
         return rounded
