@@ -25,6 +25,7 @@ SECONDS = 20.0
 IN_TIME = 2.0
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/leases/{names.CONTROLLER}"
 SHARERS = 600
+FLAPPED = 60
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +193,51 @@ def test_pods_that_share_an_impossible_claim_hold_up_nobody_else(lab, mallory):
     assert max(waits) < IN_TIME, sorted(waits)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
+
+
+@pytest.mark.timeout(180)
+def test_a_volume_claim_that_comes_and_goes_under_many_pods_holds_up_nobody_else(lab, mallory):
+    lab.machines(T4, "t4-0", "t4-1", "t4-2")
+    mallory.api.create(mallory.claims(), claim("shared", part("1Gi")))
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "flapping"}}
+    terms = [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"evil-{number}"]}]},
+        }
+        for number in range(60)
+    ]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    for number in range(FLAPPED):
+        body = pod(f"flapped-{number}", claims=["shared"])
+        body["spec"].update({"volumes": [volume], "affinity": affinity})
+        mallory.api.create(mallory.pods(), body)
+    path = f"/api/v1/namespaces/{mallory.namespace}/persistentvolumeclaims"
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    flaps = itertools.count()
+
+    def attack():
+        """Now the claim is there, unbound for ever, now it is gone: each time something else holds the pods."""
+        next(flaps)
+        with contextlib.suppress(ApiError):
+            mallory.api.create(path, {"metadata": {"name": "flapping"}, "spec": asked})
+        with contextlib.suppress(ApiError):
+            mallory.api.patch(f"{path}/flapping", {"metadata": {"finalizers": []}})
+            mallory.api.delete(f"{path}/flapping")
+        return 0.2
+
+    health = Health(lab.hami)
+    with going_on(attack, health.look):
+        waits = waits_of_honest_pods(lab, is_released)
+    assert max(waits) < IN_TIME, sorted(waits)
+    assert health.silences == []
+    assert len(health.leaders) == 1, health.leaders
+    shared = lab.api.get(f"{mallory.claims()}/shared")
+    assert "allocation" not in shared.get("status", {}), "no device is held for pods that cannot run"
+    events = [
+        event
+        for event in lab.api.list(f"/apis/events.k8s.io/v1/namespaces/{mallory.namespace}/events")
+        if event.get("reportingController", "").startswith("hami") and event["regarding"]["kind"] == "Pod"
+    ]
+    assert events, "the attacker is told"
+    assert len(events) < 5 * FLAPPED, len(events)
