@@ -98,6 +98,7 @@ class GangDomains:
         self._inventory = inventory
         self._labels = inventory.derived(_LabelColumns, _LabelColumns).domains
         self._demand = demand
+        self._total = demand.total
         self._settled = np.array(settled, dtype=np.intp)
         self._required = tuple(dict.fromkeys(each.key for each in topology if each.required))
         preferred = dict.fromkeys(each.key for each in topology if not each.required)
@@ -124,7 +125,7 @@ class GangDomains:
                 domain
                 for outer in possible
                 for domain in self._split((*self._required, key), outer)
-                if domain.placeable >= self._demand.total
+                if domain.placeable >= self._total
             ]
             for domain in sorted(inside, key=lambda each: (not self._joins(each), *self._order(each))):
                 yield from self._narrowed(domain, self._preferred[:width])
@@ -167,7 +168,7 @@ class GangDomains:
         return []
 
     def _holds(self, fits: Ints) -> bool:
-        return int(self._demand.placeable(fits[:, None])[0]) >= self._demand.total
+        return int(self._demand.placeable(fits[:, None])[0]) >= self._total
 
     def _split(self, keys: Sequence[str], outer: Domain | None) -> list[Domain]:
         """Return the domains of nodes that agree in all keys, within another one, best first.
@@ -266,7 +267,7 @@ class GangDomains:
 
     def _order(self, domain: Domain) -> tuple[bool, int, float, float, str]:
         """Sort key: those that hold all members, the tightest first; then those that hold the most."""
-        holds = domain.placeable >= self._demand.total
+        holds = domain.placeable >= self._total
         return not holds, domain.left if holds else -domain.placeable, -domain.links, domain.score, domain.name
 
 

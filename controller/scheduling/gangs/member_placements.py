@@ -5,7 +5,7 @@ generator that yields before each step, so that the caller can pause between two
 the `SliceSpent` with which a selector budget ended the step.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -16,7 +16,7 @@ from controller.scheduling.decide.answers import ClaimAllocation, Decision, Unfi
 from controller.scheduling.decide.decision import decide_slice
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.scheduling.gangs.gang_members import Member, shared_claims
-from controller.scheduling.gangs.trial_assumptions import Trial
+from controller.scheduling.gangs.trial_assumptions import Holdings, Trial
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
 from controller.scheduling.inventory.selector_budget import SliceSpent
@@ -63,8 +63,8 @@ class Failure:
 class _Place:
     member: Member
     restriction: Restriction
-    allocations: Mapping[str, AllocationResult]
-    """By uid of the claim; without those that an earlier member brought."""
+    holdings: Holdings
+    """Without the claims that an earlier member brought."""
 
 
 class MemberPlacements:
@@ -123,14 +123,13 @@ class MemberPlacements:
 
     def place(self, member: Member, restriction: Restriction, decision: Decision) -> None:
         """Give the member the place that was decided. `restriction`: the one of the decision."""
-        allocations = {
-            entry.claim.metadata.uid: AllocationResult.from_json(entry.allocation) for entry in decision.allocations
-        }
-        self._places[member.index] = _Place(member, restriction, allocations)
+        holdings = self._trial.assume(member.request.pod, decision)
+        self._places[member.index] = _Place(member, restriction, holdings)
         self.decisions[member.index] = decision
         self.most_placed = max(self.most_placed, len(self.decisions))
-        self._trial.assume(member.request.pod, decision.node, allocations)
-        self._allocated.update({uid: each for uid, each in allocations.items() if uid in self._shared})
+        for entry in decision.allocations:
+            if entry.claim.metadata.uid in self._shared:
+                self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
         """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
@@ -149,7 +148,7 @@ class MemberPlacements:
             return
         self._trial.forget(member.request.pod.metadata.uid)
         del self.decisions[member.index]
-        for uid in self._places.pop(member.index).allocations:
+        for uid in self._places.pop(member.index).holdings:
             self._allocated.pop(uid, None)
 
     def clear(self, members: Sequence[Member]) -> None:
@@ -175,7 +174,7 @@ class MemberPlacements:
             if self._inventory.nodes.index_of(self.decisions[index].node) in touched:
                 lost.append(place)
             else:
-                self._trial.assume(place.member.request.pod, self.decisions[index].node, place.allocations)
+                self._trial.assume_again(place.member.request.pod, self.decisions[index].node, place.holdings)
         return all(self._renew(place) for place in lost)
 
     def _renew(self, place: "_Place") -> bool:
@@ -184,7 +183,7 @@ class MemberPlacements:
         request = self._request_of(member.request, place.restriction)
         answer = decide_slice(self._inventory, replace(request, preferred_node=node), self._options)
         self.steps += 1
-        if not isinstance(answer, Decision) or (answer.node != node and not self._shared.isdisjoint(place.allocations)):
+        if not isinstance(answer, Decision) or (answer.node != node and not self._shared.isdisjoint(place.holdings)):
             return False
         answer = without_trace(replace(answer, allocations=_as_asked(answer, member.request)))
         self.place(member, place.restriction, answer)

@@ -7,9 +7,13 @@ the cluster. Pure.
 
 from collections.abc import Collection, Mapping
 
+from controller.scheduling.decide.answers import Decision
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.ledger import Holding
 from hami_dra.api.core import Pod
-from hami_dra.api.resource import AllocationResult
+
+Holdings = Mapping[str, tuple[Holding, ...]]
+"""By uid of the claim."""
 
 
 class Trial:
@@ -44,11 +48,20 @@ class Trial:
         self._inventory.absent.take_away(pod_uid, claim_uids)
         self._away[pod_uid] = claim_uids
 
-    def assume(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
-        """Count the pod and its devices where they were decided. `allocations`: by uid of the claim."""
-        self._assumed[pod.metadata.uid] = tuple(allocations)
-        for uid, allocation in allocations.items():
-            self._inventory.assume(uid, allocation)
+    def assume(self, pod: Pod, decision: Decision) -> Holdings:
+        """Count the pod and its devices where they were decided. Returns what `assume_again` needs."""
+        for entry in decision.allocations:
+            self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        uids = [entry.claim.metadata.uid for entry in decision.allocations]
+        self._assumed[pod.metadata.uid] = tuple(uids)
+        self._inventory.assume_pod(pod, decision.node)
+        return {uid: self._inventory.usage.counted(uid) for uid in uids}
+
+    def assume_again(self, pod: Pod, node: str, holdings: Holdings) -> None:
+        """Count the pod again after `close`."""
+        self._assumed[pod.metadata.uid] = tuple(holdings)
+        for uid, each in holdings.items():
+            self._inventory.assume_again(uid, each)
         self._inventory.assume_pod(pod, node)
 
     def forget(self, pod_uid: str) -> None:

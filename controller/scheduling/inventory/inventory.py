@@ -14,7 +14,7 @@ from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.inventory.absent_tenants import AbsentTenants
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts
-from controller.scheduling.inventory.ledger import Ledger, shared_in
+from controller.scheduling.inventory.ledger import Holding, Ledger, shared_in
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from controller.scheduling.inventory.pools import (
     PoolBook,
@@ -288,6 +288,10 @@ class Inventory:
             is_shared = shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
         self._usage_columns.recount(self.usage.assume(claim_uid, allocation, is_shared))
+        self.quotas.recount(claim_uid)
+
+    def assume_again(self, claim_uid: str, holdings: tuple[Holding, ...]) -> None:
+        self._usage_columns.recount(self.usage.assume_again(claim_uid, holdings))
         self.quotas.recount(claim_uid)
 
     def forget(self, claim_uid: str) -> None:

@@ -61,18 +61,22 @@ class UsageColumns:
 
     def recount(self, devices: Iterable[DeviceId]) -> None:
         """Update devices of which the ledger's usage has changed; unpublished ones have no row."""
+        columns, changed = self._devices, dict[int, list[int]]()
         for device_id in devices:
             self._draw(device_id)
-            row = self._devices.row_of(device_id)
+            row = columns.row_of(device_id)
             if row < 0:
                 continue
-            used, exclusive, mark = self._used(self._devices.device(row))
-            before = self._devices.used(row)
-            self._devices.set_usage(row, used, exclusive=exclusive, mark=mark)
-            node = int(self._devices.node[row])
+            used, exclusive, mark = self._used(columns.device(row))
+            before = columns.used(row)
+            columns.set_usage(row, used, exclusive=exclusive, mark=mark)
+            node = columns.node.item(row)
             if node >= 0:
-                change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
-                self._nodes.scores.add(node, _NONE, change)
+                change = changed.setdefault(node, [0, 0, 0])
+                for role in range(3):
+                    change[role] += used[role] - before[role]
+        for node, (slots, cores, memory) in changed.items():
+            self._nodes.scores.add(node, _NONE, (slots, cores, memory))
 
     def _used(self, device: Device) -> tuple[Amounts, bool, int]:
         """Return amounts, whether all of it is held, and the sharing class of its tenants."""

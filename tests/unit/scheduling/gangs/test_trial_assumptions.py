@@ -8,7 +8,6 @@ import msgspec
 from controller.scheduling.decide import Decision, Unschedulable, decide
 from controller.scheduling.gangs import GangDecision, Trial
 from controller.scheduling.inventory.model import DeviceId
-from hami_dra.api.resource import AllocationResult
 from tests.cards import DRIVER, allocated
 from tests.support.gang_requests import OPTIONS, cluster, devices_of, held, member
 from tests.support.quotas import quota_object
@@ -44,10 +43,7 @@ def test_what_a_victim_holds_is_free_on_trial_and_taken_again_afterwards():
         trial.take_away(victim.pod.metadata.uid, claims_of(victim))
         answer = decide(inventory, wanted, OPTIONS)
         assert isinstance(answer, Decision)
-        allocations = {
-            entry.claim.metadata.uid: AllocationResult.from_json(entry.allocation) for entry in answer.allocations
-        }
-        trial.assume(wanted.pod, answer.node, allocations)
+        trial.assume(wanted.pod, answer)
         assert isinstance(decide(inventory, member("late", 1), OPTIONS), Unschedulable)
     assert held(inventory) == before
     assert isinstance(decide(inventory, wanted, OPTIONS), Unschedulable)
