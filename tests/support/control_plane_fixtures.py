@@ -34,6 +34,7 @@ _RUNNING = pytest.StashKey[dict[str, ControlPlane]]()
 """Shared control planes by variant; pytest keeps one at a time."""
 _LONGEST = (
     "test_load.py",
+    "test_node_filter_churn.py",
     "test_chart_on_cluster.py",
     "test_rights_used.py",
     "test_crash.py",
@@ -43,7 +44,6 @@ _LONGEST = (
     "test_http_cluster.py",
     "test_bad_input.py",
     "test_gangs.py",
-    "test_node_filter_churn.py",
     "test_node_filter.py",
     "test_spread_constraints.py",
     "test_webhook_down.py",
