@@ -18,7 +18,7 @@ def empty_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fake_go(tmp_path, monkeypatch):
-    """`fake_go(body)` puts a shell script named go on PATH; $out is the -o folder of a build."""
+    """`fake_go(body)` puts a shell script named go on PATH; $out is the -o folder of a build, and all modules lie in one folder."""
 
     def make(body, version="go1.27.3"):
         folder = tmp_path / "go"
@@ -26,6 +26,7 @@ def fake_go(tmp_path, monkeypatch):
         script = folder / "go"
         script.write_text(
             f'#!/bin/sh\nif [ "$1" = env ]; then echo {version}; exit; fi\n'
+            f'if [ "$1" = list ]; then echo {tmp_path / "module"}; exit; fi\n'
             'while [ "$1" != -o ]; do shift; done\nout=$2; shift 2\n' + body
         )
         script.chmod(script.stat().st_mode | stat.S_IEXEC)
@@ -51,6 +52,18 @@ def test_builds_once_and_then_only_looks(fake_go):
     }  # fmt: skip
     fake_go("exit 1")
     assert build.ensure("v1.37.1", pytest.fail) == folder
+
+
+def test_documents_of_modules_lie_beside_the_binaries(fake_go, tmp_path):
+    fake_go(MAKES_THEM)
+    wanted = build.target("workloads")
+    for source in wanted.documents.values():
+        file = tmp_path / "module" / source.partition(":")[2]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    folder = build.ensure("workloads", lambda _: None)
+    assert {path.name for path in folder.iterdir()} == {"jobset", "lws", *wanted.documents}
+    assert (folder / "lws-crd.yaml").read_text() == wanted.documents["lws-crd.yaml"]
 
 
 def test_cache_keys_tell_targets_apart_and_name_the_version():
