@@ -12,12 +12,22 @@ from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import fenced, machine_pools, slice_bodies
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.nvidia.records import GpuRecord, MigState
-from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from hami_dra.vendors.registry import PLUGINS, PUBLISHING_VENDORS
 from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
 VENDORS = sorted(vendor.name for vendor in PUBLISHING_VENDORS)
-PRODUCTS = ("NVIDIA A30", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "MXC500", "P800 OAM", "Trainium2", "S60", "ü" * 40)
+PRODUCTS = (
+    "NVIDIA A30",
+    "NVIDIA A100-SXM4-80GB",
+    "NVIDIA B200",
+    "MXC500",
+    "P800 OAM",
+    "Trainium2",
+    "S60",
+    "Ascend910A",
+    "ü" * 40,
+)
 GIB = 1 << 30
 
 sharings = st.builds(
@@ -27,6 +37,9 @@ sharings = st.builds(
     core_scaling=st.fractions(Fraction(1, 2), 10),
     card_slices=st.integers(1, 10),
 )
+
+PARTITIONS = {plugin.rules.profile.partition for plugin in PLUGINS}
+"""Attributes that only parts of cards carry."""
 
 
 @st.composite
@@ -86,7 +99,7 @@ def test_every_machine_can_be_published_in_every_way(machine, sharing, fence):
     assert not [str(violation) for body in bodies for violation in check_slice(body)]
     assert not check_pools(bodies)
     published = [device for body in bodies for device in body["spec"].get("devices", ())]
-    whole = [device for device in published if device.get("allowMultipleAllocations")]
+    whole = [device for device in published if not PARTITIONS & device["attributes"].keys()]
     assert len(whole) == len(machine.cards)
     for device in published:
         for text in quantities(device["capacity"]):
