@@ -293,6 +293,7 @@ MESSAGES: Final[dict[str, str]] = {
     "the remaining cards are not linked as requested": "剩余的卡不满足互联要求",
     "the card is in another mode": "卡处于其他模式",
     "no part of this size can be cut from the card any more": "这张卡上已切不出这种规格",
+    "the card runs tasks of another class": "卡上运行着其他类别的任务",
     "the card serves another QoS": "卡已用于其他 QoS",
     "the node is cordoned": "节点已封锁",
     "the node is not ready": "节点未就绪",

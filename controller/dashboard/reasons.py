@@ -27,6 +27,7 @@ REASONS: Final = {
     names.TOPOLOGY_NOT_FIT: "the remaining cards are not linked as requested",
     names.MODE_NOT_FIT: "the card is in another mode",
     names.CARD_MIG_INFEASIBLE: "no part of this size can be cut from the card any more",
+    names.CARD_APP_CLASS_MISMATCH: "the card runs tasks of another class",
     names.CARD_QOS_MISMATCH: "the card serves another QoS",
     names.NODE_UNSCHEDULABLE: "the node is cordoned",
     names.NODE_NOT_READY: "the node is not ready",

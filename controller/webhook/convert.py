@@ -213,11 +213,6 @@ class _Conversion:
             self._problems.append(str(error))
             return
         container_cards = self._container_cards(vendor, mentioned, plain_stays=not filters)
-        for asking in container_cards:
-            try:
-                vendor.check(asking.cards, filters)
-            except InvalidLegacy as error:
-                self._problems.append(f"{asking.container.where}: {error}")
         sharing = share([(entry.container.role, entry.cards) for entry in container_cards])
         first = sum(named.vendor == vendor.name for named in requests)
         requests.extend(
@@ -268,12 +263,12 @@ class _Conversion:
             resources = container.resources
             try:
                 reading = vendor.read(resources)
+                cards = reading.request and vendor.settled(reading.request, self._annotations)
             except InvalidLegacy as error:
                 self._problems.append(f"{container.where}: {error}")
                 continue
             self._warnings.extend(f"{container.where}: {warning}" for warning in reading.warnings)
             present = [name for name in vendor.resources if name in resources]
-            cards = reading.request
             if cards is not None and native and cards.memory_percent is not None:
                 self._problems.append(
                     f"{container.where}: a percentage of memory is resolved on the card that is chosen, and in native mode "

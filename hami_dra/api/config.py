@@ -32,7 +32,7 @@ def _quantity(text: str) -> str:
 
 
 QuantityValue = Annotated[str, BeforeValidator(lambda value: _quantity(str(value)))]
-FinalField = Literal["memoryPercent", "priority", "corePolicy", "qos", "limits"]
+FinalField = Literal["memoryPercent", "priority", "corePolicy", "qos", "appClass", "limits"]
 
 
 class DeviceConfig(ConfigModel):
@@ -54,6 +54,8 @@ class DeviceConfig(ConfigModel):
     """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation
     of such a card.
     """
+    app_class: Literal["online", "offline"] | None = None
+    """Class of a task on a MetaX sGPU: online tasks go before offline ones that share their card."""
     limits: Literal["optional", "enforced"] | None = None
     """Whether a container of a shared NVIDIA card may disable its limits (`CUDA_DISABLE_CONTROL`),
     as HAMi allows, or not.

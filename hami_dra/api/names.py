@@ -257,6 +257,7 @@ TOPOLOGY_NOT_FIT: Final = "TopologyNotFit"
 MODE_NOT_FIT: Final = "ModeNotFit"
 CARD_MIG_INFEASIBLE: Final = "CardMigTopologyInfeasible"
 """HAMi's code for a partition that does not fit next to the card's other partitions."""
+CARD_APP_CLASS_MISMATCH: Final = "CardAppClassMismatch"
 CARD_QOS_MISMATCH: Final = "CardQosPolicyMismatch"
 # Our own codes, for nodes that kube-scheduler filters before HAMi sees them:
 NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"

@@ -208,8 +208,8 @@ class LegacyVendor(Protocol):
         filters.
         """
 
-    def check(self, request: LegacyRequest, filters: Filters) -> None:
-        """Refuse a request that no card which the filters leave could ever meet."""
+    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
+        """Return the request as the pod's annotations change it. Refuses what no card could meet."""
 
     def instead_of(self, resource: str) -> str:
         """Return what to write in place of a resource name that other software of the vendor serves;
@@ -235,8 +235,8 @@ class WithoutFilters:
             raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
         return ()
 
-    def check(self, request: LegacyRequest, filters: Filters) -> None:
-        """Refuse nothing."""
+    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:  # noqa: ARG002 (the protocol's signature)
+        return request
 
     def instead_of(self, resource: str) -> str:  # noqa: ARG002 (the protocol's signature)
         return ""

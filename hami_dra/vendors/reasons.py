@@ -11,6 +11,7 @@ CODES: Final[tuple[str, ...]] = (
     names.CARD_TYPE_MISMATCH,
     names.CARD_UUID_MISMATCH,
     names.MODE_NOT_FIT,
+    names.CARD_APP_CLASS_MISMATCH,
     names.CARD_QOS_MISMATCH,
     names.CARD_TIME_SLICING_EXHAUSTED,
     names.EXCLUSIVE_CONFLICT,

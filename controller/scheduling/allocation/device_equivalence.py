@@ -88,6 +88,7 @@ def _impossible(view: ResolvedRequest, device: Device) -> str:
     if percent is not None and device.is_part and not _holds(device, percent):
         return names.CARD_INSUFFICIENT_MEMORY
     for role, reason in (
+        (profile.parts, names.MODE_NOT_FIT),
         (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
         (profile.cores, names.CARD_INSUFFICIENT_CORE),
         (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),

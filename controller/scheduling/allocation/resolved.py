@@ -16,7 +16,7 @@ from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.parameters import Minimums
 from controller.scheduling.allocation.selectors import Selector
 from controller.scheduling.incremental.changes import ChangeLog
-from controller.scheduling.inventory.model import Amount, Device
+from controller.scheduling.inventory.model import Amount, Device, value_of
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.core import Toleration
@@ -240,6 +240,30 @@ class ResolvedRequest:
         wanted = device.profile.selects_parts
         return None if any(not wanted.isdisjoint(each.attribute_names) for each in self.all_selectors) else _ALL
 
+    def _parts_wanted(self, device: Device) -> tuple[int, dict[str, str]] | None:
+        """Return (percentage of the memory, amounts) of a request that counts equal parts of the
+        hardware, or names an amount of memory there: each part has its memory and its cores.
+
+        2 of 6 parts are 33 percent, which the device's steps round up to a third. None: the request
+        does neither.
+        """
+        parts, requests = device.profile.parts, self.capacity_requests
+        if parts is None or not device.totals.get(parts) or not device.totals.get(names.CAP_MEMORY):
+            return None
+        total = device.totals[parts]
+        if parts in requests and names.CAP_MEMORY not in requests:
+            count = value_of(requests[parts])
+        elif names.CAP_MEMORY in requests and parts not in requests:
+            count = -(-value_of(requests[names.CAP_MEMORY]) * total // device.totals[names.CAP_MEMORY])
+        else:
+            return None
+        cores = value_of(requests.get(names.CAP_CORES, "0"))
+        count = max(count, -(-cores * total // _ALL))
+        if not 0 < count <= total:
+            return None
+        percent = count * _ALL // total
+        return percent, {**requests, parts: str(count), names.CAP_CORES: str(percent)}
+
     def shared(self, device: Device) -> bool:
         """Return whether several allocations may hold the device at a time."""
         return device.shared and self.features.consumable_capacity
@@ -250,6 +274,8 @@ class ResolvedRequest:
         capacities = device.spec.capacity
         percent = self.memory_percent(device)
         requests = self.capacity_requests
+        if percent is None and (wanted := self._parts_wanted(device)) is not None:
+            percent, requests = wanted
         if percent is not None:
             if names.CAP_MEMORY not in capacities or (device.is_part and not device.card_memory):
                 return None

@@ -1,5 +1,5 @@
 """HAMi's Enflame resource names (HAMi v2.7.0 D/enflame/device.go:70-124, the rules of the release
-that the names come from).
+that the names come from; those of DRS profiles by HAMi HEAD).
 
 Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. The number of slices
 of a card is not known before a node is chosen: a percentage is rounded up to a slice by the
@@ -9,11 +9,13 @@ allocator, for each card.
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, SLICES, WHOLE_CLASS
 from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
+    MIB,
     ContainerResources,
+    InvalidLegacy,
     LegacyReading,
     LegacyRequest,
     WholeByCount,
@@ -23,7 +25,15 @@ from hami_dra.vendors.quotas import Counted, Quotas, cards, percent
 GCU: Final = EXTENDED_RESOURCE
 VGCU: Final = "enflame.com/vgcu"
 PERCENTAGE: Final = "enflame.com/vgcu-percentage"
+DRS: Final = "enflame.com/drs-gcu"
+MEMORY: Final = "enflame.com/gcu-memory"
+CORES: Final = "enflame.com/gcu-core"
+_OF_DRS: Final = (DRS, MEMORY, CORES)
 _ALL: Final = 100
+_MOST_SLICES: Final = 10
+_MOST_GIB: Final = 96
+"""HAMi takes a number above twice the largest profile, which has the 48 GiB of an S60, for MiB."""
+_MAX_MIB: Final = 4 << 20
 
 
 class EnflameLegacy(WholeByCount):
@@ -33,7 +43,7 @@ class EnflameLegacy(WholeByCount):
     driver = DRIVER
     whole_class = WHOLE_CLASS
     shared_class = SHARED_CLASS
-    resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE)
+    resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE, *_OF_DRS)
     plugin_resources: tuple[str, ...] = (GCU, VGCU)
     quotas = Quotas((cards(GCU, Counted.WHOLE), cards(VGCU, Counted.PART), percent(PERCENTAGE)))
 
@@ -41,6 +51,12 @@ class EnflameLegacy(WholeByCount):
         whole = resources.whole(GCU, "counts whole GCUs", MAX_CARDS)
         slices = resources.whole(VGCU, "counts vGCUs, parts of different GCUs", MAX_CARDS)
         percent = resources.whole(PERCENTAGE, "is a percentage of the GCU", _ALL)
+        if (drs := _drs(resources)) is not None:
+            if whole or slices:
+                raise resources.both(
+                    next(filter(resources.__contains__, _OF_DRS)), GCU if whole else VGCU, "one of them"
+                )
+            return LegacyReading(drs)
         if whole and slices:
             raise resources.both(GCU, VGCU, "whole GCUs or for a vGCU")
         resources.needs(PERCENTAGE, VGCU)
@@ -57,3 +73,25 @@ class EnflameLegacy(WholeByCount):
         if percent == _ALL:
             return LegacyReading(LegacyRequest(1))
         return LegacyReading(LegacyRequest(1, {names.CAP_CORES: percent}, percent))
+
+
+def _drs(resources: ContainerResources) -> LegacyRequest | None:
+    """Return the request for slices of one card by the names of DRS profiles; None without one
+    (D/enflame/device.go, GenerateResourceRequests). `drs-gcu` counts slices, and decides alone.
+    """
+    count = resources.whole(DRS, "counts slices of one GCU", _MOST_SLICES)
+    memory = resources.whole(MEMORY, "is the memory of a slice in GiB or MiB", _MAX_MIB)
+    cores = resources.whole(CORES, "is a percentage of the GCU", _ALL)
+    for name, amount in ((DRS, count), (MEMORY, memory), (CORES, cores)):
+        if amount == 0:
+            raise InvalidLegacy(f"{resources.field(name)} must be greater than 0")
+    if count:
+        return LegacyRequest(1, {SLICES: count})
+    if memory:
+        gibibytes = memory if memory <= _MOST_GIB else -(-memory // 1024)
+        return LegacyRequest(
+            1, {names.CAP_MEMORY: gibibytes * 1024 * MIB} | ({names.CAP_CORES: cores} if cores else {})
+        )
+    if not cores or cores == _ALL:
+        return LegacyRequest(1) if cores else None
+    return LegacyRequest(1, {names.CAP_CORES: cores}, cores)

@@ -9,6 +9,8 @@ or misread are refused.
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from hami_dra.api import names
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.vendors.legacy import (
@@ -20,7 +22,7 @@ from hami_dra.vendors.legacy import (
     LegacyRequest,
     WholeByCount,
 )
-from hami_dra.vendors.metax.preferences import qos_policy
+from hami_dra.vendors.metax.preferences import APP_CLASS, ONLINE, app_class, qos_policy
 from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 from hami_dra.vendors.metax.rules import DRIVER
 from hami_dra.vendors.preferences import InvalidPreference
@@ -66,9 +68,25 @@ class MetaxLegacy(WholeByCount):
             capacity[names.CAP_MEMORY] = memory
         return LegacyReading(LegacyRequest(parts, capacity))
 
+    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
+        """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; an online one
+        takes no cores.
+        """
+        app = annotations.get(APP_CLASS)
+        if not app or names.CAP_CORES not in request.capacity:
+            return request
+        if request.count != 1:
+            raise InvalidLegacy(f"app-class pod must request single device: {SGPU} is {request.count}, write 1")
+        if app != ONLINE:
+            return request
+        return msgspec.structs.replace(request, capacity={**request.capacity, names.CAP_CORES: 0})
+
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return no filters; but an invalid QoS is refused at once, as by HAMi's webhook."""
+        """Return no filters; but an invalid QoS or class of tasks is refused at once, as by HAMi's
+        webhook.
+        """
         try:
+            app_class(annotations)
             qos_policy(annotations)
         except InvalidPreference as error:
             raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error

@@ -25,7 +25,11 @@ from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_o
 from hami_dra.vendors import core_rules
 from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
+    APP_CLASS,
+    APP_CLASSES,
     BEST_EFFORT,
+    OFFLINE,
+    ONLINE,
     QOS,
     QOS_POLICIES,
     MetaxPreferences,
@@ -47,28 +51,46 @@ from hami_dra.vendors.reasons import NUMBER
 
 DRIVER = "metax.hami.io"
 
+_ONLINE_MARK: Final = len(QOS_POLICIES) + 1
+"""`Cards.mark` of a card with an online task; offline ones have higher marks, ordinary ones lower."""
+_ALONE: Final = 1
+_ONLINE: Final = 2
+_TENANT: Final = 4
+_MOST_TENANTS: Final = 63
 _SMALL: Final = 1e-6
 """Weight of the second key: it decides only between sets that the first finds equal."""
 _ALLOCATED: Final = 10
 """`Final Score = (10 * allocatedScore) - lossScore`"""
 
 
-def refuse(cards: Cards, ask: CardRequest, qos: str) -> Codes:
-    """Return per card 0 or the number of the reason: another QoS than its tenants' (HAMi's first
-    check), then the general rules for cores.
+def refuse(cards: Cards, ask: CardRequest, qos: str, app: str = "") -> Codes:
+    """Return per card 0 or the number of the reason: tasks of another class or another QoS than its
+    tenants' (HAMi's first checks), then the general rules for cores.
 
     A card without holders, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS.
-    A request for all cores is exempt; it is refused by any tenant all the same.
+    A request for all cores is exempt; it is refused by any tenant all the same. An online task
+    takes no cores and has no QoS.
     """
-    codes = core_rules.refuse(cards, ask)
-    another = (cards.slots_used > 0) & (cards.mark != 0) & (cards.mark != mark_of(qos))
-    codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+    used = cards.slots_used > 0
+    if app == ONLINE:
+        codes = np.zeros(cards.index.shape, dtype=np.uint8)
+    else:
+        codes = core_rules.refuse(cards, ask)
+        another = used & (cards.mark != 0) & (cards.mark != mark_of(qos, app))
+        codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+    wrong = (cards.mark >= _ONLINE_MARK) != bool(app)
+    if app == OFFLINE:
+        wrong |= cards.mark == _ONLINE_MARK
+    codes[used & wrong] = NUMBER[names.CARD_APP_CLASS_MISMATCH]
     return codes
 
 
-def mark_of(qos: str) -> int:
-    """Return a QoS as `Cards.mark`."""
-    return QOS_POLICIES.index(qos) + 1
+def mark_of(qos: str, app: str = "") -> int:
+    """Return a QoS and a class of tasks as `Cards.mark`. The ledger keeps the lowest mark of a card's
+    tenants, so online comes before offline.
+    """
+    number = QOS_POLICIES.index(qos) + 1
+    return {ONLINE: _ONLINE_MARK, OFFLINE: _ONLINE_MARK + number}.get(app, number)
 
 
 def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
@@ -78,6 +100,29 @@ def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
     alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
     states: Codes = alone.astype(np.uint8)
     return states
+
+
+def states_of(cards: Cards, ask: CardRequest) -> Codes:
+    """Return per card whether the request leaves no cores to others (`_ALONE`), and for cards of
+    online and offline tasks also which (`_ONLINE`) and how many (from `_TENANT` on, at most 63).
+    """
+    tenants = np.minimum(cards.slots_used, _MOST_TENANTS) * _TENANT + np.where(cards.mark == _ONLINE_MARK, _ONLINE, 0)
+    classed = (cards.mark >= _ONLINE_MARK) & (cards.slots_used > 0)
+    return takes_all_cores(cards, ask) + np.where(classed, tenants, 0).astype(np.uint8)
+
+
+def online_tiers(node_view: NodeView) -> Iterator[CandidateTier]:
+    """Yield the cards for an online task: fewest tasks first, cards with nothing but offline tasks
+    last. HAMi's scores between nodes: -20 for each task of a card with an online one, -100 for each
+    of a card without.
+    """
+    found: dict[tuple[bool, int], list[int]] = {}
+    for card in bits(node_view.mask(CardState.ELIGIBLE)):
+        state = node_view.states[card]
+        tenants = state // _TENANT
+        found.setdefault((tenants > 0 and not state & _ONLINE, tenants), []).append(card)
+    for (offline, tenants), cards in sorted(found.items()):
+        yield CandidateTier(-tenants * (100.0 if offline else 20.0), tuple(1 << card for card in cards))
 
 
 class _Kind(Enum):
@@ -90,6 +135,8 @@ class _Kind(Enum):
 
 def arranged(node_view: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
     """Yield tiers for a request; None if topology does not apply: one part of one card."""
+    if preferences.app_class and node_view.count == 1:
+        return online_tiers(node_view) if preferences.app_class == ONLINE else None
     kind = _kind(node_view)
     if kind is _Kind.SHARED and node_view.count == 1:
         return None
@@ -111,7 +158,7 @@ def _kind(node_view: NodeView) -> _Kind:
     one without is for whole cards.
     """
     may = [
-        state
+        state & _ALONE
         for card_state, state in zip(node_view.card_states, node_view.states, strict=True)
         if card_state & CardState.ELIGIBLE
     ]
@@ -206,7 +253,7 @@ class Metax(Vendor):
     name = "metax"
     profile = DriverProfile(driver=DRIVER)
     annotations = ANNOTATIONS
-    parameters: Mapping[str, str] = {"qos": QOS}
+    parameters: Mapping[str, str] = {"qos": QOS, "appClass": APP_CLASS}
 
     def preferences(self, annotations: Mapping[str, str]) -> MetaxPreferences:
         return metax_preferences(annotations)
@@ -215,26 +262,32 @@ class Metax(Vendor):
         return (f"{node}-metax-{index}",)
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
-        return refuse(cards, ask, _own(preferences).qos)
+        own = _own(preferences)
+        return refuse(cards, ask, own.qos, own.app_class)
 
     def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (zones are minded for everybody)
         return True
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
-        return takes_all_cores(cards, ask)
+        return states_of(cards, ask)
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         tiers = arranged(node_view, _own(node_view.preferences))
         return None if tiers is None else CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT)
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:
-        return {"qos": _own(preferences).qos}
+        own = _own(preferences)
+        return {"qos": own.qos} | ({"appClass": own.app_class} if own.app_class else {})
 
     def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:
-        """Return the QoS of a tenant, 0 if it has the card to itself.
+        """Return the QoS and the class of a tenant, 0 if it has the card to itself.
 
         The default is best-effort, as in HAMi's webhook.
         """
+        app = parameters.get("appClass", "")
+        if app in APP_CLASSES:
+            qos = parameters.get("qos", BEST_EFFORT)
+            return mark_of(qos if qos in QOS_POLICIES else BEST_EFFORT, app)
         if not consumed or consumed.get(names.CAP_CORES, 0) >= core_rules.WHOLE:
             return 0
         qos = parameters.get("qos", BEST_EFFORT)

@@ -149,12 +149,13 @@ class NvidiaLegacy:
             expressions.append(_MODES[mode])
         return tuple(expressions)
 
-    def check(self, request: LegacyRequest, filters: Filters) -> None:
-        if filters.get(MODE) == (MIG,) and request.takes_all_memory:
+    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
+        if self.filters(annotations).get(MODE) == (MIG,) and request.takes_all_memory:
             raise InvalidLegacy(
                 f"it asks for all of the memory of a card in mode {MIG}, and a MIG instance never has all of the memory of its "
                 f"card: add {MEMORY} or {MEMORY_PERCENT}, or remove the annotation {MODE}"
             )
+        return request
 
     def instead_of(self, resource: str) -> str:
         if not resource.startswith(_MIG_PREFIX):

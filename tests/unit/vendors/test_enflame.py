@@ -225,3 +225,41 @@ def test_what_cannot_be_converted_says_why(limits, words):
     with pytest.raises(ConversionRefused) as refused:
         converted(**limits)
     assert words in str(refused.value)
+
+
+# --- DRS profiles (HAMi HEAD) ---------------------------------------------------------------------------------------------
+
+DRS, GCU_MEMORY, GCU_CORE = "enflame.com/drs-gcu", "enflame.com/gcu-memory", "enflame.com/gcu-core"
+
+
+@pytest.mark.parametrize(
+    ("limits", "slices"),
+    [
+        ({DRS: 1}, 1),
+        ({DRS: 3}, 3),
+        ({DRS: 6}, 6),
+        ({DRS: 2, GCU_MEMORY: 40}, 2),
+        ({GCU_MEMORY: 20480, GCU_CORE: 40}, 3),
+        ({GCU_MEMORY: 20, GCU_CORE: 10}, 3),
+        ({GCU_MEMORY: 6}, 1),
+        ({GCU_CORE: 17}, 2),
+        ({GCU_MEMORY: 1, GCU_CORE: 51}, 4),
+        ({GCU_CORE: 100}, 6),
+    ],
+)
+def test_drs_names_ask_for_slices_of_one_card_with_their_memory_and_cores(limits, slices):
+    """A card of 42,976 MiB in six slices, 7,162 MiB each. 20 GiB are three of them, 40 percent too."""
+    report = simulated(CLASSES, machines("n", slices=6), pod("p", limits=limits))
+    (_, cards) = taken(report)["p"]
+    ((have, cores, memory),) = cards.values()
+    assert int(have) == slices or (slices == 6 and GCU_CORE in limits)
+    assert int(cores) == int(100 * slices / 6)
+    assert abs(_bytes(memory) - (42976 << 20) * slices // 6) < 1 << 20
+
+
+def test_more_slices_than_the_card_has_fit_nowhere():
+    report = simulated(CLASSES, machines("n", slices=4), pod("p", limits={DRS: 6}))
+    assert set(reasons(report)["p"]) == {"ModeNotFit"}
+    for wrong in ({DRS: 0}, {GCU_MEMORY: 0}, {GCU_CORE: 0}):
+        with pytest.raises(ConversionRefused, match="must be greater than 0"):
+            convert_pod(pod("p", limits=wrong), "default")

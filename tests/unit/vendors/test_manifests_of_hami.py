@@ -89,6 +89,8 @@ PLACED = {
     "metax sgpu, MiB": (sgpu(1, 60, "2048Mi"), METAX, {}, (1, 2048, 60)),
     "metax sgpu, qos": (sgpu(1, 60, 4), METAX, {"metax-tech.com/sgpu-qos-policy": "best-effort"}, (1, 4096, 60)),
     "metax sgpu, topology": (sgpu(4), METAX, {"metax-tech.com/sgpu-topology-aware": "true"}, (4, ALL, 100)),
+    "metax sgpu, online": (sgpu(1, None, 4), METAX, {"metax-tech.com/sgpu-app-class": "online"}, (1, 4096, 0)),
+    "metax sgpu, offline": (sgpu(1, 60, 4), METAX, {"metax-tech.com/sgpu-app-class": "offline"}, (1, 4096, 60)),
     "kunlun, whole": ({"kunlunxin.com/xpu": 4}, XPU, {}, (4, ALL, 100)),
     "kunlun vxpu, exclusive": (vxpu(1), XPU, {}, (1, ALL, 100)),
     "kunlun vxpu, default": (vxpu(1, 24_576), XPU, {}, (1, 24_576, 25)),
@@ -98,6 +100,9 @@ PLACED = {
     "neuron, a block": ({"aws.amazon.com/neuron": 4}, TRN, {}, (4, None, None)),
     "enflame gcu": ({"enflame.com/gcu": 1}, GCU, {}, (1, ALL, 100)),
     "enflame, two": ({"enflame.com/gcu": 2}, GCU, {}, (2, ALL, 100)),
+    "enflame drs, 1": ({"enflame.com/drs-gcu": 1}, GCU, {}, (1, None, 25)),
+    "enflame drs, 3": ({"enflame.com/drs-gcu": 3}, GCU, {}, (1, None, 75)),
+    "enflame drs by amounts": ({"enflame.com/gcu-memory": 20_480, "enflame.com/gcu-core": 40}, GCU, {}, (1, None, 50)),
     "enflame vgcu": ({"enflame.com/vgcu": 1, "enflame.com/vgcu-percentage": 22}, GCU, {}, (1, None, 25)),
 }
 

@@ -537,3 +537,71 @@ def test_amounts_on_the_card():
         "default/q": [everything],
         "default/r": [everything],
     }
+
+
+# --- online and offline tasks (HAMi HEAD, D/metax/sdevice.go) ---------------------------------------------------------
+
+ONLINE, OFFLINE = ({"metax-tech.com/sgpu-app-class": each} for each in ("online", "offline"))
+
+
+def on_card(name, number, *annotations, **more):
+    return parts(name, 1, {USE: f"n-metax-{number}"}, *annotations, **{"cores": 60, "memory": 4, **more})
+
+
+def test_an_online_task_takes_memory_and_no_cores_whatever_it_names():
+    for cores in (None, 60, 100):
+        report = simulated(cluster(n=(1,)), parts("p", 1, ONLINE, cores=cores, memory=4))
+        (result,) = report.placements[0]["claims"][0]["allocation"]["devices"]["results"]
+        assert result["consumedCapacity"]["cores"] == "0"
+        assert result["consumedCapacity"]["memory"] == "4Gi"
+
+
+def test_tasks_of_one_class_share_a_card_and_offline_ones_keep_off_online_ones():
+    """checkAppClass: online joins offline, never the other way round; ordinary tasks keep to themselves."""
+    allowed = {("online", "online"), ("online", "offline"), ("offline", "offline"), ("", "")}
+    classes = {"online": ONLINE, "offline": OFFLINE, "": {}}
+    for second, wanted in classes.items():
+        for first, running in classes.items():
+            tenants = on_card("first", 0, running, cores=20)
+            report = simulated(cluster(n=(1,)), tenants, on_card("second", 0, wanted, cores=20))
+            if (second, first) in allowed:
+                assert {entry["pod"] for entry in report.placements} == {"default/first", "default/second"}
+            else:
+                assert report.unplaced[0]["reasons"]["CardAppClassMismatch"] == 1
+    both = [on_card("one", 0, OFFLINE, cores=20), on_card("two", 0, ONLINE)]
+    report = simulated(cluster(n=(1,)), both, on_card("three", 0, OFFLINE, cores=20), on_card("four", 0, ONLINE))
+    assert [entry["pod"] for entry in report.unplaced] == ["default/three"]
+
+
+def test_an_online_task_goes_where_fewest_online_tasks_are_and_last_to_offline_ones():
+    """prioritizeOnlineDevices. One card with two online tasks, one with one, one with an offline task, one idle."""
+    raws = cluster(n=(1, 1, 1, 1))
+    running = [on_card("a", 0, ONLINE), on_card("b", 0, ONLINE), on_card("c", 1, ONLINE), on_card("d", 2, OFFLINE)]
+    report = simulated(raws, running, [parts(f"p{number}", 1, ONLINE, memory=4) for number in range(4)])
+    found = placed(report)
+    assert [found[f"p{number}"][1] for number in range(4)] == [[3], [1], [3], [0]]
+    other = [*cluster(n=(1,), m=(1,)), on_card("x", 0, OFFLINE)]
+    assert placed(simulated(other, parts("p", 1, ONLINE, memory=4)))["p"][0] == "m"
+
+
+def test_offline_tasks_keep_the_quality_of_service_and_the_cores_of_their_card():
+    fixed, burst = ({QOS: each} for each in ("fixed-share", "burst-share"))
+    report = simulated(cluster(n=(1,)), on_card("a", 0, OFFLINE, fixed), on_card("b", 0, OFFLINE, burst, cores=10))
+    assert report.unplaced[0]["reasons"] == {"CardQosPolicyMismatch": 1}
+    report = simulated(cluster(n=(1,)), on_card("a", 0, OFFLINE), on_card("b", 0, OFFLINE, cores=50))
+    assert report.unplaced[0]["reasons"] == {"CardInsufficientCore": 1}
+
+
+@pytest.mark.parametrize(
+    ("count", "annotations", "words"),
+    [
+        (1, {"metax-tech.com/sgpu-app-class": "batch"}, r"must be set one of \[online, offline\]"),
+        (2, ONLINE, "app-class pod must request single device"),
+        (2, OFFLINE, "app-class pod must request single device"),
+        (1, OFFLINE | {QOS: "best"}, "must be set one of .best-effort"),
+    ],
+)
+def test_classes_are_checked_as_by_the_webhook_of_hami(count, annotations, words):
+    with pytest.raises(ConversionRefused, match=words):
+        convert_pod(parts("p", count, annotations, memory=4), "default")
+    assert convert_pod(parts("p", 1, ONLINE | {QOS: "best"}, memory=4), "default").request is not None

@@ -56,7 +56,7 @@ def test_a_controller_loads_nothing_that_reads_hardware():
     [
         ("no_such_module:PLUGIN", "cannot be loaded"),
         ("json:dumps", "is a function: make it name a VendorPlugin"),
-        ("hami_dra.vendors.enflame:PLUGIN", "uses enflame, enflame.com/gcu,"),
+        ("hami_dra.vendors.enflame:PLUGIN", "uses enflame, enflame.com/drs-gcu,"),
     ],
 )
 def test_an_entry_point_that_is_no_vendor_of_its_own_is_named(value, problem, monkeypatch):
