@@ -62,7 +62,6 @@ class Inventory:
         self.profiles = profiles
         self.devices = DeviceColumns()
         self.kubernetes: tuple[int, int] | None = None
-        """Version of Kubernetes (major, minor), as `set_version` says."""
         self.namespaces: dict[str, Namespace] = {}
         self._delegated: set[str] = set()
         self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
@@ -179,9 +178,8 @@ class Inventory:
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
-        return {
-            name for name, each in self.namespaces.items() if each.metadata.labels.get(ADMIN_ACCESS_LABEL) == "true"
-        }
+        label = ADMIN_ACCESS_LABEL
+        return {name for name, each in self.namespaces.items() if each.metadata.labels.get(label) == "true"}
 
     def assumed_node(self, pod_uid: str) -> str:
         """Return the node on which an unbound pod counts, or an empty text."""
@@ -213,6 +211,7 @@ class Inventory:
         if new is None:
             self.nodes.remove(name)
             self._renode(name, UNSEEN)
+            self._pools.forget_node(name)
         else:
             labels = self.nodes.node(row).metadata.labels if row >= 0 else None
             fresh = self.nodes.put(new)
@@ -220,8 +219,6 @@ class Inventory:
                 self._pools.forget_node(name)
             if row < 0:
                 self._renode(name, fresh)
-        if new is None:
-            self._pools.forget_node(name)
 
     def slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         touched: set[PoolKey] = set()
