@@ -26,7 +26,6 @@ from controller.scheduling.inventory.pools import (
     problem_of,
 )
 from controller.scheduling.inventory.quotas import QuotaBook
-from controller.scheduling.inventory.selector_budget import TimeMeter
 from controller.scheduling.inventory.taint_rules import TaintRules, concerns
 from controller.scheduling.inventory.usage_columns import UsageColumns
 from controller.scheduling.inventory.vanished import VanishedClaims
@@ -68,7 +67,7 @@ class Inventory:
         self.nodes = self._assembly.nodes
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
-        self._assembly.state.groups.meter = self._meter
+        self._assembly.state.groups.meter = self.verdicts.meter
         self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
         self.problems: dict[str, str] = {}
@@ -146,10 +145,6 @@ class Inventory:
     def shape_fit(self, pod: Pod) -> ShapeFit | None:
         """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
         return None if self._pods.placed(pod.metadata.uid) is not None else self._assembly.filters.of_shape(pod)
-
-    def _meter(self) -> TimeMeter | None:
-        budget = self.verdicts.budget
-        return TimeMeter(budget) if budget is not None else None
 
     def held(self, pod: Pod) -> PodRefusal | None:
         """Return why no node can have the pod until one of its volumes changes, or None."""

@@ -23,7 +23,7 @@ from controller.scheduling.incremental.digests import digest_of_text
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.selector_budget import Budget, Payer
+from controller.scheduling.inventory.selector_budget import Budget, Payer, TimeMeter
 from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.cel import (
     KUBERNETES,
@@ -88,6 +88,10 @@ class Verdicts:
     def budget(self) -> Budget | None:
         """The budget in force."""
         return self._budget
+
+    def meter(self) -> TimeMeter | None:
+        """Return a meter that starts now, of the budget in force."""
+        return TimeMeter(self._budget) if self._budget is not None else None
 
     @property
     def account(self) -> str:
