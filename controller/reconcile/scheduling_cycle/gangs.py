@@ -45,8 +45,10 @@ log = logging.getLogger(__name__)
 _REFUSALS_KEPT: Final = 1_000
 _NOTED: Final = 8
 """Members for which it is stored why the gang is not complete: it changes with every new member."""
-_PORTION: Final = 0.05
-"""CPU seconds after which a decision is interrupted, so that other pods get their turn."""
+_PORTION: Final = 0.035
+"""CPU seconds after which a decision is interrupted, so that other pods get their turn. Taking back
+what a large gang holds by then takes up to another 15 ms.
+"""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
