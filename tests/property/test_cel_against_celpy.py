@@ -9,6 +9,7 @@ from random import Random
 from unittest.mock import patch
 
 import celpy
+import pytest
 from celpy import celtypes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,16 +181,25 @@ def ours(expression):
 
 def theirs(expression):
     program = ENVIRONMENT.program(ENVIRONMENT.compile(expression))
-    divide = celtypes.DoubleType.__truediv__
+    divide, divide_plain = celtypes.DoubleType.__truediv__, celtypes.DoubleType.__rtruediv__
     wrong = []
 
     def noted(dividend, divisor):
         if divisor == 0.0 and not (dividend > 0.0 and copysign(1.0, divisor) > 0):
             wrong.append(f"{dividend} / {divisor} not by IEEE 754")
-        return divide(dividend, divisor)
+        return (
+            divide(dividend, divisor) if isinstance(dividend, celtypes.DoubleType) else divide_plain(divisor, dividend)
+        )
+
+    def of_plain(divisor, dividend):
+        """A sum of doubles is a plain float there, so the divisor divides."""
+        return noted(dividend, divisor)
 
     try:
-        with patch.object(celtypes.DoubleType, "__truediv__", noted):
+        with (
+            patch.object(celtypes.DoubleType, "__truediv__", noted),
+            patch.object(celtypes.DoubleType, "__rtruediv__", of_plain),
+        ):
             value = program.evaluate(ACTIVATION)
     except (celpy.CELEvalError, OverflowError) as error:  # the latter escapes from int(1.0 / 0.0)
         return "error", f"{error} {wrong}"
@@ -208,8 +218,9 @@ def test_same_verdict_as_cel_python(random):
     check(expression, verdict, message)
 
 
-def test_a_negative_double_by_zero():
-    check("0.0 < (-2.25 / 0.0)", *ours("0.0 < (-2.25 / 0.0)"))
+@pytest.mark.parametrize("expression", ["0.0 < (-2.25 / 0.0)", "(0.0 < ((0.0 + -2.25) / 0.0))"])
+def test_a_negative_double_by_zero(expression):
+    check(expression, *ours(expression))
 
 
 def check(expression, verdict, message):

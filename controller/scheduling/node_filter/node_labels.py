@@ -120,15 +120,22 @@ class NodeLabels:
     def matching(self, selector: NodeSelector | LabelSelector) -> Bools:
         """Return the nodes that match, shape (size,). Not to be changed by the caller.
 
+        What only names values of one label is looked up in its column and not kept: each local disk
+        has such a selector of its own.
         As for the affinity of a PersistentVolume, `matchFields` are checked for form and otherwise
         ignored: kube-scheduler compares labels alone. Rows without a node may match.
         """
+        if pinned(selector) is not None:
+            return self._evaluated(selector)
         cached = self._matching.get(selector_key(selector), _Cached)
         version = self._nodes.changes.version, self._nodes.size
         if cached.version != version:
-            cached.mask = self._of_labels(selector) if isinstance(selector, LabelSelector) else self._of_terms(selector)
+            cached.mask = self._evaluated(selector)
             cached.version = version
         return cached.mask
+
+    def _evaluated(self, selector: NodeSelector | LabelSelector) -> Bools:
+        return self._of_labels(selector) if isinstance(selector, LabelSelector) else self._of_terms(selector)
 
     def with_labels(self, labels: Mapping[str, str]) -> Bools:
         """Return the nodes with all these labels. Shape (size,)."""
