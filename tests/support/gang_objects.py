@@ -227,3 +227,15 @@ def prefers_whole(name: str, device_class: str, driver: str, *, kinds: Sequence[
         "metadata": {"name": name},
         "spec": {"spec": {"devices": {"requests": requests}}},
     }
+
+
+VOLCANO_CRD: Final[Object] = {
+    **COSCHEDULING_CRD,
+    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+    "spec": {
+        **COSCHEDULING_CRD["spec"],
+        "group": "scheduling.volcano.sh",
+        "versions": [{**COSCHEDULING_CRD["spec"]["versions"][0], "name": "v1beta1"}],
+    },
+}
+"""As far as hami-dra reads it; Volcano's own has more fields."""

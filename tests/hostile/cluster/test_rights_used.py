@@ -21,12 +21,14 @@ from controller.reconcile.fence.probe import probe_bodies
 from controller.reconcile.fence.rules import rule_body
 from controller.webhook.templates import TemplateCollector
 from hack.controlplane.processes import free_port
+from hack.controlplane.variants import GANGS
 from hack.installation import QUICK, Installation
 from hami_dra.api import kinds, names
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.kube.http import HttpCluster
 from tests.e2e.lab import T4, Lab
 from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, template
+from tests.support.gang_objects import COSCHEDULING_CRD, VOLCANO_CRD
 from tests.unit.webhook.test_manifests import EVERYTHING, rules
 
 ROOT = Path(__file__).parents[3]
@@ -97,6 +99,17 @@ class Story:
         for program in self.hami.programs.values():
             program.process.stop()
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def serve_pod_groups(self):
+        """Those of projects; Kubernetes' own are served by the control plane."""
+        for crd in (COSCHEDULING_CRD, VOLCANO_CRD):
+            self.plane.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+
+            def is_served(crd=crd):
+                conditions = self.plane.api.read(crd).get("status", {}).get("conditions") or ()
+                return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+            self.plane.api.wait_for(f"{crd['metadata']['name']} is served", is_served)
 
     def start_driver(self, mode, name):
         flags = (f"--mode={mode}", f"--machine={T4}", f"--root={self.root}", f"--cdi-dir={self.folder / 'cdi'}")
@@ -221,12 +234,13 @@ def annotations(item):
 
 @pytest.mark.timeout(420)
 def test_every_right_is_used_and_none_is_missing(make_control_plane, tmp_path):
-    plane = make_control_plane(audited=[user(account) for account in ACCOUNTS])
+    plane = make_control_plane(GANGS, audited=[user(account) for account in ACCOUNTS])
     story = Story(plane, tmp_path)
     try:
         port = free_port()
+        story.serve_pod_groups()
         story.start_driver("exclusive", "driver")
-        story.hami.start_controller(*QUICK, f"--dashboard-bind=127.0.0.1:{port}")
+        story.hami.start_controller(*QUICK, f"--dashboard-bind=127.0.0.1:{port}", "--gangs-of=volcano")
         story.hami.start_webhook()
         story.hami.wait_ready()
         story.place_pods()
