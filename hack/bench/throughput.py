@@ -1,6 +1,7 @@
 """Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on and off.
 
     python hack/bench/throughput.py --nodes 200 --pods 1000
+    python hack/bench/throughput.py --nodes 500 --pods 1000 --gang-size 8 --variant "hami-dra, gate on" --variant "hami-dra, gangs"
 
 Each variant gets a fresh control plane with raised client limits, the same nodes, slices and pods; one pod has one claim
 for a part of a card. The node life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules
@@ -28,6 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hack.controlplane.cluster import ControlPlane
+from hami_dra.api import names
 
 NAMESPACE = "bench"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -35,6 +37,8 @@ DRIVER = "nvidia.hami.io"
 GIB = 1 << 30
 CREATORS = 4
 VARIANTS = ("kube-scheduler alone", "hami-dra, gate on", "hami-dra, gate off")
+GANGS = "hami-dra, gangs"
+"""As with the gate on; the pods are members of gangs, by labels."""
 
 
 @dataclass
@@ -139,12 +143,13 @@ def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
     )
 
 
-def pod(number: int, *, labelled: bool) -> dict[str, Any]:
+def pod(number: int, *, labelled: bool, gang_size: int = 0) -> dict[str, Any]:
+    """`gang_size`: so many pods in a row are a gang; 0: none is a member of one."""
+    labels = {"hami.io/dra": "true"} if labelled else {}
+    if gang_size:
+        labels |= {names.POD_GROUP_NAME: f"gang-{number // gang_size}", names.POD_GROUP_MIN_AVAILABLE: str(gang_size)}
     return {
-        "metadata": {
-            "name": f"pod-{number:05d}",
-            "labels": {"hami.io/dra": "true"} if labelled else {},
-        },
+        "metadata": {"name": f"pod-{number:05d}", "labels": labels},
         "spec": {
             "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "part"}],
@@ -152,12 +157,14 @@ def pod(number: int, *, labelled: bool) -> dict[str, Any]:
     }
 
 
-def measure(variant: str, *, version: str, nodes: int, cards: int, pods: int, patience: float) -> Result:
+def measure(
+    variant: str, *, version: str, nodes: int, cards: int, pods: int, patience: float, gang_size: int
+) -> Result:
     options = {"kube-controller-manager": ["--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"]}
     with ControlPlane(version, client_qps=5000, extra_args=options) as plane:
         furnish(plane, nodes, cards)
         if variant != VARIANTS[0]:
-            start_controller(plane, gate=variant == VARIANTS[1])
+            start_controller(plane, gate=variant in (VARIANTS[1], GANGS))
         bound: set[str] = set()
         finished = threading.Event()
         last = [0.0]
@@ -179,8 +186,8 @@ def measure(variant: str, *, version: str, nodes: int, cards: int, pods: int, pa
         watcher = threading.Thread(target=follow, daemon=True)
         watcher.start()
         start = time.monotonic()
-        gated = variant == VARIANTS[1]
-        in_parallel(plane, [(PODS, pod(number, labelled=gated)) for number in range(pods)])
+        gated, size = variant in (VARIANTS[1], GANGS), gang_size if variant == GANGS else 0
+        in_parallel(plane, [(PODS, pod(number, labelled=gated, gang_size=size)) for number in range(pods)])
         created = time.monotonic() - start
         finished.wait(patience)
         finished.set()
@@ -230,10 +237,15 @@ def main() -> int:
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--patience", type=float, default=180, help="seconds after which unbound pods are given up")
-    parser.add_argument("--variant", action="append", choices=VARIANTS, help="only these; default: all")
+    parser.add_argument(
+        "--variant", action="append", choices=(*VARIANTS, GANGS), help="only these; default: all but gangs"
+    )
+    parser.add_argument("--gang-size", type=int, default=8, help="members of each gang; must divide the pods")
     parser.add_argument("--requests", action="store_true", help="also what the API server was asked for each pod")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     chosen = parser.parse_args()
+    if GANGS in (chosen.variant or ()) and (chosen.gang_size < 1 or chosen.pods % chosen.gang_size):
+        parser.error(f"--gang-size {chosen.gang_size} does not divide --pods {chosen.pods}")
     results = [
         measure(
             variant,
@@ -242,6 +254,7 @@ def main() -> int:
             cards=chosen.cards,
             pods=chosen.pods,
             patience=chosen.patience,
+            gang_size=chosen.gang_size,
         )
         for variant in chosen.variant or VARIANTS
     ]

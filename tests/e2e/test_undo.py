@@ -49,8 +49,16 @@ def committed_node(lab, name, count):
 def lack_cpu(lab, node):
     """A pod that asks for as much shows when kube-scheduler knows."""
     lab.plane.nodes.set_allocatable(node, cpu="100m")
-    lab.create(pod("canary", resources=cpu("1"), nodeSelector={"kubernetes.io/hostname": node}))
-    lab.hami.wait_for("kube-scheduler to see it", lambda: "Insufficient cpu" in lab.refusal("canary"))
+    canary = pod("canary", resources=cpu("1"), nodeSelector={"kubernetes.io/hostname": node})
+    lab.create(canary)
+
+    def is_seen():
+        if lab.pod("canary")["spec"].get("nodeName"):  # it heard of the pod before it heard of the node
+            lab.delete_pod("canary", gracePeriodSeconds=0)
+            lab.create(canary)
+        return "Insufficient cpu" in lab.refusal("canary")
+
+    lab.hami.wait_for("kube-scheduler to see it", is_seen)
     lab.delete_pod("canary", gracePeriodSeconds=0)
 
 
