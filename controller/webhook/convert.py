@@ -84,7 +84,7 @@ class ConversionRefused(ValueError):
 
 
 def asks_for_cards(raw_pod: Mapping[str, Any], is_served: Callable[[str], bool]) -> bool:
-    """Return whether a container names a resource that is converted, and that nobody else serves."""
+    """Return whether a container names a resource that is converted, and that nothing else serves."""
     try:
         resources = [each.resources for each in containers_of(object_in(dict(raw_pod), "spec", ""))]
     except Malformed:
@@ -230,7 +230,7 @@ class _Conversion:
         )
 
     def _check_names(self, containers: Iterable[RawContainer]) -> None:
-        """Note names that nobody reads, and refuse those with a known replacement."""
+        """Note names that no vendor reads, and refuse those with a known replacement."""
         is_served = self._options.is_served
         for container in containers:
             resources = container.resources
@@ -242,7 +242,7 @@ class _Conversion:
             self._warnings.extend(f"{container.where}: {note}" for note in notes)
 
     def _check_scheduling(self) -> None:
-        """Refuse a pod that nobody will schedule (HAMi: `pod has node assigned`); note one that
+        """Refuse a pod that will never be scheduled (HAMi: `pod has node assigned`); note one that
         hami-dra does not.
         """
         if node := self._spec.get("nodeName"):

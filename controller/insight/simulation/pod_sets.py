@@ -23,7 +23,7 @@ def jobs_of(item: Item) -> list[Item]:
     for replicated in _list(item, "spec.replicatedJobs"):
         name, template = replicated.get("name", ""), replicated.get("template") or {}
         labels = {f"{_JOB_SET}/jobset-name": meta.name, f"{_JOB_SET}/replicatedjob-name": name}
-        for index in range(_count(item, replicated.get("replicas", 1), f"replicas of {name}")):
+        for index in range(pod_count(item, replicated.get("replicas", 1), f"replicas of {name}")):
             own = {**template.get("metadata", {}), "name": f"{meta.name}-{name}-{index}", "namespace": meta.namespace}
             spec = {**template.get("spec", {})}
             if isinstance(spec.get("template"), Mapping):
@@ -43,8 +43,8 @@ def leaders_and_workers(item: Item) -> Iterator[tuple[str, Raw]]:
     if not workers:
         what = describe(item.kind, item.raw)
         raise BadManifest(f"{item.source}: {what}: spec.leaderWorkerTemplate.workerTemplate is missing")
-    size = _count(item, of_group.get("size", 1), "spec.leaderWorkerTemplate.size")
-    for group in range(_count(item, spec.get("replicas", 1), "spec.replicas")):
+    size = pod_count(item, of_group.get("size", 1), "spec.leaderWorkerTemplate.size")
+    for group in range(pod_count(item, spec.get("replicas", 1), "spec.replicas")):
         annotations = {names.LEADER_WORKER_SIZE: str(size)}
         labels = {
             f"{_LWS}/name": name,
@@ -123,7 +123,8 @@ def _list(item: Item, path: str) -> list[Raw]:
     return [dict(entry) for entry in entries]
 
 
-def _count(item: Item, value: Any, field: str) -> int:
+def pod_count(item: Item, value: Any, field: str) -> int:
+    """Return a number of pods. `field`: for messages. Raises BadManifest."""
     if not isinstance(value, int) or not 0 <= value <= MOST_PODS:
         problem = f"{field} is {value}; a number from 0 to {MOST_PODS} is wanted"
         raise BadManifest(f"{item.source}: {describe(item.kind, item.raw)}: {problem}")

@@ -132,7 +132,7 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
 
 
 def _awaits_its_cards(item: Item, view: SimulatedCluster) -> bool:
-    """Return whether the pod names its node in a manifest, and cards that nobody would choose: the
+    """Return whether the pod names its node in a manifest, and cards that no decision would choose: the
     conversion says so. In a cluster such a pod runs.
     """
     pod: Pod = item.object

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
-from controller.insight.simulation.pod_sets import MOST_PODS, DeclaredGroups, jobs_of, leaders_and_workers
+from controller.insight.simulation.pod_sets import DeclaredGroups, jobs_of, leaders_and_workers, pod_count
 from controller.insight.simulation.volume_claims import of_stateful_set, with_claims
 from controller.scheduling.node_filter import admits, pinned_names, taint_code
 from hami_dra.api import kinds
@@ -164,12 +164,7 @@ def _wanted(item: Item) -> int:
 
 def _count(item: Item, field: str, default: int) -> int:
     value = getattr(item.object.spec, field)
-    if value is None:
-        return default
-    if not 0 <= value <= MOST_PODS:
-        problem = f"spec.{field} is {value}; a number from 0 to {MOST_PODS} is wanted"
-        raise BadManifest(f"{item.source}: {describe(item.kind, item.raw)}: {problem}")
-    return int(value)
+    return default if value is None else pod_count(item, value, f"spec.{field}")
 
 
 def _owners(pod: Pod) -> Iterable[tuple[str, str, str]]:

@@ -121,7 +121,7 @@ def refused(refusal: Unschedulable) -> list[Message]:
 
 
 def invalid_gang(problem: str) -> Message:
-    """Return a message about a gang that nobody can place. `problem`: object, field and fix."""
+    """Return a message about a gang that cannot be placed. `problem`: object, field and fix."""
     return Message(WARNING, INVALID_GANG, shortened(f"{problem}. None of its pods is placed before"), INVALID_GANG)
 
 

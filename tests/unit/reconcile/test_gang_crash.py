@@ -50,6 +50,18 @@ def writes_of_a_whole_run():
     return counted[0]
 
 
+async def start_and_kill(harness, at, *, before):
+    """Run a controller until its write number `at`, and kill it before or after that write."""
+    mortal = Mortal(harness.cluster, at, before=before)
+    first = harness.start(through=mortal, **QUICK)
+
+    async def dead():
+        return mortal.dead.is_set()
+
+    await harness.until(dead)
+    await harness.stop(first)
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_killed_at_any_write(before):
     total = writes_of_a_whole_run()
@@ -59,14 +71,7 @@ def test_killed_at_any_write(before):
         async def story(harness, at=at):
             await prepare(harness, *map(member, NAMES))
             await watch_bindings(harness)
-            mortal = Mortal(harness.cluster, at, before=before)
-            first = harness.start(through=mortal, **QUICK)
-
-            async def dead():
-                return mortal.dead.is_set()
-
-            await harness.until(dead)
-            await harness.stop(first)
+            await start_and_kill(harness, at, before=before)
             harness.start(**QUICK)
             await all_run_once(harness, decisions=1)
 
@@ -79,14 +84,7 @@ def test_killed_and_a_member_is_deleted_before_another_leader_is_there(at):
 
     async def story(harness):
         await prepare(harness, *map(member, NAMES))
-        mortal = Mortal(harness.cluster, at, before=False)
-        first = harness.start(through=mortal, **QUICK)
-
-        async def dead():
-            return mortal.dead.is_set()
-
-        await harness.until(dead)
-        await harness.stop(first)
+        await start_and_kill(harness, at, before=False)
         await harness.delete_pod("m2")
         harness.start(**QUICK)
         await harness.sleep(20)
@@ -105,14 +103,7 @@ def test_killed_and_the_room_is_gone_before_another_leader_is_there(at):
 
     async def story(harness):
         await prepare(harness, *map(member, NAMES))
-        mortal = Mortal(harness.cluster, at, before=False)
-        first = harness.start(through=mortal, **QUICK)
-
-        async def dead():
-            return mortal.dead.is_set()
-
-        await harness.until(dead)
-        await harness.stop(first)
+        await start_and_kill(harness, at, before=False)
         for node in ("n0", "n1"):
             await harness.patch_node(node, {"spec": {"unschedulable": True}})
         harness.start(**QUICK)
