@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 Object = dict[str, Any]
+Texts = list[str]
 
 _JSON: Final = "application/json"
 _CONTENT_TYPES: Final = {
@@ -29,6 +30,7 @@ _CONTENT_TYPES: Final = {
     "apply": "application/apply-patch+yaml",
 }
 _MOST_LEVELS: Final = 100
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^"{}\[\]]+')
 _NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
 _STALE: Final = (ConnectionError, ssl.SSLEOFError, http.client.RemoteDisconnected, http.client.CannotSendRequest)
@@ -177,6 +179,13 @@ class Api:
         """Creates an object; metadata.generateName works too."""
         return self.create(self.path_of(item, collection=True), item)
 
+    def add_heard(self, item: Object) -> tuple[Object, Texts]:
+        """Creates an object; returns it with the warnings that kubectl would print."""
+        path = self.path_of(item, collection=True)
+        warnings: Texts = []
+        content = self._raw("POST", path, _encoded(item), _JSON, warnings)
+        return _parse(content), warnings
+
     def add_spaced(self, item: Object) -> Object:
         """Creates it with spaces between the tokens and `<` as it is, as Python's json.dumps writes: see `_encoded`."""
         content = self._raw("POST", self.path_of(item, collection=True), json.dumps(item).encode(), _JSON)
@@ -198,17 +207,25 @@ class Api:
     def _request(self, method: str, path: str, body: Any = None, content_type: str = _JSON) -> Object:
         return _parse(self._raw(method, path, None if body is None else _encoded(body), content_type))
 
-    def _raw(self, method: str, path: str, data: bytes | None, content_type: str) -> bytes:
+    def _raw(
+        self, method: str, path: str, data: bytes | None, content_type: str, warnings: Texts | None = None
+    ) -> bytes:
+        """`warnings`: gets those of the answer."""
         headers = self._headers if data is None else {**self._headers, "Content-Type": content_type}
         try:
-            status, content = self._exchange(method, path, data, headers)
+            status, content, heard = self._exchange(method, path, data, headers)
         except _NETWORK_ERRORS as error:
             raise NotReached(f"{method} {path} on {self._host}:{self._port}: {error!r}") from error
         if status >= 400:
             raise ApiError(method, path, status, _parse(content))
+        if warnings is not None:
+            warnings.extend(text for each in heard for text in _warnings_in(each))
         return content
 
-    def _exchange(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _exchange(
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes, Texts]:
+        """Returns status, content and the headers `Warning`."""
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         kept = connection is not None
@@ -216,7 +233,7 @@ class Api:
         try:
             connection.request(method, path, data, headers)
             answer = connection.getresponse()
-            status, content = answer.status, answer.read()
+            status, content, heard = answer.status, answer.read(), answer.headers.get_all("Warning", [])
         except _STALE:
             connection.close()
             if not kept:
@@ -228,7 +245,7 @@ class Api:
             raise
         with self._lock:
             self._idle.append(connection)
-        return status, content
+        return status, content, heard
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
@@ -239,6 +256,11 @@ def _encoded(body: Any) -> bytes:
     calls the spec of a claim changed.
     """
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _warnings_in(header: str) -> list[str]:
+    """The texts of a header `Warning` (RFC 9111): `299 - "text", 299 - "text"`."""
+    return [re.sub(r"\\(.)", r"\1", quoted) for quoted in _WARNING.findall(header)]
 
 
 def _root(item: Object) -> str:

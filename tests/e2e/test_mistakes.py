@@ -1,0 +1,247 @@
+"""What users are told about their mistakes, one folder of tests/fixtures/mistakes each (see the README there).
+
+All cases are applied on one cluster, each in a namespace of its own, and waited for together; all differences are reported
+together.
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from controller.insight.simulation import BadManifest, SimulationSettings, simulate
+from hack.controlplane.api import ApiError
+from hami_dra.kube.documents import Document
+from tests.e2e.lab import A10G, EVENTS, T4, read_yaml
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "mistakes"
+PLACES = {"event", "warning", "refused", "simulate", "runs"}
+REFUSALS = {"FilteringFailed", "InvalidClaim"}
+"""Reasons of events for which `hami-dra simulate` must say the same."""
+NAMESPACES = "/api/v1/namespaces"
+CLUSTER = (
+    ("resource.k8s.io/v1", "ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
+    ("resource.k8s.io/v1", "DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+    ("v1", "Node", "/api/v1/nodes"),
+)
+"""What a simulation of a case reads of the cluster."""
+
+
+@dataclass
+class Case:
+    folder: Path
+    told: list = field(init=False)
+    """Entries of `told` in expect.yaml, with {namespace} filled in."""
+    warnings: list = field(default_factory=list)
+    refusals: list = field(default_factory=list)
+
+    def __post_init__(self):
+        text = (self.folder / "expect.yaml").read_text().replace("{namespace}", self.namespace)
+        self.told = yaml.safe_load(text)["told"]
+        assert all(each["where"] in PLACES for each in self.told), self.folder
+
+    @property
+    def namespace(self):
+        return f"m{self.folder.name}"
+
+    def objects(self, name):
+        path = self.folder / name
+        return read_yaml(path) if path.exists() else []
+
+    def subject(self, told):
+        """Kind and name of what is told about."""
+        if "about" in told:
+            return tuple(told["about"].split("/"))
+        pods = [each for each in self.objects("manifest.yaml") if each["kind"] == "Pod"]
+        return "Pod", pods[0]["metadata"]["name"]
+
+
+def cases():
+    return [Case(each.parent) for each in sorted(FOLDER.glob("*/expect.yaml"))]
+
+
+def matches(sentence, text):
+    """Whether the text is the sentence, in which `...` stands for anything."""
+    return re.fullmatch(".*".join(map(re.escape, sentence.strip().split("..."))), text, re.DOTALL) is not None
+
+
+class Ward:
+    """The cluster with all cases on it."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.api = lab.api
+
+    # -- applying ----------------------------------------------------------------------------------------------------
+
+    def namespaces(self, cases):
+        for case in cases:
+            labels = {"hami.io/webhook": "enabled"}
+            self.api.create(NAMESPACES, {"metadata": {"name": case.namespace, "labels": labels}})
+        for case in cases:
+            path = f"{NAMESPACES}/{case.namespace}/serviceaccounts/default"
+            self.api.wait_for(f"the service account of {case.namespace}", lambda path=path: self.api.get(path))
+
+    def apply(self, case, name):
+        for item in case.objects(name):
+            if item["kind"] == "Node":
+                spec = item.get("spec", {})
+                self.lab.plane.nodes.create(
+                    item["metadata"]["name"], labels=item["metadata"].get("labels"), taints=spec.get("taints", ())
+                )
+                continue
+            try:
+                _, warnings = self.api.add_heard(self.placed(case, item))
+                case.warnings += warnings
+            except ApiError as error:
+                case.refusals.append(error.message)
+
+    def clear(self, cases):
+        """Delete the cases; what else they made (classes, nodes) stays until the lab closes."""
+        for case in cases:
+            self.api.delete(f"{NAMESPACES}/{case.namespace}")
+            self.api.delete(self.pods_of(case.namespace), gracePeriodSeconds=0)
+        for case in cases:
+            for item in (*case.objects("manifest.yaml"), *case.objects("setup.yaml")):
+                if item["kind"] != "Node" and not self.is_namespaced(item):
+                    self.api.remove(item)
+        self.api.wait_for(
+            "no pods left", lambda: not any(self.api.list(self.pods_of(each.namespace)) for each in cases)
+        )
+
+    def placed(self, case, item):
+        """The object in the namespace of its case, if it has one."""
+        if not self.is_namespaced(item):
+            return item
+        return {**item, "metadata": {"namespace": case.namespace, **item["metadata"]}}
+
+    def is_namespaced(self, item):
+        try:
+            return self.api.is_namespaced(item)
+        except ApiError:
+            return True
+
+    # -- what is said ------------------------------------------------------------------------------------------------
+
+    def pods_of(self, namespace):
+        return f"{NAMESPACES}/{namespace}/pods"
+
+    def events(self, case, kind, name):
+        found = self.api.list(EVENTS.format(case.namespace))
+        return [
+            each
+            for each in found
+            if each["regarding"]["kind"] == kind and re.fullmatch(re.escape(name) + "(-.*)?", each["regarding"]["name"])
+        ]
+
+    def runs(self, case, name):
+        try:
+            return self.api.get(f"{self.pods_of(case.namespace)}/{name}")["status"].get("phase") == "Running"
+        except ApiError:
+            return False
+
+    def simulated(self, case):
+        """The lines of `hami-dra simulate` about the files of the case, on the nodes of the cluster."""
+        path = case.folder / "manifest.yaml"
+        raws = [
+            {"apiVersion": version, "kind": kind, **each}
+            for version, kind, path_of_all in CLUSTER
+            for each in self.api.list(path_of_all)
+        ]
+        raws += [self.placed(case, item) for item in case.objects("manifest.yaml")]
+        documents = [Document(path, number, raw) for number, raw in enumerate(raws, 1)]
+        try:
+            report = simulate(documents, SimulationSettings())
+        except BadManifest as error:
+            return [str(error)]
+        return [*report.notes, *(each["error"] or each["message"] for each in report.unplaced)]
+
+    def problem(self, case, told):
+        """How what is said differs from what is expected; empty while it does not."""
+        where, sentence = told["where"], told.get("says", "")
+        kind, name = case.subject(told)
+        if where == "runs":
+            return "" if self.runs(case, name) else f"{name} does not run"
+        if where in {"warning", "refused"}:
+            said = case.warnings if where == "warning" else case.refusals
+        elif where == "simulate":
+            said = self.simulated(case)
+        else:
+            events = self.events(case, kind, name)
+            said = [each["note"] for each in events if each["reason"] == told["reason"]]
+        if any(matches(sentence, text) for text in said):
+            return ""
+        heard = "".join(f"\n      {text}" for text in dict.fromkeys(said)) or " nothing"
+        if where == "event" and not said:
+            others = self.events(case, kind, name)
+            heard = "".join(f"\n      {each['reason']}: {each['note']}" for each in others) or " nothing"
+        return f"{where} about {kind} {name}:\n    expected\n      {sentence}\n    said{heard}"
+
+    def surplus(self, case, told):
+        """Refusals beside the one that is expected, and a simulation that says another."""
+        if told["where"] != "event" or told["reason"] not in REFUSALS:
+            return ""
+        kind, name = case.subject(told)
+        notes = {each["note"] for each in self.events(case, kind, name) if each["reason"] in REFUSALS}
+        others = [note for note in notes if not matches(told["says"], note)]
+        if others:
+            return f"events of {name} beside the expected one: {others}"
+        if not (case.folder / "setup.yaml").exists() and told.get("simulate", True):
+            said = self.simulated(case)
+            if not any(matches(told["says"], text) for text in said):
+                return f"simulate says of {name}: {said}\n    where the event says {told['says']}"
+        return ""
+
+    def differences(self, cases, seconds=25):
+        """All that is not as expected, once nothing changes for the better any more."""
+        waiting = {(case.folder.name, number): (case, told) for case in cases for number, told in enumerate(case.told)}
+
+        def all_said():
+            for key, (case, told) in list(waiting.items()):
+                if not self.problem(case, told):
+                    del waiting[key]
+            return not waiting
+
+        with suppress(TimeoutError):
+            self.lab.hami.wait_for("what is said about mistakes", all_said, seconds=seconds)
+        found = [(name, self.problem(case, told)) for (name, _), (case, told) in waiting.items()]
+        missing = {name for name, _ in found}
+        found += [
+            (case.folder.name, self.surplus(case, told))
+            for case in cases
+            if case.folder.name not in missing
+            for told in case.told
+        ]
+        return [f"{name}: {problem}" for name, problem in sorted(found) if problem]
+
+    def wait_set_up(self, cases):
+        wanted = [
+            (case, each["metadata"]["name"])
+            for case in cases
+            for each in case.objects("setup.yaml")
+            if each["kind"] == "Pod"
+        ]
+        self.lab.hami.wait_for("the pods of the setups", lambda: all(self.runs(*each) for each in wanted))
+
+
+def test_each_mistake_is_told_with_what_figure_and_fix(lab):
+    lab.machines(T4, "t4-0")
+    lab.machines(A10G, "a10g-0")
+    ward = Ward(lab)
+    every = cases()
+    differences = []
+    for phase in ("empty", "busy"):
+        chosen = [case for case in every if (case.folder / "setup.yaml").exists() == (phase == "busy")]
+        ward.namespaces(chosen)
+        try:
+            for case in chosen:
+                ward.apply(case, "setup.yaml")
+            ward.wait_set_up(chosen)
+            for case in chosen:
+                ward.apply(case, "manifest.yaml")
+            differences += ward.differences(chosen)
+        finally:
+            ward.clear(chosen)
+    assert not differences, "\n\n" + "\n\n".join(differences)
