@@ -77,13 +77,20 @@ def block_sizes(index: tuple[int, ...], free: int, *, aligned: bool) -> tuple[in
 
 
 def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) -> Iterator[CandidateTier]:
-    """Yield the devices for a request of one device, or of cores of one, best first: those that
-    leave the largest block, then the most of the other blocks, then the last, as HAMi walks from
-    the end.
+    """Yield the devices for a request of one device, or of cores of one, best first.
 
-    A device that is partly used belongs to no block: the device policy chooses among such devices,
-    and idle ones follow. A node is the better, the less of its largest block is lost; nodes that
-    are equal in that and by the node policy, the less the other blocks lose.
+    1. A device that is partly used, since it belongs to no block: the device policy chooses among
+       such devices.
+    2. Else the idle device that leaves the largest block. Of several such devices the outermost,
+       seen from the last of the largest blocks: the last device, as HAMi walks from the end, and
+       where nothing is left behind that block, the first one before it.
+
+    A node is the better, the less of its largest block is lost; nodes that are equal in that and by
+    the node policy, the less the other blocks lose.
+
+    >>> idle = 0b0000_1111_0110            # 1, 2 and 4 to 7: device 1 leaves 4 to 7 whole
+    >>> [tier.sets for tier in singles(tuple(range(12)), idle, idle, aligned=False)][:3]
+    [(2,), (4,), (128,)]
     """
     if used := eligible & ~idle:
         yield CandidateTier(0.0, tuple(1 << position for position in bits(used)))
@@ -91,9 +98,16 @@ def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) 
     left = {
         position: block_sizes(index, idle & ~(1 << position), aligned=aligned) for position in bits(eligible & idle)
     }
-    for position in sorted(left, key=lambda position: (left[position], position), reverse=True):
+    largest = max(before, default=0)
+    last_block = blocks(index, idle, largest, aligned=aligned)[-1] if largest else 1
+    begin = (last_block & -last_block).bit_length() - 1
+
+    def preference(position: int) -> tuple[int, int]:
+        return max(left[position], default=0), position if position >= begin else -1 - position
+
+    for position in sorted(left, key=preference, reverse=True):
         after = left[position]
-        lost = max(before, default=0) - max(after, default=0)
+        lost = largest - max(after, default=0)
         tie = sum(size * size for size in after) - sum(size * size for size in before)
         yield CandidateTier(float(-lost), (1 << position,), tie=float(tie))
 
