@@ -107,7 +107,7 @@ def simulate(
             report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
     except BadManifest as error:
         raise CommandError(str(error)) from error
-    for note in report.notes:
+    for note in [*report.notes, *report.notices]:
         typer.echo(f"note: {note}", err=True)
     _print(report, output)
     if fail_unplaced and report.unplaced:

@@ -19,10 +19,12 @@ from controller.webhook.files import ConvertRefused, convert_documents
 from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.templates import TemplateCollector
+from controller.webhook.workloads import POD_TEMPLATES, metadata_notices, workload_notices
 
 __all__ = [
     "CONVERT_WEBHOOK",
     "IGNORE",
+    "POD_TEMPLATES",
     "UNCONVERTED",
     "Admission",
     "ConversionRefused",
@@ -37,4 +39,6 @@ __all__ = [
     "convert_pod",
     "manifests",
     "memory_webhook",
+    "metadata_notices",
+    "workload_notices",
 ]

@@ -18,8 +18,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from controller.webhook.gate import add_gate
-from controller.webhook.notices import unread_names, unserved_scheduler
+from controller.webhook.gate import add_gate, says_so
+from controller.webhook.notices import Served, pod_notices
 from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
     CLAIM_NAME,
@@ -55,6 +55,12 @@ class Options:
     containers.
     """
     vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
+
+    @property
+    def served(self) -> Served:
+        """What notices must know. In native mode every scheduler may allocate."""
+        schedulers = self.schedulers if self.mode == "exclusive" else ()
+        return Served(schedulers=schedulers, resource=self.is_served, vendors=self.vendors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class _Conversion:
             self._add_requests(vendor, containers, requests, pointers)
         self._check_names(containers)
         if pointers:
-            self._check_scheduling()
+            self._check_node()
         request = ConvertedRequest(tuple(requests))
         if request.cards > MAX_CARDS:
             self._problems.append(
@@ -163,6 +169,8 @@ class _Conversion:
         runtime_class = self._runtime_class([*(named.vendor for named in requests), *self._left_vendors])
         if self._problems:
             raise _Problems(*self._problems)
+        is_ours = bool(pointers) or says_so(object_in(self._pod, "metadata", ""))
+        self._warnings.extend(pod_notices(self._pod, self._options.served, is_ours=is_ours))
         made = self._template(request) if requests else None
         for container, vendor in self._handled:
             container.strip(vendor)
@@ -230,29 +238,21 @@ class _Conversion:
         )
 
     def _check_names(self, containers: Iterable[RawContainer]) -> None:
-        """Note names that no vendor reads, and refuse those with a known replacement."""
-        is_served = self._options.is_served
+        """Refuse names that no vendor reads and that have a known replacement."""
         for container in containers:
             resources = container.resources
             for name in dict.fromkeys([*resources.limits, *resources.requests]):
                 hints = (vendor.instead_of(name) for vendor in self._options.vendors)
-                if (hint := next(filter(None, hints), "")) and not is_served(name):
+                if (hint := next(filter(None, hints), "")) and not self._options.is_served(name):
                     self._problems.append(f"{container.where}: {resources.field(name)} is not read: write {hint}")
-            notes = unread_names(resources, self._options.vendors, is_served)
-            self._warnings.extend(f"{container.where}: {note}" for note in notes)
 
-    def _check_scheduling(self) -> None:
-        """Refuse a pod that will never be scheduled (HAMi: `pod has node assigned`); note one that
-        hami-dra does not.
-        """
+    def _check_node(self) -> None:
+        """Refuse a pod that will never be scheduled (HAMi: `pod has node assigned`)."""
         if node := self._spec.get("nodeName"):
             self._problems.append(
                 f"spec.nodeName is {node}: a pod has node assigned, so no scheduler chooses its cards, and it would wait for "
                 f"ever; write nodeSelector: {{kubernetes.io/hostname: {node}}} instead"
             )
-        scheduler = str(self._spec.get("schedulerName") or "default-scheduler")
-        if note := unserved_scheduler(scheduler, self._options.schedulers):
-            self._warnings.append(note)
 
     def _container_cards(
         self, vendor: LegacyVendor, containers: list[RawContainer], *, plain_stays: bool

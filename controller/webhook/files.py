@@ -11,25 +11,20 @@ ignores them.
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from controller.webhook.convert import UNCONVERTED, ConversionRefused, Options, convert_pod
-from hami_dra.api import kinds, names
+from controller.webhook.workloads import (
+    POD_TEMPLATES,
+    group_and_kind,
+    is_pod,
+    metadata_notices,
+    pod_template,
+)
+from hami_dra.api import names
 from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
-_TEMPLATE: Final = ("spec", "template")
-_POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("apps", "Deployment"): _TEMPLATE,
-    ("apps", "ReplicaSet"): _TEMPLATE,
-    ("apps", "StatefulSet"): _TEMPLATE,
-    ("apps", "DaemonSet"): _TEMPLATE,
-    ("batch", "Job"): _TEMPLATE,
-    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-    ("", "ReplicationController"): _TEMPLATE,
-    ("", "PodTemplate"): ("template",),
-}
-"""Path of the pod template, by API group and kind."""
 
 
 class ConvertRefused(ValueError):
@@ -82,18 +77,15 @@ def convert_documents(documents: Iterable[Document], options: Options | None = N
 
 def _convert(raw: Raw, options: Options) -> tuple[Raw, list[Raw], tuple[str, ...]]:
     namespace = _metadata(raw).get("namespace") or ""
-    group = str(raw.get("apiVersion", "")).rpartition("/")[0]
-    if (group, raw.get("kind")) == (kinds.POD.group, kinds.POD.name):
+    if is_pod(raw):
         conversion = convert_pod(raw, namespace, options)
         return conversion.pod, conversion.templates, conversion.warnings
-    path = _POD_TEMPLATES.get((group, str(raw.get("kind"))))
-    parent = raw
-    for step in path or ():
-        parent = parent.get(step) or {} if isinstance(parent, dict) else {}
-    if not isinstance(parent, dict) or not parent:
+    template = pod_template(raw)
+    if not template:
         return raw, [], ()
-    conversion = convert_pod(parent, namespace, options)
-    return _replaced(raw, path or (), conversion.pod), conversion.templates, conversion.warnings
+    conversion = convert_pod(template, namespace, options)
+    converted = _replaced(raw, POD_TEMPLATES[group_and_kind(raw)], conversion.pod)
+    return converted, conversion.templates, (*conversion.warnings, *metadata_notices(raw))
 
 
 def _replaced(raw: Raw, path: tuple[str, ...], value: Raw) -> Raw:

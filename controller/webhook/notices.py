@@ -1,59 +1,195 @@
-"""What a pod says that nobody heeds: resource names that no vendor reads, and a scheduler that is not
-served.
+"""What a pod says that has no effect, or not the one its author expects: one rule for the webhook,
+`convert`, `simulate` and `doctor`.
 
-Called by the conversion. Pure. Notes never refuse a pod: a device plugin may serve the names.
+Called by the conversion, and for objects that are not converted by `controller.webhook.workloads`.
+In: a pod or a pod template as JSON. Out: sentences with the fix. Pure. Notices never refuse a pod:
+other software may read the same keys, and a device plugin may serve the same names.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Final
 
+from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
+from hami_dra.api import names
+from hami_dra.api.unserved import unserved_scheduler
+from hami_dra.vendors.annotations import TENANT_ANNOTATIONS, USER_ANNOTATIONS
 from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
+from hami_dra.vendors.registry import LEGACY_VENDORS
+
+MOST: Final = 10
+"""Notices about one object; an API server passes on 4096 characters of warnings."""
+_MOST_COMPARED: Final = 50
+"""Unknown keys of one object for which a similar one is looked up, because a tenant chooses how
+many there are.
+"""
+_SIMILAR: Final = 0.6
+"""Least similarity of two names in one domain, from 0 to 1 (`difflib.SequenceMatcher.ratio`)."""
+_ALIKE: Final = 0.8
+"""The same for names in different domains: `hami.io/use-gputype` for `nvidia.com/use-gputype`."""
 
 NOT_READ: Final = frozenset(
     {"hygon.com", "cambricon.com", "iluvatar.ai", "mthreads.com", "birentech.com", "vastaitech.com", "amd.com"}
 )
 """Domains of vendors that HAMi reads and no vendor of this project."""
+RESOURCE_DOMAINS: Final = frozenset(name.partition("/")[0] for vendor in LEGACY_VENDORS for name in vendor.resources)
+KEY_DOMAINS: Final = frozenset(name.partition("/")[0] for name in USER_ANNOTATIONS) | RESOURCE_DOMAINS
+"""Domains of annotations that are checked."""
+_OWN_KEYS: Final = frozenset(name for name in TENANT_ANNOTATIONS if name.partition("/")[0] in KEY_DOMAINS)
+USER_LABELS: Final = (names.DRA_LABEL, names.WEBHOOK_LABEL)
+"""Labels that people write on pods."""
+_OWN_LABELS: Final = frozenset({*USER_LABELS, names.FLEET_LABEL, names.PROBE_LABEL, names.TEMPLATE_HASH_LABEL})
 
 
-def unread_names(
-    resources: ContainerResources, vendors: Sequence[LegacyVendor], is_served: Callable[[str], bool]
-) -> list[str]:
-    """Return a note for each name in the domain of a vendor that nobody reads: `nvidia.com/gpu-mem`.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the notices must know of the installation."""
 
-    `is_served`: some device plugin or DeviceClass offers a resource of this name.
+    schedulers: Sequence[str] = ()
+    """Schedulers whose pods hami-dra places; empty: not known, and no notice about others."""
+    resource: Callable[[str], bool] = lambda _name: False
+    """Whether a device plugin or a DeviceClass offers an extended resource of this name."""
+    vendors: Sequence[LegacyVendor] = LEGACY_VENDORS
+
+
+def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
+    """Return at most `MOST` sentences about a pod or a pod template. Raises Malformed.
+
+    `is_ours`: hami-dra is to place it, because it says so or asks for cards by legacy names.
+    """
+    spec, metadata = object_in(pod, "spec", ""), object_in(pod, "metadata", "")
+    found = chain(
+        _scheduling(spec, served.schedulers, is_ours=is_ours),
+        unread_keys(metadata),
+        _unused_claims(spec),
+        _unread_resources(spec, served),
+    )
+    return list(islice(found, MOST))
+
+
+def unread_keys(metadata: Raw) -> Iterator[str]:
+    """Yield a sentence for each annotation and label in a domain of hami-dra that it does not read.
+
+    In the domain of a vendor only those that look like one that hami-dra reads: the vendor's own
+    software reads others.
+    """
+    left = iter(range(_MOST_COMPARED))
+    for key in _keys(metadata, "annotations"):
+        domain = key.partition("/")[0]
+        if key in _OWN_KEYS or domain not in KEY_DOMAINS:
+            continue
+        if key in USER_LABELS:
+            yield f"annotation {key} has no effect: hami-dra reads it as a label; move it to metadata.labels"
+        elif next(left, None) is not None:
+            near = nearest(key, sorted(USER_ANNOTATIONS))
+            if near or domain == names.DOMAIN:
+                listed = ", ".join(name for name in sorted(USER_ANNOTATIONS) if name.startswith(f"{names.DOMAIN}/"))
+                hint = f"did you mean {near}?" if near else f"it reads {listed}"
+                yield f"annotation {key} has no effect, because hami-dra does not read it: {hint}"
+    for key in _keys(metadata, "labels"):
+        if key in USER_ANNOTATIONS:
+            yield f"label {key} has no effect: hami-dra reads it as an annotation; move it to metadata.annotations"
+        elif key.startswith(f"{names.DOMAIN}/") and key not in _OWN_LABELS and next(left, None) is not None:
+            near = nearest(key, USER_LABELS)
+            hint = f"did you mean {near}?" if near else f"it reads {', '.join(USER_LABELS)}"
+            yield f"label {key} has no effect, because hami-dra does not read it: {hint}"
+
+
+def _keys(metadata: Raw, field: str) -> list[str]:
+    """Return the keys of annotations or labels; in files they may be anything that YAML has."""
+    return [key for key in object_in(metadata, field, "metadata.") if isinstance(key, str)]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return the most similar of the known names, preferably of the same domain; empty if none is.
+
+    >>> nearest("hami.io/gpu-scheduling-policy", ["hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"])
+    'hami.io/gpu-scheduler-policy'
+    >>> nearest("nvidia.com/mig.config", ["nvidia.com/use-gputype"])
+    ''
+    """
+    domain, _, bare = name.lower().partition("/")
+    by_bare: dict[str, str] = {}
+    for each in sorted(known, key=lambda each: not each.lower().startswith(f"{domain}/")):
+        by_bare.setdefault(each.partition("/")[2].lower(), each)
+    same_domain = [key for key, each in by_bare.items() if each.lower().startswith(f"{domain}/")]
+    for candidates, least in ((same_domain, _SIMILAR), (list(by_bare), _ALIKE)):
+        if found := difflib.get_close_matches(bare, candidates, n=1, cutoff=least):
+            return by_bare[found[0]]
+    return ""
+
+
+def _scheduling(spec: Raw, schedulers: Sequence[str], *, is_ours: bool) -> Iterator[str]:
+    scheduler = str(spec.get("schedulerName") or "default-scheduler")
+    if is_ours and schedulers and (note := unserved_scheduler(scheduler, schedulers)):
+        yield note
+    node = spec.get("nodeName")
+    if node and objects_in(spec, "resourceClaims", "spec."):
+        yield (
+            f"spec.nodeName is {node}, so kube-scheduler does not check whether the pod fits there: write "
+            f"nodeSelector: {{{names.HOSTNAME_LABEL}: {node}}} instead"
+        )
+
+
+def _unused_claims(spec: Raw) -> Iterator[str]:
+    used = {
+        entry.get("name")
+        for container in containers_of(spec)
+        for entry in objects_in(object_in(container.raw, "resources", ""), "claims", "")
+        if isinstance(entry.get("name"), str)
+    }
+    for entry in objects_in(spec, "resourceClaims", "spec."):
+        name = entry.get("name")
+        if isinstance(name, str) and name not in used:
+            yield (
+                f"spec.resourceClaims[{name}] is used by no container: its devices are allocated, and no container sees them; "
+                f"add resources.claims: [{{name: {name}}}] to a container, or remove the claim"
+            )
+
+
+def _unread_resources(spec: Raw, served: Served) -> Iterator[str]:
+    for container in containers_of(spec):
+        for note in unread_names(container.resources, served):
+            yield f"{container.where}: {note}"
+
+
+def unread_names(resources: ContainerResources, served: Served) -> Iterator[str]:
+    """Yield a sentence for each name in the domain of a vendor that nobody reads:
+    `nvidia.com/gpu-mem`.
     """
     by_domain: dict[str, list[str]] = {domain: [] for domain in NOT_READ}
-    for vendor in vendors:
+    for vendor in served.vendors:
         for name in vendor.resources:
             by_domain.setdefault(name.partition("/")[0], []).append(name)
-    known = {name for names in by_domain.values() for name in names}
-    notes = []
     for name in dict.fromkeys([*resources.limits, *resources.requests]):
-        names = by_domain.get(name.partition("/")[0])
-        if names is None or name in known or is_served(name) or any(vendor.instead_of(name) for vendor in vendors):
-            continue
-        notes.append(
-            f"{resources.field(name)} is a name that hami-dra does not read: {_instead(name, names)}; as it is, the pod waits "
-            "for a device plugin that offers it"
-        )
-    return notes
+        known = by_domain.get(name.partition("/")[0])
+        if known is not None and name not in known and not served.resource(name):
+            yield (
+                f"{resources.field(name)} is a name that hami-dra does not read: {_instead(name, known, served.vendors)}; as it "
+                "is, the pod waits for a device plugin that offers it"
+            )
 
 
-def _instead(name: str, names: Iterable[str]) -> str:
-    listed = list(names)
-    bare = {each.partition("/")[2].lower(): each for each in listed}
-    near = difflib.get_close_matches(name.partition("/")[2].lower(), bare, n=1)
-    if near:
-        return f"did you mean {bare[near[0]]}?"
-    return f"it reads {', '.join(listed)}" if listed else "it has no vendor for these cards"
+def _instead(name: str, known: Sequence[str], vendors: Iterable[LegacyVendor]) -> str:
+    if hint := next(filter(None, (vendor.instead_of(name) for vendor in vendors)), ""):
+        return f"write {hint}"
+    if near := nearest(name, known):
+        return f"did you mean {near}?"
+    return f"it reads {', '.join(known)}" if known else "it has no vendor for these cards"
 
 
-def unserved_scheduler(scheduler: str, served: Sequence[str]) -> str:
-    """Return a note about a pod whose scheduler hami-dra does not serve; empty if it does."""
-    if not served or scheduler in served:
-        return ""
-    return (
-        f"spec.schedulerName is {scheduler}, and hami-dra places pods of {', '.join(served)} only: remove the line, or run a "
-        f"kube-scheduler profile of that name and serve it (--scheduler-name {scheduler})"
-    )
+def misplaced_keys(metadata: Raw, template: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
+    """Yield a sentence for each annotation or label on a workload that belongs on its pods.
+
+    `path`: where the workload has its pod template, `spec.template`.
+    """
+    inner = object_in(dict(template), "metadata", f"{path}.")
+    for field, known in (("annotations", USER_ANNOTATIONS), ("labels", frozenset(USER_LABELS))):
+        there = object_in(inner, field, f"{path}.metadata.")
+        for key in object_in(metadata, field, "metadata."):
+            if key in known and key not in there:
+                yield (
+                    f"{field[:-1]} {key} stands on the {kind}, and hami-dra reads it on pods: move it to {path}.metadata.{field}"
+                )

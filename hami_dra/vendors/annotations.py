@@ -27,6 +27,10 @@ DECISION_ANNOTATIONS: Final = (
     }
 )
 """Annotations that affect decisions, which are therefore in a snapshot."""
+USER_ANNOTATIONS: Final = _POLICIES | PREFERENCE_ANNOTATIONS | {names.GANG_TOPOLOGY_KEY}
+"""Annotations that people write on pods, claims, templates and classes to choose how hami-dra places
+them.
+"""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
     names.QUOTA_USED,
     names.NODE_LACKS,
@@ -43,7 +47,7 @@ MOST_OF_POLICY: Final = 2**8
 """Characters of a policy or of weights; a list of every policy there is has half as many."""
 TOO_LONG: Final = "(too long)"
 """Replaces a longer value: all readers refuse it, or report that they cannot read it."""
-_KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
+TENANT_ANNOTATIONS: Final = READ_ANNOTATIONS - {
     names.DEVICE_CORDON,
     names.FENCE_PROVEN,
     names.HELD_CLAIMS,
@@ -52,6 +56,7 @@ _KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
     names.STALLED_DECISIONS,
     names.MIGRATED_PLUGINS,
 }
+"""Annotations that are read of a pod, claim or template."""
 
 
 def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict[str, str]:
@@ -67,7 +72,7 @@ def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict
     """
     left = MOST_OF_TENANT if of_tenant else len(READ_ANNOTATIONS) * MOST_LENGTH
     kept: dict[str, str] = {}
-    for name in sorted((_KEPT_OF_TENANT if of_tenant else READ_ANNOTATIONS).intersection(annotations)):
+    for name in sorted((TENANT_ANNOTATIONS if of_tenant else READ_ANNOTATIONS).intersection(annotations)):
         value = annotations[name]
         most = MOST_OF_POLICY if name in _POLICIES else MOST_LENGTH
         if len(value) > min(most, left):

@@ -68,7 +68,8 @@ def pod(name, *claims, annotations=None, namespace=None, labels=None, limits=Non
     metadata = {"name": name, "annotations": annotations or {}, "labels": labels or {}}
     if namespace:
         metadata["namespace"] = namespace
-    container = {"name": "main", "resources": {"limits": limits or {}}}
+    used = {"claims": [{"name": entry["name"]} for entry in entries]} if entries else {}
+    container = {"name": "main", "resources": {"limits": limits or {}, **used}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -102,7 +102,7 @@ def settled(source: str, raw: Raw, view: SimulatedCluster) -> WaitingPod:
         conversion = convert_pod(item.raw, namespace, replace(_UNGATED, is_served=view.offers))
     except ConversionRefused as error:
         return WaitingPod(item.object, problem=str(error))
-    view.notes.extend(f"{source}: Pod {item.key}: {warning}" for warning in conversion.warnings)
+    view.notice(source, f"Pod {item.key}", conversion.warnings)
     for template in conversion.templates:
         view.feed(read(source, kinds.RESOURCE_CLAIM_TEMPLATE, template))
     return WaitingPod(with_label_keys(read(source, kinds.POD, conversion.pod).object), conversion.resources)

@@ -77,6 +77,7 @@ def question(
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)
     waiting = settled(source, _unplaced(raw), view)
+    notices = view.notices
     others = [settled(*each, view) for each in pods if each[1] is not raw and not _is_placed(*each)]
     with view.inventory.verdicts.within(Heartbeat(beat)):
         placing = Placing(view, settings, SimulationReport(), SharedClaims())
@@ -89,7 +90,7 @@ def question(
         options=settings.options,
         request=None if isinstance(asked, str) else asked,
         problem=asked if isinstance(asked, str) else "",
-        notes=(*notes, *view.notes),
+        notes=(*notes, *view.notes, *notices),
         gang=gang,
     )
 

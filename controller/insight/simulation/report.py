@@ -32,6 +32,10 @@ class SimulationReport:
     """In the order of placement."""
     notes: list[str] = field(default_factory=list)
     """Messages for people: skipped, assumed or converted objects. Not part of the document."""
+    notices: list[str] = field(default_factory=list)
+    """What pods and workloads say without effect (`controller.webhook.notices`). Not part of the
+    document.
+    """
 
     def document(self) -> Json:
         gangs = {"gangs": self.gangs} if self.gangs else {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.objects import Item, Raw, derived_uid, gather, read
+from controller.insight.simulation.objects import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.placing import Placing, SimulationSettings, WaitingPod, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.view import SimulatedCluster
@@ -20,7 +20,7 @@ from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import SharedClaims
 from controller.scheduling.gangs import GangKey, Gangs
 from controller.scheduling.inventory import Heartbeat
-from controller.webhook import asks_for_cards
+from controller.webhook import asks_for_cards, metadata_notices
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_finished, other_gates
@@ -68,6 +68,7 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
             pods.append((item.source, item.raw))
         elif item.kind in EXPANDED:
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
+            view.notice(item.source, describe(item.kind, item.raw), metadata_notices(item.raw))
     generate_volume_claims(pods, workloads, view)
     report = SimulationReport()
     waiting = [settled(source, raw, view) for source, raw in pods]
@@ -77,6 +78,7 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
             shared.add(each.pod, _named_claims(each.pod))
     _place_all(waiting, Placing(view, settings, report, shared), view, on_pod)
     report.notes = [*gathered.notes, *view.notes]
+    report.notices = view.notices
     return Played(report, view)
 
 

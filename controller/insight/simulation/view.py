@@ -4,7 +4,7 @@ Called by `controller.insight.simulation.run`. In: items of the input, and decis
 inventory that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -56,8 +56,23 @@ class SimulatedCluster:
         self.nodes: list[Node] = []
         """In file order."""
         self.notes: list[str] = []
+        self._notices: dict[tuple[str, str], list[str]] = {}
+        """Source and sentence → the objects that it is about."""
         self._allocations: dict[str, Mapping[str, Any]] = {}
         self._slices: list[ResourceSlice] = []
+
+    def notice(self, source: str, about: str, sentences: Iterable[str]) -> None:
+        """Keep what an object says without effect; pods of one workload say it once."""
+        for sentence in sentences:
+            self._notices.setdefault((source, sentence), []).append(about)
+
+    @property
+    def notices(self) -> list[str]:
+        """Return `source: Pod ns/a (and 7 more): sentence`, in the order in which they were kept."""
+        return [
+            f"{source}: {about[0]}{f' (and {len(about) - 1} more)' if len(about) > 1 else ''}: {sentence}"
+            for (source, sentence), about in self._notices.items()
+        ]
 
     # -- loading -----------------------------------------------------------------------------------
 

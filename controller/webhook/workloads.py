@@ -1,0 +1,77 @@
+"""Workloads and their pod templates: where each kind has its template, and notices about both.
+
+Called by `convert`, by simulations and by the webhook. In: an object as JSON. Pure.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+from controller.webhook.convert import ConversionRefused, Options, asks_for_cards, convert_pod
+from controller.webhook.notices import MOST, misplaced_keys, unread_keys
+from controller.webhook.raw_pod import Malformed, Raw, object_in
+from hami_dra.api import kinds
+
+_TEMPLATE: Final = ("spec", "template")
+POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("batch", "Job"): _TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+    ("", "ReplicationController"): _TEMPLATE,
+    ("", "PodTemplate"): ("template",),
+}
+"""Path of the pod template, by API group and kind."""
+
+
+def group_and_kind(raw: Mapping[str, Any]) -> tuple[str, str]:
+    return str(raw.get("apiVersion", "")).rpartition("/")[0], str(raw.get("kind"))
+
+
+def is_pod(raw: Mapping[str, Any]) -> bool:
+    return group_and_kind(raw) == (kinds.POD.group, kinds.POD.name)
+
+
+def pod_template(raw: Raw) -> Raw:
+    """Return the pod template of a workload; empty if the object has none."""
+    found: Any = raw
+    path = POD_TEMPLATES.get(group_and_kind(raw), ())
+    for step in path:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if path and isinstance(found, dict) else {}
+
+
+def metadata_notices(raw: Raw) -> tuple[str, ...]:
+    """Return sentences about the metadata of a workload itself: keys that belong on its pods, and keys
+    that nobody reads.
+    """
+    template = pod_template(raw)
+    if not template:
+        return ()
+    path = ".".join(POD_TEMPLATES[group_and_kind(raw)])
+    try:
+        metadata = object_in(raw, "metadata", "")
+        found = [*misplaced_keys(metadata, template, str(raw.get("kind")), path), *unread_keys(metadata)]
+    except Malformed:
+        return ()
+    return tuple(islice(dict.fromkeys(found), MOST))
+
+
+def workload_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
+    """Return sentences about a pod, or about a workload and its pods, refusals first.
+
+    A pod of a refused template shows up in the events of a ReplicaSet only, where nobody looks.
+    """
+    alone = is_pod(raw)
+    template = raw if alone else pod_template(raw)
+    refused: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    try:
+        said = convert_pod(template, namespace, options).warnings
+    except ConversionRefused as error:
+        refused = error.problems
+    will = "its pods will be refused: " if asks_for_cards(template, options.is_served) else "its pods: "
+    prefix = "" if alone else will
+    return tuple(islice([*(prefix + each for each in refused), *said, *metadata_notices(raw)], MOST))
