@@ -185,22 +185,29 @@ def in_portions(inventory, wanted):
 
 @given(spots, asks, asks, st.booleans(), st.data())
 def test_places_hold_whatever_other_pods_take_between_two_portions(spots, asks, others, racks, data):
-    inventory = inventory_of(spots)
+    """What others take is decided after `suspend`, or elsewhere, without regard to what the gang has found."""
+    inventory, elsewhere = inventory_of(spots), inventory_of(spots)
     members = [member_of(number, ask, "binpack", "binpack") for number, ask in enumerate(asks)]
     search = GangSearch(inventory, gang(*members, topology=(within(RACK),) if racks else ()), OPTIONS, steps=STEPS)
     taken = []
     for number, ask in enumerate(others, len(asks)):
-        before = held(inventory)
+        before = held(elsewhere)
         found = search.advance(lambda: True)
-        assert held(inventory) == before
         if not isinstance(found, Unfinished):
+            assert held(inventory) == before
             break
         other = member_of(number, ask, data.draw(policies), "binpack")
-        if isinstance(answer := decide(inventory, other, OPTIONS), Decision):
+        is_ours = data.draw(st.booleans())
+        if is_ours:
+            search.suspend()
+            assert held(inventory) == before
+        if isinstance(answer := decide(inventory if is_ours else elsewhere, other, OPTIONS), Decision):
             taken.append((other, answer))
             assume(inventory, other, answer)
+            assume(elsewhere, other, answer)
     else:
         found = search.advance()
+    assert held(inventory) == held(elsewhere)
     if isinstance(found, GangDecision):
         check(spots, [*asks, *others], GangDecision((*found.placed, *taken)))
         again = [spots[int(decision.node[1:])].rack for _, decision in found.placed]

@@ -35,7 +35,7 @@ class WaitingGang:
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
     search: GangSearch | None = None
-    """A decision that needs more turns; between two of them nothing of it is assumed."""
+    """A decision that needs more turns (`gang_searches`)."""
     searched: object = None
     """What it decides: it is of no use once that has changed."""
     spent: float = 0.0

@@ -83,23 +83,26 @@ class SchedulingCycle:
 
     async def run(self) -> None:
         """Run until cancelled, or `LeadershipLost` (in an exception group)."""
-        async with asyncio.TaskGroup() as self._group:
-            self.gangs.group = self._group
-            self._triggers.start()
-            while True:
-                await self._acting.binding_cycle.slots.wait()
-                now = self._clock.monotonic()
-                self._spread_news(now)
-                key = self._queue.pop(now)
-                if key is None:
-                    await self._idle(now)
-                    continue
-                before = self._clock.cpu()
-                self._evaluate_guarded(key, now)
-                spent = self._clock.cpu() - before
-                self._queue.charge(spent)
-                # After long work, leave the rest of the loop as much time as the work took.
-                await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self.gangs.group = self._group
+                self._triggers.start()
+                while True:
+                    await self._acting.binding_cycle.slots.wait()
+                    now = self._clock.monotonic()
+                    self._spread_news(now)
+                    key = self._queue.pop(now)
+                    if key is None:
+                        await self._idle(now)
+                        continue
+                    before = self._clock.cpu()
+                    self._evaluate_guarded(key, now)
+                    spent = self._clock.cpu() - before
+                    self._queue.charge(spent)
+                    # After long work, leave the rest of the loop as much time as the work took.
+                    await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
+        finally:
+            self.gangs.searches.make_way(None)
 
     def fence_changed(self) -> None:
         """Wake pods that wait for a fence. Subscribed by the term."""
@@ -121,6 +124,7 @@ class SchedulingCycle:
             self._triggers.news = News()
 
     async def _idle(self, now: float) -> None:
+        self.gangs.searches.make_way(None)
         until = self._queue.next_timer()
         if self._triggers.news:
             until = min(until, self._room_not_before)
@@ -153,6 +157,7 @@ class SchedulingCycle:
             event = messages.decision_stalled(hold.why)
             self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, event=event), now)
             return
+        self.gangs.searches.make_way(gang)
         before = time.perf_counter()
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:

@@ -27,13 +27,12 @@ from controller.reconcile.queueing import (
 from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
 from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
+from controller.reconcile.scheduling_cycle.gang_searches import GangSearches
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.decide import Decision, SchedulingRequest, Unfinished, Unschedulable
+from controller.scheduling.decide import Decision, SchedulingRequest, Unschedulable
 from controller.scheduling.gangs import (
     GangDecision,
     GangKey,
-    GangRequest,
-    GangSearch,
     GangState,
     GangUnschedulable,
 )
@@ -45,10 +44,6 @@ log = logging.getLogger(__name__)
 _REFUSALS_KEPT: Final = 1_000
 _NOTED: Final = 8
 """Members for which it is stored why the gang is not complete: it changes with every new member."""
-_PORTION: Final = 0.035
-"""CPU seconds after which a decision is interrupted, so that other pods get their turn. Taking back
-what a large gang holds by then takes up to another 15 ms.
-"""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -81,6 +76,7 @@ class GangCycle:
         self._acting = acting
         self._unplaced = unplaced
         self.members = GangQueue(context, waiting)
+        self.searches = GangSearches(context, deciding, self.members)
         self._holdings = GangHoldings(context, acting, self.members)
         self.group: asyncio.TaskGroup
         """Of the scheduling cycle; set by it."""
@@ -90,7 +86,11 @@ class GangCycle:
     # --- one evaluation ---------------------------------------------------------------------------
 
     def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
-        """Evaluate the gang for which the pod stands. Raises SliceSpent."""
+        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next turn."""
+        self._evaluate(key, pod, now)
+        self.searches.make_way(None)
+
+    def _evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
         state = self._gangs.state(key)
         self.members.rerank(state)
         if self._waits_for_writes(state, pod):
@@ -100,10 +100,17 @@ class GangCycle:
         elif state.missing:
             self._cannot_run(state, pod, messages.gang_incomplete(state), now)
         else:
-            waiting = self.members.remembered(key)
-            found = assess_gang(self._deciding.assessor.assess, self._node_of, state, now, waiting.blocked_by)
-            waiting.blocked_by = found.blocked[0].pod.key if found.blocked else ""
+            found = self._assess(state, now)
+            if self.searches.is_outdated(found):
+                self.searches.make_way(None)
+                found = self._assess(state, now)
             self._act(found, pod, now)
+
+    def _assess(self, state: GangState, now: float) -> GangAssessment:
+        waiting = self.members.remembered(state.key)
+        found = assess_gang(self._deciding.assessor.assess, self._node_of, state, now, waiting.blocked_by)
+        waiting.blocked_by = found.blocked[0].pod.key if found.blocked else ""
+        return found
 
     def _act(self, found: GangAssessment, pod: Pod, now: float) -> None:
         if not found.least:
@@ -249,23 +256,13 @@ class GangCycle:
 
     def _decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
         """Raises SliceSpent: the next turn goes on from there."""
-        remembered = self.members.remembered(found.state.key)
-        search, searched = remembered.search, (found.signature, found.identity)
-        if search is None or remembered.searched != searched:
-            search, remembered.spent = GangSearch(self._inventory, _request_of(found), self._deciding.options), 0.0
-        before = self._clock.cpu()
-        answer = search.advance(lambda: self._clock.cpu() - before >= _PORTION)
-        remembered.spent += self._clock.cpu() - before
-        remembered.search, remembered.searched = None, None
-        if isinstance(answer, Unfinished):
-            remembered.search, remembered.searched = search, searched
-            raise answer.cause
+        answer = self.searches.decide(found)
         if isinstance(answer, GangDecision) and not answer.placed:
             # all are elastic, and none of them found room
             first, refusal = answer.left[0]
             answer = GangUnschedulable(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps)
         result = "placed" if isinstance(answer, GangDecision) else "refused"
-        self._metrics.decision_seconds.labels(result).observe(remembered.spent)
+        self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
         for member in found.ready:
             self._deciding.held_back.decided(member.request.pod)
         self._remember(found, answer)
@@ -358,11 +355,6 @@ class GangCycle:
             helps=helpful(refusal.refusal) if is_uniform else ~Change.NOTHING,
             review=self._settings.queueing.reconsider,
         )
-
-
-def _request_of(found: GangAssessment) -> GangRequest:
-    members = tuple([member.request for member in found.ready])
-    return GangRequest(found.state.key, members, found.least, found.topology, found.settled_nodes)
 
 
 def _no_problem() -> str:

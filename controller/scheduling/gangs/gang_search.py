@@ -7,9 +7,9 @@ The order of attempts (docs/gangs.md has a worked example):
 2. `placing_strategies` places the members in one domain after the other.
 3. `exhaustive_search` tries all choices for small gangs.
 
-A `GangSearch` works in portions. Between two portions nothing is assumed: other pods may be decided,
-and take what this gang had found. The next portion keeps the places on nodes that did not change,
-and decides the others again.
+A `GangSearch` works in portions. Between two portions its places go on counting until `suspend`,
+which the caller calls before any other pod is decided: that pod may take what this gang had found.
+The next portion keeps the places on nodes that did not change, and decides the others again.
 """
 
 from collections.abc import Callable, Generator
@@ -51,7 +51,11 @@ def decide_gang(inventory: Inventory, request: GangRequest, options: Options, *,
     again then; evaluations so far are cached, but the members are placed from the beginning. A
     `GangSearch` goes on where it stopped.
     """
-    return GangSearch(inventory, request, options, steps=steps).advance()
+    search = GangSearch(inventory, request, options, steps=steps)
+    try:
+        return search.advance()
+    finally:
+        search.suspend()
 
 
 class GangSearch:
@@ -64,6 +68,8 @@ class GangSearch:
         self._most_steps = steps
         self._steps = 0
         self._changes = ClusterChanges(inventory, {member.pod.metadata.namespace for member in request.members})
+        self._counts = False
+        """Whether the places count in the inventory at present."""
         self._tried: dict[str, int] = {}
         """Name of each domain that was tried → the most members that fitted there."""
         self._domains: list[Domain] = []
@@ -71,27 +77,43 @@ class GangSearch:
         self._begin()
 
     def advance(self, pause: Callable[[], bool] = lambda: False) -> GangAnswer:
-        """Go on until there is an answer, or until `pause()` is true before a member is decided.
+        """Go on until there is an answer, or until `pause()` is true before a member is decided, or
+        before the answer, for what is found is taken back then.
 
         Returns `Unfinished` where the search is to be continued, also when a selector budget ended
-        the portion. Whatever it returns, the inventory is as before.
+        the portion. The places that were found may count in the inventory then, until `suspend`.
+        After any other answer the inventory is as before.
         """
+        answer: GangAnswer | None = None
         try:
-            self._resume()
+            replayed = self._resume()
             # Taking 200 places again costs as much as some 50 decisions: a portion makes at least as
             # many, or the last members would cost more than all others.
-            enough = self._placements.steps + len(self._placements.decisions) // _REPLAY_COST
-            while True:
+            enough = self._placements.steps + replayed // _REPLAY_COST
+            while answer is None:
                 cause = next(self._course)
                 if cause is not None:
-                    return Unfinished(cause)
-                if self._placements.steps > enough and pause():
-                    return Unfinished(SliceSpent())
+                    answer = Unfinished(cause)
+                elif self._placements.steps > enough and pause():
+                    answer = Unfinished(SliceSpent())
         except StopIteration as end:
-            answer: GangDecision | GangUnschedulable = end.value
-            return answer
+            answer = end.value
         finally:
-            self._suspend()
+            self._changes.mark()
+            if not isinstance(answer, Unfinished) or not self._placements.may_go_on_counting:
+                self.suspend()
+        assert answer is not None
+        return answer
+
+    def suspend(self) -> None:
+        """Let the places that were found so far count no more: before another pod is decided, and
+        where the search is given up. Idempotent.
+        """
+        if self._counts:
+            self._changes.keep()
+            self._placements.suspend()
+            self._changes.mark()
+            self._counts = False
 
     # -- portions ----------------------------------------------------------------------------------
 
@@ -106,18 +128,19 @@ class GangSearch:
         self._course: Generator[SliceSpent | None, None, GangDecision | GangUnschedulable] = self._decide()
         self._tried.clear()
 
-    def _suspend(self) -> None:
-        self._placements.suspend()
-        self._changes.mark()
-
-    def _resume(self) -> None:
-        """Take the places again; begin again where that is not possible."""
+    def _resume(self) -> int:
+        """Let the places count again; begin again where that is not possible. Returns how many of
+        them did not count any more.
+        """
         touched = self._changes.touched()
+        replayed = 0 if self._counts else len(self._placements.decisions)
+        self._counts = True
         if touched is None or not self._placements.resume(touched):
             self._steps += self._placements.steps
             self._placements.suspend()
             self._begin()
             self._placements.resume(())
+        return replayed
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -137,7 +160,10 @@ class GangSearch:
             return self._refusal(exhausted=True)
         except Hopeless:
             return self._refusal(exhausted=False)
-        return self._decision(placed) if placed is not None else self._refusal(exhausted=False)
+        if placed is None:
+            return self._refusal(exhausted=False)
+        yield None  # what was found is taken back after it
+        return self._decision(placed)
 
     def _place(self, bundles: list[Bundle], domains: GangDomains) -> Steps[Domain | None]:
         """Return the domain in which the gang has its places. Raises OutOfSteps."""

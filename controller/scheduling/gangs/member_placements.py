@@ -161,20 +161,31 @@ class MemberPlacements:
         """Let nothing count until `resume`. The places are kept."""
         self._trial.close()
 
-    def resume(self, touched: Collection[int]) -> bool:
-        """Let the places count again. Those on nodes that changed are decided again, if possible on
-        the same node. Returns False where one of them is lost: then begin again.
+    @property
+    def may_go_on_counting(self) -> bool:
+        """Whether the places may count between two portions. Not where pods were lifted: others may
+        change meanwhile where these count.
+        """
+        return not self._trial.has_lifted
 
-        `touched`: rows of the nodes that changed since `suspend`.
+    def resume(self, touched: Collection[int]) -> bool:
+        """Let the places count, if they do not. Those on nodes that changed are decided again, if
+        possible on the same node. Returns False where one of them is lost: then begin again.
+
+        `touched`: rows of the nodes that changed since the places were found, or counted last.
         """
         for request in self._requests:
-            self._trial.lift(request.pod)
+            if request.pod.metadata.uid not in self._trial:
+                self._trial.lift(request.pod)
         lost = []
         for index, place in self._places.items():
-            if self._inventory.nodes.index_of(self.decisions[index].node) in touched:
+            pod, node = place.member.request.pod, self.decisions[index].node
+            if self._inventory.nodes.index_of(node) in touched:
                 lost.append(place)
-            else:
-                self._trial.assume_again(place.member.request.pod, self.decisions[index].node, place.holdings)
+                if pod.metadata.uid in self._trial:
+                    self._trial.forget(pod.metadata.uid)
+            elif pod.metadata.uid not in self._trial:
+                self._trial.assume_again(pod, node, place.holdings)
         return all(self._renew(place) for place in lost)
 
     def _renew(self, place: "_Place") -> bool:

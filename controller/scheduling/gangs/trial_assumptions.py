@@ -30,6 +30,14 @@ class Trial:
         self._away: dict[str, Collection[str]] = {}
         """By uid: bound pods that were taken away, and their claims."""
 
+    def __contains__(self, pod_uid: str) -> bool:
+        """Whether an assumption about the pod counts."""
+        return pod_uid in self._assumed
+
+    @property
+    def has_lifted(self) -> bool:
+        return bool(self._lifted)
+
     def lift(self, pod: Pod) -> None:
         """Let the pod count nowhere until the end of the trial: its own usage must not stand in its
         way when it is decided again.

@@ -218,14 +218,60 @@ def paused(inventory, wanted, portions=1):
     search = GangSearch(inventory, wanted, OPTIONS)
     for _ in range(portions):
         assert isinstance(search.advance(lambda: True), Unfinished)
+        search.suspend()
         assert held(inventory) == before
     return search
 
 
 def test_a_search_goes_on_where_it_paused():
-    found = paused(cluster(), gang(*pairs(4)), portions=3).advance(lambda: True)
+    search = paused(cluster(), gang(*pairs(4)), portions=3)
+    assert isinstance(search.advance(lambda: True), Unfinished)  # all have places: they are taken back in the next one
+    found = search.advance(lambda: True)
     assert isinstance(found, GangDecision)
     assert found.steps == 4
+
+
+def test_between_two_portions_the_places_count_until_they_are_suspended():
+    inventory = cluster()
+    before, search = held(inventory), GangSearch(inventory, gang(*pairs(4)), OPTIONS)
+    for counted in (2, 4, 6, 8):
+        assert isinstance(search.advance(lambda: True), Unfinished)
+        assert len(inventory.usage.uses()) == counted
+    search.suspend()
+    search.suspend()
+    assert held(inventory) == before
+    assert isinstance(search.advance(), GangDecision)
+    assert held(inventory) == before
+
+
+def test_places_that_count_are_replaced_where_their_node_changes():
+    inventory = cluster(3)
+    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
+    for _ in range(3):
+        search.advance(lambda: True)
+    occupy(inventory, "n00", 4, first=0)
+    found = search.advance()
+    assert nodes_of(found) == ["n01", "n01", "n02", "n02"]
+    assert found.steps == 6
+    assert len(inventory.usage.uses()) == 4
+
+
+def test_what_changed_before_the_places_were_suspended_is_not_forgotten():
+    inventory = cluster(3)
+    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
+    search.advance(lambda: True)
+    occupy(inventory, "n00", 4, first=0)
+    search.suspend()
+    assert nodes_of(search.advance()) == ["n01", "n01", "n02", "n02"]
+
+
+def test_the_places_of_pods_that_counted_before_do_not_count_between_two_portions():
+    inventory = cluster()
+    members = pairs(3)
+    inventory.assume_pod(members[2].pod, "n01")
+    before, search = held(inventory), GangSearch(inventory, gang(*members), OPTIONS)
+    assert isinstance(search.advance(lambda: True), Unfinished)
+    assert held(inventory) == before
 
 
 def test_a_place_that_was_lost_is_replaced_and_the_others_are_kept():
