@@ -68,6 +68,7 @@ EVERYTHING = {
         "manageProfiles": ["gpu.amd.com"],
         "nodePolicy": "fair-share",
         "packingWeights": "theta=0.7,rare=0.1",
+        "gangs": {"hold": "1m30s", "of": ["leaderworkerset", "volcano"]},
         "dashboard": {"readings": False},
         "defaultAnnotations": {"hami.io/gpu-topology": "required"},
         "extraArgs": ["--unschedulable-timeout=30s"],
@@ -377,6 +378,8 @@ def test_in_another_namespace_nothing_names_the_usual_one(helm, tmp_path):
             "an image or a nodeFolder, not both",
         ),
         ({"driver": {"hamiCore": {"nodeFolder": "opt/x"}}}, "nodeFolder"),
+        ({"controller": {"gangs": {"of": ["jobset"]}}}, "gangs"),
+        ({"controller": {"gangs": {"hold": "2 minutes"}}}, "gangs"),
         ({"networkPolicy": {"enabled": True}}, "networkPolicy.apiServer"),
         ({"networkPolicy": {"enabled": True, "apiServer": ["10.0.0.1"]}}, "apiServer"),
     ],
@@ -392,6 +395,16 @@ def test_wrong_values_are_refused_by_name(helm, tmp_path, values, said):
 def test_every_program_is_called_with_options_that_it_has(render, case):
     for raw, _, container in containers(render(CASES[case])):
         assert parse(container["args"]), raw["metadata"]["name"]
+
+
+def test_values_of_gangs_are_options_of_the_controller(render):
+    """As it is, with the defaults of the program."""
+    found = [
+        [argument for raw, _, each in containers(render(values)) if raw["metadata"]["name"] == names.CONTROLLER
+         for argument in each["args"] if argument.startswith("--gang")]
+        for values in ({}, EVERYTHING)
+    ]  # fmt: skip
+    assert found == [["--gang-hold=2m"], ["--gang-hold=1m30s", "--gangs-of=leaderworkerset", "--gangs-of=volcano"]]
 
 
 def test_only_drivers_are_root_and_only_those_of_real_cards_are_privileged(render):
