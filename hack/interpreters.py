@@ -41,7 +41,7 @@ def works(interpreter: str, version: str) -> bool:
 def environment(version: str) -> Path | None:
     """The virtual environment of a version, or None where no interpreter can be had."""
     folder = ROOT / ".venv" / f"python-{version}"
-    sync = [str(ROOT / ".venv" / "bin" / "uv"), "sync", "--quiet", "--python"]
+    sync = [str(ROOT / ".venv" / "bin" / "uv"), "sync", "--quiet", "--all-extras", "--python"]
     for candidate in candidates(version):
         if candidate != version and not works(candidate, version):
             continue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from controller.cli.extras import missing_extra
 from controller.cli.progress import OnProgress
 from controller.cli.state import read_cluster
 from controller.insight.doctor import ACCOUNTS, Live, Mode, Raw, Right, WebhookSeen, needed_rights
@@ -228,9 +229,16 @@ class _Reading:
             expected=hook is not None or await self._has_account(),
             own_certificate=own_certificate,
             certificate=certificate,
+            certificates_checked=self._can_check_certificates(),
             conversion=conversion,
             missing_runtime_classes=await self._missing_runtime_classes(),
         )
+
+    def _can_check_certificates(self) -> bool:
+        lacking = missing_extra("cryptography")
+        if lacking:
+            self._miss("webhook", f"its certificates were not checked: that {lacking}")
+        return not lacking
 
     async def _missing_runtime_classes(self) -> Mapping[str, str]:
         missing: dict[str, str] = {}

@@ -11,6 +11,7 @@ from importlib.metadata import version as package_version
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.extras import needed_extra
 
 COMMANDS = (
     "demo",
@@ -70,6 +71,12 @@ def run(arguments: list[str] | None = None) -> None:
         application()(arguments)
     except CommandError as error:
         typer.echo(f"hami-dra: {error}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        advice = needed_extra(error.name or "")
+        if not advice:
+            raise
+        typer.echo(f"hami-dra: this command {advice}", err=True)
         sys.exit(2)
 
 

@@ -27,11 +27,11 @@ def page_settings(
     bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
 ) -> "DashboardSettings | None":
     """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
+    if not bind:
+        return None
     from controller.dashboard import DashboardSettings, parse_bind
     from hami_dra.kube.protocol import ConfigError
 
-    if not bind:
-        return None
     try:
         host, port = parse_bind(bind)
         return DashboardSettings(

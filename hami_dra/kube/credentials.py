@@ -3,14 +3,11 @@
 Called by `http.HttpCluster`. Out: an `Access`; raises `ConfigError`. No secret is ever part of a
 message or a repr.
 
-Tokens, token files, client certificates and passwords are read here: that is little code, leaves no
-temporary key files behind, and does not block the event loop. Users that need a program or an
-identity provider (`exec`, `auth-provider`) are left to the official client, imported only then (200
-ms, 30 MiB). That client works synchronously and only logs its errors, so credentials are renewed in
-a thread, and a missing token is reported here.
+Tokens, token files, client certificates and passwords are read here, and programs of `exec` users
+are run by `exec_plugin`: that is little code, leaves no temporary key files behind, does not block
+the event loop, and spares every installation the official client (75 MB).
 """
 
-import asyncio
 import base64
 import binascii
 import os
@@ -24,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
+from hami_dra.kube.exec_plugin import ExecIdentity, plugin_of
 from hami_dra.kube.protocol import ConfigError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -69,36 +67,6 @@ class TokenFile:
                     raise ConfigError(f"token file {self.path}: {error.strerror}") from None
             self._read_at = now
         return f"Bearer {self._token}"
-
-
-class OfficialIdentity:
-    """An `exec` or `auth-provider` user, by the official client's loader, which renews expired
-    tokens.
-    """
-
-    def __init__(self, load: Callable[[], Any]) -> None:
-        """Load the configuration once.
-
-        `load` returns the official Configuration. It runs programs, so later calls happen in a
-        thread.
-        """
-        self._load = load
-        self.configuration = self._loaded()
-
-    def _loaded(self) -> Any:
-        try:
-            return self._load()
-        except Exception as error:  # noqa: BLE001 (the loader passes on any error of its plugins)
-            # The text may hold a secret, the type does not.
-            raise ConfigError(f"kubeconfig: the official client failed: {type(error).__name__}") from None
-
-    def current(self) -> str:
-        return str(self.configuration.get_api_key_with_prefix("BearerToken") or "")
-
-    async def header(self, *, renew: bool = False) -> str:
-        if renew:
-            self.configuration = await asyncio.to_thread(self._loaded)
-        return await asyncio.to_thread(self.current)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +130,17 @@ def from_kubeconfig(
     user = _named(config, "users", chosen["user"], where) if chosen.get("user") else {}
     if not cluster.get("server"):
         raise ConfigError(f"kubeconfig {where}: cluster {chosen.get('cluster')!r} has no server")
-    identity = _identity(user, where, name)
+    authority = _bytes(cluster, "certificate-authority", where)
+    identity = _identity(chosen.get("user", ""), user, cluster, authority)
     certificate, key = _bytes(user, "client-certificate", where), _bytes(user, "client-key", where)
-    if isinstance(identity, OfficialIdentity):
-        official = identity.configuration
-        if not identity.current() and not official.cert_file:
-            raise ConfigError(
-                f"kubeconfig {where}: user {chosen['user']!r}: its plugin gave no credentials (see the log)"
-            )
-        if official.cert_file:
-            certificate, key = Path(official.cert_file).read_bytes(), Path(official.key_file).read_bytes()
+    if isinstance(identity, ExecIdentity) and identity.credential.certificate:
+        certificate, key = identity.credential.certificate, identity.credential.key
     secure = str(cluster["server"]).startswith("https:")
     return Access(
         server=str(cluster["server"]).rstrip("/"),
         identity=identity,
         tls=_tls(
-            authority=_bytes(cluster, "certificate-authority", where),
+            authority=authority,
             certificate=certificate,
             key=key,
             verify=not cluster.get("insecure-skip-tls-verify"),
@@ -228,24 +191,33 @@ def _named(config: dict[str, Any], section: str, name: str, where: str) -> dict[
     return entry
 
 
-def _identity(user: dict[str, Any], where: str, context: str) -> Identity:
+def _identity(name: str, user: dict[str, Any], cluster: dict[str, Any], authority: bytes | None) -> Identity:
     if user.get("token"):
         return FixedIdentity(f"Bearer {user['token']}")
     if user.get("tokenFile"):
         return TokenFile(user[".folder"] / Path(user["tokenFile"]).expanduser())
-    if "exec" in user or "auth-provider" in user:
-
-        def load() -> Any:
-            from kubernetes.config import new_client_from_config
-
-            client = new_client_from_config(where, context=context, persist_config=False)  # type: ignore[no-untyped-call]  # it has no types
-            return client.configuration
-
-        return OfficialIdentity(load)
+    if "exec" in user:
+        return ExecIdentity(plugin_of(name, user, cluster, authority))
+    if provider := user.get("auth-provider"):
+        return _provided(name, provider)
     if user.get("username") and "password" in user:
         pair = f"{user['username']}:{user['password']}".encode()
         return FixedIdentity("Basic " + base64.b64encode(pair).decode())
     return FixedIdentity()
+
+
+def _provided(name: str, provider: Any) -> Identity:
+    """Return the token that kubectl last stored for an OIDC user. Kubernetes removed all other
+    providers (client-go 1.26).
+    """
+    settings = provider if isinstance(provider, dict) else {}
+    token = (settings.get("config") or {}).get("id-token")
+    if settings.get("name") != "oidc" or not token:
+        raise ConfigError(
+            f"kubeconfig: user {name!r}: auth-provider {settings.get('name', '')!r} without a stored id-token is not "
+            "supported; use an exec plugin, for OIDC: kubectl oidc-login (kubelogin)"
+        )
+    return FixedIdentity(f"Bearer {token}")
 
 
 def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:

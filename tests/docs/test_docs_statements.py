@@ -219,7 +219,14 @@ def test_manifests_in_documents_are_placed(path, number, text, tmp_path):
 def test_every_dependency_has_its_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
-    wanted = [*project["project"]["dependencies"], *groups["dev"], *groups["e2e"], *project["build-system"]["requires"]]
+    extras = [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
+    wanted = [
+        *project["project"]["dependencies"],
+        *extras,
+        *groups["dev"],
+        *groups["e2e"],
+        *project["build-system"]["requires"],
+    ]
     named = {re.split(r"[<>=;\[ ]", entry)[0] for entry in wanted}
     assert named - coded(TEXT["libraries.md"]) == set()
 

@@ -1,18 +1,8 @@
-"""Checks of the admission objects: the fence, the policies, the webhook.
+"""Checks of the admission objects: the fence, the policies, the webhook."""
 
-The webhook's certificate is checked as the API server does it: whether it is valid now, and whether
-an authority of the caBundle signed it.
-"""
-
-import base64
-import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
@@ -29,9 +19,6 @@ from controller.reconcile.fence import (
 from controller.webhook import CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
-
-_SOON: Final = timedelta(days=14)
-
 
 # --- fence ----------------------------------------------------------------------------------------
 
@@ -272,7 +259,10 @@ def webhook(state: State) -> Iterator[Finding]:
             "names are admitted unconverted and stay pending",
             fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
         )
-    yield from _certificate(state, live, title, convert)
+    if live.webhook is None or live.webhook.certificates_checked:
+        from controller.insight.doctor.certificates import certificates  # needs an extra
+
+        yield from certificates(state, live, title, convert)
     yield from _runtime_classes(live)
     if live.webhook is not None and live.webhook.conversion:
         yield _error(
@@ -293,55 +283,6 @@ def _runtime_classes(live: Live) -> Iterator[Finding]:
             f"create it with the handler of the vendor's container runtime, or set vendors.{vendor}.podRuntimeClassName in the chart to "
             "one that exists (empty: the nodes' default runtime)",
         )
-
-
-def _certificate(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
-    restart = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
-    text = convert.get("clientConfig", {}).get("caBundle") or ""
-    if not text:
-        if "url" not in convert.get("clientConfig", {}):
-            yield _error("webhook", title, "its caBundle is empty: the API server trusts no certificate of it", restart)
-        return
-    try:
-        authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
-    except (ValueError, binascii.Error):
-        yield _error("webhook", title, "its caBundle is not a list of certificates", restart)
-        return
-    if all(each.not_valid_after_utc <= state.now for each in authorities):
-        yield _error("webhook", title, "all certificates of its caBundle have expired", restart)
-    served = live.webhook.certificate if live.webhook is not None else None
-    if served is None:
-        return
-    secret = f"Secret {state.namespace}/{names.WEBHOOK_SECRET}"
-    try:
-        certificate = x509.load_pem_x509_certificates(served)[0]
-    except (ValueError, IndexError):
-        yield _error("webhook", secret, "its tls.crt is not a certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
-        return
-    left = certificate.not_valid_after_utc - state.now
-    if left <= _SOON:
-        yield Finding(
-            check="webhook",
-            severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
-            object=secret,
-            problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-            fix=restart.replace(", which fills it in", ", which renews it"),
-        )
-    if not any(_signed(certificate, each) for each in authorities):
-        yield _error(
-            "webhook",
-            title,
-            f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
-            restart,
-        )
-
-
-def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return certificate == authority
-    return True
 
 
 def _error(check: str, what: str, problem: str, fix: str) -> Finding:

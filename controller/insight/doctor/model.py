@@ -89,6 +89,8 @@ class WebhookSeen:
     """There is a Secret for a webhook that issues its own certificates."""
     certificate: bytes | None = None
     """The serving certificate (PEM) from its Secret; None: not read."""
+    certificates_checked: bool = True
+    """False: what checks certificates is not installed (the extra `controller`)."""
     conversion: str | None = None
     """Result of a dry-run creation of a legacy pod: empty = converted, else what went wrong; None:
     not tried.

@@ -2,42 +2,20 @@
 
 import base64
 import ssl
-import sys
-from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from hami_dra.kube import credentials
-from hami_dra.kube.credentials import OfficialIdentity, TokenFile, from_kubeconfig, in_cluster, is_in_cluster
+from hami_dra.kube.credentials import TokenFile, from_kubeconfig, in_cluster, is_in_cluster
 from hami_dra.kube.http import connect
 from hami_dra.kube.protocol import ConfigError
+from tests.support.certificates import self_signed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pair():
-    """A self-signed certificate and its key, as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return (
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    return self_signed()
 
 
 @pytest.fixture
@@ -142,33 +120,12 @@ async def test_several_files_are_merged_and_the_first_wins(write, tmp_path):
     assert await access.identity.header() == "Bearer first"
 
 
-async def test_a_plugin_is_run_by_the_official_client(write, tmp_path):
-    plugin = tmp_path / "plugin.py"
-    plugin.write_text(
-        "import json, pathlib\n"
-        f"count = pathlib.Path({str(tmp_path / 'count')!r})\n"
-        "number = int(count.read_text()) + 1 if count.exists() else 1\n"
-        "count.write_text(str(number))\n"
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',\n"
-        "    'status': {'token': f's3cret-{number}'}}))\n"
-    )
-    run = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": sys.executable,
-        "args": [str(plugin)],
-        "interactiveMode": "Never",
-    }
-    access = from_kubeconfig(write({"exec": run}))
-    assert await access.identity.header() == "Bearer s3cret-1"
-    assert await access.identity.header() == "Bearer s3cret-1"
-    assert await access.identity.header(renew=True) == "Bearer s3cret-2"
-    assert "s3cret" not in repr(access)
-
-
-def test_a_plugin_that_fails_is_reported(write, caplog):
-    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nonexistent/plugin"}
-    with pytest.raises(ConfigError, match="user 'u': its plugin gave no credentials"):
-        from_kubeconfig(write({"exec": run}))
+async def test_the_token_that_kubectl_stored_for_an_oidc_user(write):
+    access = from_kubeconfig(write({"auth-provider": {"name": "oidc", "config": {"id-token": "s3cret"}}}))
+    assert await access.identity.header() == "Bearer s3cret"
+    for provider in ({"name": "gcp"}, {"name": "oidc", "config": {}}, "gcp"):
+        with pytest.raises(ConfigError, match=r"user 'u': auth-provider .* use an exec plugin"):
+            from_kubeconfig(write({"auth-provider": provider}))
 
 
 @pytest.mark.parametrize(
@@ -237,12 +194,3 @@ def test_a_named_kubeconfig_comes_before_the_pods_account(write, monkeypatch, tm
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     monkeypatch.setenv("KUBECONFIG", write({}, context={"namespace": "environment"}))
     assert connect().namespace == "environment"
-
-
-def test_what_the_official_client_raises_is_told_by_its_type_only():
-    def load():
-        raise RuntimeError("s3cret")
-
-    with pytest.raises(ConfigError, match="RuntimeError") as caught:
-        OfficialIdentity(load)
-    assert "s3cret" not in str(caught.value)

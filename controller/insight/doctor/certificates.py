@@ -1,0 +1,74 @@
+"""Checks of the webhook's certificates. Imported only where `cryptography` is installed: it comes with
+the extra `controller`, and everything else that the doctor checks does without.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
+from hami_dra.api import names
+
+_SOON: Final = timedelta(days=14)
+
+
+def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
+    """Check the webhook's certificate as the API server does it: whether it is valid now, and whether an
+    authority of the caBundle signed it.
+
+    `title`: the configuration in findings; `convert`: its webhook.
+    """
+    restart = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+    text = convert.get("clientConfig", {}).get("caBundle") or ""
+    if not text:
+        if "url" not in convert.get("clientConfig", {}):
+            yield _error(title, "its caBundle is empty: the API server trusts no certificate of it", restart)
+        return
+    try:
+        authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error):
+        yield _error(title, "its caBundle is not a list of certificates", restart)
+        return
+    if all(each.not_valid_after_utc <= state.now for each in authorities):
+        yield _error(title, "all certificates of its caBundle have expired", restart)
+    served = live.webhook.certificate if live.webhook is not None else None
+    if served is None:
+        return
+    secret = f"Secret {state.namespace}/{names.WEBHOOK_SECRET}"
+    try:
+        certificate = x509.load_pem_x509_certificates(served)[0]
+    except (ValueError, IndexError):
+        yield _error(secret, "its tls.crt is not a certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        return
+    left = certificate.not_valid_after_utc - state.now
+    if left <= _SOON:
+        yield Finding(
+            check="webhook",
+            severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
+            object=secret,
+            problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            fix=restart.replace(", which fills it in", ", which renews it"),
+        )
+    if not any(_signed(certificate, each) for each in authorities):
+        yield _error(
+            title,
+            f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
+            restart,
+        )
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return certificate == authority
+    return True
+
+
+def _error(what: str, problem: str, fix: str) -> Finding:
+    return Finding(check="webhook", severity=Severity.ERROR, object=what, problem=problem, fix=fix)
