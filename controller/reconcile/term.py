@@ -69,7 +69,6 @@ class Term:
         self._gate = GateKeeper(context)
         self._fence = Fence(context, Prober(context))
         waiting = WaitingPods.of(context.settings.queueing)
-        context.metrics.queue = waiting.queue
         self._triggers = Triggers(context, waiting)
         self._deallocator = Deallocator(context, claims, waiting.refusals, waiting.in_flight)
         self._deallocator.on_done(self._triggers.evaluate)
@@ -89,6 +88,7 @@ class Term:
             self._triggers,
             Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
         )
+        context.metrics.queue = self._scheduling_cycle.gangs.members
 
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed

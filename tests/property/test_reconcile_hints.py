@@ -72,7 +72,7 @@ class Life:
     async def check(self, step):
         """Nobody who waits would fit."""
         pods = {found.metadata.uid: found for found in await self.harness.pods()}
-        queue = self.harness.controller.metrics.queue
+        queue = self.harness.controller.metrics.queue.queue
         for uid, (inventory, request, options) in self.watched.asked.items():
             found = pods.get(uid)
             if found is None or not is_pending(found) or queue.state(found.key) != "no_room":
@@ -237,7 +237,7 @@ def test_reviews_are_all_that_happens_when_nothing_happens():
     async def story(harness):
         life = Life(harness, 7, watched)
         await life.run()
-        waiting = harness.controller.metrics.queue.count("no_room")
+        waiting = harness.controller.metrics.queue.queue.count("no_room")
         before = watched.count
         await harness.sleep(3_000)
         assert waiting

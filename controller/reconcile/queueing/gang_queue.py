@@ -4,13 +4,14 @@ The oldest member that waits is queued with the gang's rank; the others wait unt
 whatever wakes one of them wakes the gang. Used by the scheduling cycle; subscribed by the term.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.triggers import rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime import Context
+from controller.reconcile.runtime import Context, State
 from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangSearch, GangState, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -48,7 +49,7 @@ class GangQueue:
         self._gangs = context.informers.gangs
         self._scheduler_names = context.settings.scheduling.scheduler_names
         self._guard = context.guard("gangs")
-        self._queue = waiting.queue
+        self.queue = waiting.queue
         self._wake = waiting.wake.set
         self._waiting: dict[GangKey, WaitingGang] = {}
 
@@ -62,14 +63,14 @@ class GangQueue:
         found = self._current(key)
         if found is None or found.representative == pod.key:
             return True
-        self._queue.wait(pod.key)
-        self._queue.ready(found.representative, found.rank)
+        self.queue.wait(pod.key)
+        self.queue.ready(found.representative, found.rank)
         return False
 
     def wake(self, key: GangKey) -> None:
         """Evaluate the gang."""
         if (found := self._current(key)) is not None:
-            self._queue.ready(found.representative, found.rank)
+            self.queue.ready(found.representative, found.rank)
             self._wake()
 
     def rerank(self, state: GangState) -> None:
@@ -83,6 +84,17 @@ class GangQueue:
 
     def forget(self, key: GangKey) -> None:
         self._waiting.pop(key, None)
+
+    def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
+        """Implements `QueueStats`: members count in the state of the one that stands for them."""
+        return self.queue.waiting(
+            {
+                pod.key: found.representative
+                for key, found in self._waiting.items()
+                for pod in self._gangs.members(key)
+                if found.representative
+            }
+        )
 
     # --- feeds ------------------------------------------------------------------------------------
 
@@ -99,13 +111,13 @@ class GangQueue:
             if was is not None:
                 self.wake(was)
         elif is_pending(old) and not is_pending(now):
-            if was is not None and old.key in self._queue:
+            if was is not None and old.key in self.queue:
                 self.wake(was)
         elif old.metadata.labels != now.metadata.labels or _stated(old) != _stated(now):
             if was is not None:
                 self.wake(was)
             if is_pending(now) and (was is not None or gang_of(now, OPTIONAL_SOURCES) is not None):
-                self._queue.ready(now.key, rank(now))
+                self.queue.ready(now.key, rank(now))
                 self._wake()
 
     def group_changed(self, old: Object | None, new: Object | None) -> None:
@@ -118,7 +130,7 @@ class GangQueue:
             for pod in self._gangs.members(GangKey(source, group.metadata.namespace, group.metadata.name)):
                 with self._guard.each(pod.key):
                     if self._is_placed_by_us(pod):
-                        self._queue.ready(pod.key, rank(pod))
+                        self.queue.ready(pod.key, rank(pod))
         self._wake()
 
     # --- inside -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ A pod is in one of these states:
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -129,13 +129,18 @@ class Queue:
     def count(self, state: State) -> int:
         return sum(item.state == state for item in self._items.values())
 
-    def waiting(self) -> tuple[Counter[State], dict[State, str]]:
-        """Return by state the number of pods, and the creation time of the oldest."""
+    def waiting(self, evaluated_as: Mapping[str, str] | None = None) -> tuple[Counter[State], dict[State, str]]:
+        """Return by state the number of pods, and the creation time of the oldest.
+
+        `evaluated_as`: by key of a pod, the pod that stands for it: its state counts.
+        """
         counts: Counter[State] = Counter()
         oldest: dict[State, str] = {}
-        for item in self._items.values():
-            counts[item.state] += 1
-            oldest[item.state] = min(oldest.get(item.state, item.rank.created), item.rank.created)
+        others = evaluated_as or {}
+        for key, item in self._items.items():
+            state = self._items.get(others.get(key, key), item).state
+            counts[state] += 1
+            oldest[state] = min(oldest.get(state, item.rank.created), item.rank.created)
         return counts, oldest
 
     # --- what happens to a pod --------------------------------------------------------------------

@@ -45,3 +45,22 @@ async def test_of_two_gangs_with_room_for_one_the_other_holds_nothing_at_any_mom
     for i in range(3):
         await harness.delete_pod(f"a{i}")
     await harness.bound("b0", "b1", "b2")
+
+
+@story_of()
+async def test_members_are_counted_in_the_state_of_their_gang(harness):
+    def pending():
+        return {
+            state: harness.metric("hami_dra_pending_pods", state=state) for state in ("ready", "no_room", "waiting")
+        }
+
+    await prepare(harness, *(member(f"m{i}", least=5) for i in range(5)), *(member(f"i{i}", "part", 3) for i in "ab"))
+    harness.start(**QUICK)
+    await harness.sleep(30)
+    assert pending() == {"ready": 0, "no_room": 5, "waiting": 2}
+    await harness.add_node("n9")
+    await harness.bound(*(f"m{i}" for i in range(5)))
+    assert pending() == {"ready": 0, "no_room": 0, "waiting": 2}
+    await harness.add(kinds.POD, member("ic", "part", 3))
+    await harness.sleep(30)
+    assert pending() == {"ready": 0, "no_room": 3, "waiting": 0}
