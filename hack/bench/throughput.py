@@ -1,7 +1,8 @@
-"""Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on and off.
+"""Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on and off, and gangs.
 
     python hack/bench/throughput.py --nodes 200 --pods 1000
-    python hack/bench/throughput.py --nodes 500 --pods 1000 --gang-size 8 --variant "hami-dra, gate on" --variant "hami-dra, gangs"
+    python hack/bench/throughput.py --nodes 500 --pods 1000 --gang-size 8 --gangs
+    python hack/bench/throughput.py --nodes 512 --pods 1000 --gang-size 2 --gangs
 
 Each variant gets a fresh control plane with raised client limits, the same nodes, slices and pods; one pod has one claim
 for a part of a card. The node life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules
@@ -23,11 +24,12 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from hack.controlplane import variants
 from hack.controlplane.cluster import ControlPlane
 from hami_dra.api import names
 
@@ -36,9 +38,30 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 DRIVER = "nvidia.hami.io"
 GIB = 1 << 30
 CREATORS = 4
-VARIANTS = ("kube-scheduler alone", "hami-dra, gate on", "hami-dra, gate off")
-GANGS = "hami-dra, gangs"
-"""As with the gate on; the pods are members of gangs, by labels."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Who schedules, and how its pods state that they are gangs."""
+
+    gate: bool | None = None
+    """Of hami-dra; None: kube-scheduler alone."""
+    gangs: Literal["", "labels", "PodGroups"] = ""
+    """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on."""
+
+
+ALONE = "kube-scheduler alone"
+VARIANTS = {
+    ALONE: Variant(),
+    "hami-dra, gate on": Variant(gate=True),
+    "hami-dra, gate off": Variant(gate=False),
+    "kube-scheduler alone, PodGroups": Variant(gangs="PodGroups"),
+    "hami-dra, PodGroups": Variant(gate=True, gangs="PodGroups"),
+    "hami-dra, gangs by labels": Variant(gate=True, gangs="labels"),
+}
+WITHOUT_GANGS = tuple([name for name, each in VARIANTS.items() if not each.gangs])
+OF_GANGS = tuple([name for name, each in VARIANTS.items() if each.gate is not False])
+GROUPS = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{NAMESPACE}/podgroups"
 
 
 @dataclass
@@ -143,28 +166,47 @@ def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
     )
 
 
-def pod(number: int, *, labelled: bool, gang_size: int = 0) -> dict[str, Any]:
-    """`gang_size`: so many pods in a row are a gang; 0: none is a member of one."""
-    labels = {"hami.io/dra": "true"} if labelled else {}
-    if gang_size:
-        labels |= {names.POD_GROUP_NAME: f"gang-{number // gang_size}", names.POD_GROUP_MIN_AVAILABLE: str(gang_size)}
+def pod(number: int, *, labelled: bool, gangs: str = "", gang_size: int = 0) -> dict[str, Any]:
+    """`gangs`: as of `Variant`. `gang_size`: pods in a row that are a gang."""
+    labels, group = {"hami.io/dra": "true"} if labelled else {}, {}
+    if gangs == "labels":
+        labels |= {names.POD_GROUP_NAME: gang_name(number, gang_size), names.POD_GROUP_MIN_AVAILABLE: str(gang_size)}
+    elif gangs:
+        group = {"schedulingGroup": {"podGroupName": gang_name(number, gang_size)}}
     return {
         "metadata": {"name": f"pod-{number:05d}", "labels": labels},
         "spec": {
             "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "part"}],
+            **group,
         },
     }
 
 
-def measure(
-    variant: str, *, version: str, nodes: int, cards: int, pods: int, patience: float, gang_size: int
-) -> Result:
+def gang_name(number: int, gang_size: int) -> str:
+    return f"gang-{number // gang_size}"
+
+
+def bodies(variant: Variant, pods: int, gang_size: int) -> list[tuple[str, dict[str, Any]]]:
+    """What is created, with its path: the PodGroup of each gang goes before its pods."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for number in range(pods):
+        if variant.gangs == "PodGroups" and number % gang_size == 0:
+            spec = {"schedulingPolicy": {"gang": {"minCount": gang_size}}}
+            found.append((GROUPS, {"metadata": {"name": gang_name(number, gang_size)}, "spec": spec}))
+        labelled = variant.gate is True
+        found.append((PODS, pod(number, labelled=labelled, gangs=variant.gangs, gang_size=gang_size)))
+    return found
+
+
+def measure(name: str, *, version: str, nodes: int, cards: int, pods: int, patience: float, gang_size: int) -> Result:
+    variant = VARIANTS[name]
+    plane_options = variants.variant(variants.GANGS if variant.gangs == "PodGroups" else version).options
     options = {"kube-controller-manager": ["--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"]}
-    with ControlPlane(version, client_qps=5000, extra_args=options) as plane:
+    with ControlPlane(**plane_options, client_qps=5000, extra_args=options) as plane:
         furnish(plane, nodes, cards)
-        if variant != VARIANTS[0]:
-            start_controller(plane, gate=variant in (VARIANTS[1], GANGS))
+        if variant.gate is not None:
+            start_controller(plane, gate=variant.gate)
         bound: set[str] = set()
         finished = threading.Event()
         last = [0.0]
@@ -186,16 +228,15 @@ def measure(
         watcher = threading.Thread(target=follow, daemon=True)
         watcher.start()
         start = time.monotonic()
-        gated, size = variant in (VARIANTS[1], GANGS), gang_size if variant == GANGS else 0
-        in_parallel(plane, [(PODS, pod(number, labelled=gated, gang_size=size)) for number in range(pods)])
+        in_parallel(plane, bodies(variant, pods, gang_size))
         created = time.monotonic() - start
         finished.wait(patience)
         finished.set()
         cpu = {name: value - before.get(name, 0.0) for name, value in cpu_seconds(plane).items()}
         idle, all_ticks = (now - then for now, then in zip(machine_ticks(), ticks, strict=True))
         answered = {name: float(count - asked[name]) for name, count in requests(plane).items() if count > asked[name]}
-        print(f"  {variant}: {len(bound)} bound, all created after {created:.1f} s", file=sys.stderr, flush=True)
-        return Result(variant, len(bound), last[0] - start, cpu, idle / all_ticks, answered)
+        print(f"  {name}: {len(bound)} bound, all created after {created:.1f} s", file=sys.stderr, flush=True)
+        return Result(name, len(bound), last[0] - start, cpu, idle / all_ticks, answered)
 
 
 def cpu_seconds(plane: ControlPlane) -> dict[str, float]:
@@ -237,14 +278,17 @@ def main() -> int:
     parser.add_argument("--cards", type=int, default=8)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--patience", type=float, default=180, help="seconds after which unbound pods are given up")
+    parser.add_argument("--variant", action="append", choices=VARIANTS, help="only these; default: all without gangs")
     parser.add_argument(
-        "--variant", action="append", choices=(*VARIANTS, GANGS), help="only these; default: all but gangs"
+        "--gangs", action="store_true", help="the variants with the gate, without gangs and with; PodGroups on 1.37.1"
     )
     parser.add_argument("--gang-size", type=int, default=8, help="members of each gang; must divide the pods")
     parser.add_argument("--requests", action="store_true", help="also what the API server was asked for each pod")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     chosen = parser.parse_args()
-    if GANGS in (chosen.variant or ()) and (chosen.gang_size < 1 or chosen.pods % chosen.gang_size):
+    chosen_variants = chosen.variant or (OF_GANGS if chosen.gangs else WITHOUT_GANGS)
+    has_gangs = any(VARIANTS[name].gangs for name in chosen_variants)
+    if has_gangs and (chosen.gang_size < 1 or chosen.pods % chosen.gang_size):
         parser.error(f"--gang-size {chosen.gang_size} does not divide --pods {chosen.pods}")
     results = [
         measure(
@@ -256,7 +300,7 @@ def main() -> int:
             patience=chosen.patience,
             gang_size=chosen.gang_size,
         )
-        for variant in chosen.variant or VARIANTS
+        for variant in chosen_variants
     ]
     if chosen.output == "json":
         print(json.dumps([{**vars(result), "rate": result.rate} for result in results], indent=2))
@@ -265,9 +309,9 @@ def main() -> int:
     for result in results:
         ratio = f"{result.rate / results[0].rate:5.2f} x" if results[0].rate else ""
         cpu = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.cpu.items())
-        print(f"  {result.variant:<22} {result.rate:7.1f} pods/s  {ratio}  ({result.bound} bound; CPU s: {cpu})")
+        print(f"  {result.variant:<31} {result.rate:7.1f} pods/s  {ratio}  ({result.bound} bound; CPU s: {cpu})")
         less = f"{results[0].milliseconds / result.milliseconds:5.2f} x" if result.milliseconds else ""
-        print(f"  {'':<22} {result.milliseconds:7.1f} ms CPU a pod {less}; machine idle {result.idle:.0%}")
+        print(f"  {'':<31} {result.milliseconds:7.1f} ms CPU a pod {less}; machine idle {result.idle:.0%}")
     if chosen.requests:
         print_requests(results)
     return 0
