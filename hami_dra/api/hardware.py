@@ -142,6 +142,10 @@ class PartitionInstance:
     placement: PartitionPlacement
     uuid: str = ""
     """Name by which programs find it; empty while it is created in part only."""
+    compute_instance_id: int | None = None
+    """The number in it of what computes, where the vendor tells them apart (MIG); None while that is
+    missing.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

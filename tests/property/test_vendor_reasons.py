@@ -122,3 +122,56 @@ def test_mutex_names_the_cards_in_use_of_other_vendors_too(policy):
     ]
     report = simulated(raws, tenants, pod("p", limits=half, annotations=own))
     assert [entry["reasons"] for entry in report.unplaced] == [{"ExclusiveDeviceAllocateConflict": 8}]
+
+
+@pytest.mark.parametrize("policy", ["mutex", "spread,mutex"])
+@pytest.mark.parametrize("mode", ["mig", ""])
+def test_mutex_names_the_parts_of_cards_in_use(policy, mode):
+    """Two A100s with an instance taken of each: HAMi counts a conflict for each card, here for each part of it."""
+    raws = [
+        *NvidiaPublishing().device_classes(),
+        node("n"),
+        *slice_bodies(machine_pools(machine("a2-ultragpu-2g-mig", "n"))),
+    ]
+    share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8000}
+    own = {"nvidia.com/vgpu-mode": mode} if mode else {}
+    tenants = [
+        pod(
+            f"t{number}",
+            limits=share,
+            annotations={"nvidia.com/vgpu-mode": "mig", "nvidia.com/use-gpuuuid": card.uuid},
+        )
+        for number, card in enumerate(machine("a2-ultragpu-2g-mig", "n").cards)
+    ]
+    wanted = pod("p", limits=share, annotations=own | {"hami.io/gpu-scheduler-policy": policy})
+    (entry,) = simulated(raws, tenants[:1], wanted).placements[1:]
+    assert {
+        each["device"].partition("-mig-")[0] for each in entry["claims"][0]["allocation"]["devices"]["results"]
+    } == {"gpu-1"}
+    (refused,) = simulated(raws, tenants, wanted).unplaced
+    assert refused["reasons"].pop("CardTimeSlicingExhausted") == 2  # the instances that are held
+    cards = {"ModeNotFit": 2} if mode else {}  # the cards themselves, which are no instances
+    assert refused["reasons"] == {"ExclusiveDeviceAllocateConflict": 36 - len(cards) * 2} | cards
+
+
+QOS, APP_CLASS, USE = "metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class", "metax-tech.com/use-gpuuuid"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "wanted", "reason"),
+    [
+        ({QOS: "fixed-share"}, {QOS: "burst-share"}, "CardQosPolicyMismatch"),
+        ({QOS: "fixed-share"}, {QOS: "fixed-share"}, "CardUuidMismatch"),
+        ({APP_CLASS: "offline"}, {}, "CardAppClassMismatch"),
+        ({APP_CLASS: "online"}, {APP_CLASS: "offline"}, "CardAppClassMismatch"),
+        ({APP_CLASS: "offline"}, {APP_CLASS: "online"}, "CardUuidMismatch"),
+    ],
+)
+def test_metax_compares_class_and_qos_before_the_uuid(tenant, wanted, reason):
+    """Fit of D/metax/sdevice.go: class, QoS, uuid. Cards 1 to 7 are idle, which take any class and QoS."""
+    raws = [*METAX["classes"], node("n"), *slice_bodies(machine_pools(machine(METAX["machine"], "n")))]
+    share = {"metax-tech.com/sgpu": 1, "metax-tech.com/vmemory": 4, "metax-tech.com/vcore": 10}
+    held = pod("t", limits=share, annotations=tenant | {USE: uuid(METAX, 0)})
+    refused = simulated(raws, held, pod("p", limits=share, annotations=wanted | {USE: "GPU-elsewhere"})).unplaced
+    expected = {"CardUuidMismatch": 8} if reason == "CardUuidMismatch" else {reason: 1, "CardUuidMismatch": 7}
+    assert [entry["reasons"] for entry in refused] == [expected]

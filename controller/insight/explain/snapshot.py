@@ -277,9 +277,10 @@ def _add_cards(picture: DecisionSnapshot, inventory: Inventory, trace: Trace, sh
     seen: list[RequestSnapshot] = []
     for number, (group, columns) in enumerate(trace.wanted):
         for view, column in zip(group.alternatives, columns, strict=True):
-            codes = column.codes[rows]
+            counted = None
             if shortage is not None and number < len(shortage.codes) and view is group.alternatives[-1]:
-                codes = shortage.codes[number][rows]
+                counted = shortage.codes[number]
+            codes = column.reasons(rows, counted)
             seen.append(RequestSnapshot(view, number < trace.ours, _judged(codes), column.ask(rows)))
     picture.seen = tuple(seen)
 

@@ -13,10 +13,13 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.reasons import NUMBER
 
-ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
-"""By number of a reason: it depends on amounts."""
-ABOUT_AMOUNTS[
+REPLACEABLE: Final = np.zeros(256, dtype=np.bool_)
+"""By number of a reason: what is found afterwards may come before it. Amounts, and the uuid, which
+HAMi compares after the class and the QoS of MetaX' tasks.
+"""
+REPLACEABLE[
     [
+        NUMBER[names.CARD_UUID_MISMATCH],
         NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
         NUMBER[names.CARD_INSUFFICIENT_MEMORY],
         NUMBER[names.CARD_INSUFFICIENT_CORE],
@@ -43,8 +46,8 @@ NEVER[
 
 
 def earliest(codes: Codes, found: Codes | Ints) -> None:
-    """Give rows without a reason the one that was found, also rows whose reason is about amounts
-    and comes later.
+    """Give rows without a reason the one that was found, also rows whose reason comes later and is
+    REPLACEABLE.
 
     >>> amounts, slots = NUMBER[names.CARD_INSUFFICIENT_MEMORY], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED]
     >>> codes = np.array([0, amounts, NUMBER[names.CARD_NOT_HEALTH], amounts], dtype=np.uint8)
@@ -52,7 +55,7 @@ def earliest(codes: Codes, found: Codes | Ints) -> None:
     >>> codes.tolist() == [slots, slots, NUMBER[names.CARD_NOT_HEALTH], amounts]
     True
     """
-    earlier = (found > 0) & ((codes == 0) | (ABOUT_AMOUNTS[codes] & (found < codes)))
+    earlier = (found > 0) & ((codes == 0) | (REPLACEABLE[codes] & (found < codes)))
     codes[earlier] = found[earlier]
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from controller.scheduling.allocation.candidates import blocking_taint
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceEquivalence
-from controller.scheduling.allocation.first_reasons import ABOUT_AMOUNTS, NEVER, earliest, where
+from controller.scheduling.allocation.first_reasons import NEVER, REPLACEABLE, earliest, where
+from controller.scheduling.allocation.mutex import of_parts
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
@@ -147,6 +148,13 @@ class RequestColumns:
         """Return the rows of the class's cards on some nodes."""
         owned = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
         return owned[nodes[self._node[owned]]]
+
+    def reasons(self, rows: Positions, codes: Codes | None = None) -> Codes:
+        """Return the codes of some rows for a report, with what only the search knows: `mutex` refuses
+        the parts of cards in use. `codes`: by device row, if they differ from `self.codes`.
+        """
+        found = (self.codes if codes is None else codes)[rows]
+        return of_parts(self._inventory, rows, found) if self._mutex else found
 
     def could(self, rows: Positions) -> Bools:
         """Return whether the cards in some rows would fit if they were idle."""
@@ -322,7 +330,7 @@ class RequestColumns:
         """
         kinds = self._kinds
         for number, (vendor, preferences) in enumerate(self._preferences):
-            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | ABOUT_AMOUNTS[codes]))
+            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | REPLACEABLE[codes]))
             if of_vendor.size:
                 found = vendor.refuse(
                     self._inventory.devices.cards(rows[of_vendor]), self.ask(rows[of_vendor]), preferences

@@ -52,7 +52,7 @@ class RefusalReport:
         few = nodes & (column.cards() + column.network_attached < max(view.count, 1))
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)
-        codes = (column.codes if codes is None else codes)[rows]
+        codes = column.reasons(rows, codes)
         owners_ = self._inventory.devices.node[rows]
         cardless = nodes & ~few
         # the rest has no card of its own, and the search did not reach enough of others

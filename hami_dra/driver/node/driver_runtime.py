@@ -41,7 +41,7 @@ from hami_dra.driver.node.pool_content import (
 )
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
-from hami_dra.driver.node.tenants import granted_containers, loads, tenants
+from hami_dra.driver.node.tenants import granted_containers, held_partitions, loads, tenants
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
 from hami_dra.monitor.readings import Reading
@@ -210,7 +210,8 @@ class DriverRuntime:
         faulty = frozenset(uuid for uuid, faults in self.hardware.faults.items() if faults)
         held = tenants(self.prepared(), self.inventory)
         cards, usage = self.hardware.cards, self.usage
-        return MonitoredVendor(self.driver, self.vendor.name, cards, faulty, held, self.monitoring, usage)
+        parts = held_partitions(self.prepared(), self.inventory)
+        return MonitoredVendor(self.driver, self.vendor.name, cards, faulty, held, self.monitoring, usage, parts)
 
     def readable(self) -> Sequence[GrantedContainer]:
         """Return the containers whose use of the cards this process reads: while two drivers run

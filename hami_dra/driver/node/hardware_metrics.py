@@ -19,7 +19,8 @@ from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.monitoring import Failure, Monitoring
-from hami_dra.driver.node.tenants import CardTenant
+from hami_dra.driver.node.partition_metrics import partition_families
+from hami_dra.driver.node.tenants import CardTenant, HeldPartition
 from hami_dra.driver.node.usage_metrics import LABELS, families, usages
 from hami_dra.monitor.readings import Reading
 from hami_dra.monitor.usage import ContainerUsage, GrantedContainer
@@ -81,6 +82,7 @@ class MonitoredVendor:
     """None: their readings are not monitored."""
     usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
     """What containers use; None: nothing tells."""
+    partitions: Sequence[HeldPartition] = ()
 
     @property
     def source(self) -> str:
@@ -97,7 +99,7 @@ class HardwareCollector(Collector):
     def __init__(
         self, node: str, watched: Callable[[], Iterable[MonitoredVendor]], also: Collection[NameSet] = ()
     ) -> None:
-        """`also`: names of HAMi's monitor to export what containers use under."""
+        """`also`: names of HAMi's to export what containers use under, and their MIG instances."""
         self._node = node
         self._watched = watched
         self._also = also
@@ -114,6 +116,7 @@ class HardwareCollector(Collector):
         yield from self._limits(watched)
         used = [found for each in watched if each.usage for found in usages(each.tenants, each.usage.readings)]
         yield from families(self._node, used, self._also)
+        yield from partition_families(self._node, (part for each in watched for part in each.partitions), self._also)
         yield from _looks(watched)
 
     def _gauge(self, gauge: _Gauge, watched: Iterable[MonitoredVendor]) -> Metric:

@@ -86,6 +86,79 @@ def granted_containers(records: Mapping[str, Record], inventory: Inventory | Non
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class HeldPartition:
+    """A partition that exists, and a container that has it."""
+
+    namespace: str
+    pod: str
+    container: str
+    """All three are empty where the claim's containers were not known."""
+    number: int
+    """Its number in the container."""
+    card: str
+    """Uuid."""
+    index: int
+    """Number of the card on the node."""
+    profile: str
+    uuid: str
+    id: int
+    compute_id: int
+    start: int
+    size: int
+    """Slices of the card."""
+
+
+def held_partitions(records: Mapping[str, Record], inventory: Inventory | None) -> list[HeldPartition]:
+    """Return each partition that exists once for each container that has it, in order.
+
+    Partitions that the container runtime makes, and those of records of older drivers, have no ids
+    to name.
+    """
+    users: dict[tuple[str, str], list[ContainerView]] = {}
+    for record in records.values():
+        for view in record.views:
+            for asked in view.asked:
+                users.setdefault(asked, []).append(view)
+    counts: dict[tuple[str, str, str], int] = {}
+    found = []
+    for record, held in _by_place(records):
+        part, device = held.partition, inventory.of(held) if inventory is not None else None
+        if part is None or part.id is None or part.compute_id is None or device is None or held.admin:
+            continue
+        views = users.get((record.uid, held.parent), ())
+        pairs = sorted({pair for view in views for pair in view.users}) or [("", "")]
+        for pod, container in pairs:
+            key = record.namespace, pod, container
+            counts[key] = number = counts.get(key, -1) + 1
+            found.append(
+                HeldPartition(
+                    record.namespace if pod else "",
+                    pod,
+                    container,
+                    number,
+                    held.card,
+                    device.card.index,
+                    part.profile,
+                    part.uuid,
+                    part.id,
+                    part.compute_id,
+                    part.start,
+                    part.size,
+                )
+            )
+    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container, each.number, each.uuid))
+
+
+def _by_place(records: Mapping[str, Record]) -> list[tuple[Record, GrantedDevice]]:
+    """Return what is held, by card and place on it."""
+    held = [(record, each) for record in records.values() for each in record.held]
+    return sorted(
+        held,
+        key=lambda pair: (pair[1].numbers or (0, 0), pair[1].card, pair[1].partition.start if pair[1].partition else 0),
+    )
+
+
 def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:
     """Return the granted shares of each card, by uuid."""
     found: dict[str, Load] = {}

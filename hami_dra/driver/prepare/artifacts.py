@@ -148,7 +148,7 @@ class ArtifactWriter:
         for index, each in enumerate(held):
             if each.partition is not None and self._partitions.is_lost(record.key, each):
                 self._partitions.check_free(record.key, each)
-                held[index] = replace(each, partition=replace(each.partition, id=None, uuid=""))
+                held[index] = replace(each, partition=replace(each.partition, id=None, uuid="", compute_id=None))
         return replace(record, held=tuple(held))
 
     def renumbered(self, record: Record, inventory: Inventory) -> Record:

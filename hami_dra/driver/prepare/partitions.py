@@ -66,7 +66,14 @@ class Partitions:
             raise Refused(f"ResourceClaim {claim}: device {held.device}: {error}") from error
         except DiscoveryError as error:
             _again(claim, held, error)
-        return replace(held, partition=replace(wanted, id=found.id, uuid=found.uuid))
+        made = replace(
+            wanted,
+            id=found.id,
+            uuid=found.uuid,
+            compute_id=found.compute_instance_id,
+            size=found.placement.size,
+        )
+        return replace(held, partition=made)
 
     def is_lost(self, claim: str, held: GrantedDevice) -> bool:
         """Return whether its partition was created and does not exist any more."""

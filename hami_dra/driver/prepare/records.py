@@ -27,6 +27,10 @@ class Partition(Struct, frozen=True):
     id: int | None = None
     """Id of the GPU instance; None until it is created."""
     uuid: str = ""
+    compute_id: int | None = None
+    """`PartitionInstance.compute_instance_id`; None in records of older drivers."""
+    size: int = 0
+    """Slices of the card; 0 in records of older drivers."""
     by_runtime: bool = False
     """The container runtime creates and removes it (`PartitionPlace.by_runtime`)."""
 

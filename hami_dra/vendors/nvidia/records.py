@@ -41,7 +41,6 @@ class MigInstance(PartitionInstance):
 
     profile_id: int
     """`MigProfile.id`."""
-    compute_instance_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,82 @@
+"""MIG instances that containers have, under HAMi's names: collected at each scrape, from memory.
+
+Used by `hardware_metrics`. Sources: `hami_mig_device_info` and `MigInfo` of HAMi's monitor
+(cmd/vGPUmonitor/metrics.go), `hami_node_gpu_mig_instance_info` and `nodeGPUMigInstance` of its
+scheduler (cmd/scheduler/metrics.go), which knows the instances from annotations; here the driver
+does.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from hami_dra.api.legacy_metrics import NameSet
+from hami_dra.driver.node.tenants import HeldPartition
+
+_ZONE: Final = "vGPU"
+_CONTAINER: Final = (
+    "node", "namespace", "pod", "container", "vdevice_index", "device_uuid", "mig_uuid", "profile", "gpu_instance_id",
+    "compute_instance_id",
+)  # fmt: skip
+_INSTANCE: Final = (
+    "node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id",
+    "placement_start", "placement_size", "zone",
+)  # fmt: skip
+_OLD_CONTAINER: Final = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid", "instanceid")
+_OLD_INSTANCE: Final = ("nodeid", "deviceuuid", "deviceidx", "migname", "zone")
+
+
+def partition_families(node: str, held: Iterable[HeldPartition], also: Collection[NameSet]) -> Iterator[Metric]:
+    """Yield the metrics of the name sets that are wanted; all samples are 1."""
+    known = list(held)
+    of_containers = [each for each in known if each.container]
+    instances = {each.uuid: each for each in known}.values()
+    if NameSet.HAMI in also:
+        yield _info(
+            "hami_mig_device_info",
+            "MIG instance that a container has.",
+            _CONTAINER,
+            ([node, *_container(each), each.uuid, each.profile, *_ids(each)] for each in of_containers),
+        )
+        yield _info(
+            "hami_node_gpu_mig_instance_info",
+            "MIG instance that exists for a claim, and its place on the card.",
+            _INSTANCE,
+            (
+                [node, each.card, str(each.index), each.uuid, each.profile, *_ids(each), *_place(each), _ZONE]
+                for each in instances
+            ),
+        )
+    if NameSet.HAMI_2_7 in also:
+        yield _info(
+            "MigInfo",
+            "MIG instance that a container has.",
+            _OLD_CONTAINER,
+            ([*_container(each), str(each.id)] for each in of_containers),
+        )
+        yield _info(
+            "nodeGPUMigInstance",
+            "MIG instance that exists for a claim.",
+            _OLD_INSTANCE,
+            ([node, each.card, str(each.index), f"{each.profile}-{each.id}", _ZONE] for each in instances),
+        )
+
+
+def _info(name: str, text: str, labels: Collection[str], samples: Iterable[list[str]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    for values in samples:
+        family.add_metric(values, 1)
+    return family
+
+
+def _container(each: HeldPartition) -> list[str]:
+    return [each.namespace, each.pod, each.container, str(each.number), each.card]
+
+
+def _ids(each: HeldPartition) -> list[str]:
+    return [str(each.id), str(each.compute_id)]
+
+
+def _place(each: HeldPartition) -> list[str]:
+    return [str(each.start), str(each.size)]
