@@ -69,7 +69,7 @@ class BindingCycle:
         key: GangKey,
         placed: Sequence[tuple[Pod, Decision]],
         *,
-        check: Callable[[], str],
+        check: Callable[[], Awaitable[str]],
         done: Callable[[], None],
     ) -> None:
         """Start the commit of members that run together: all of them are written, or none stays.

@@ -14,7 +14,7 @@ rest next to them or releases them (`scheduling_cycle.gangs`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from controller.reconcile.binding.claim_commit import ClaimCommitter
@@ -39,7 +39,7 @@ class GangCommit:
         committer: ClaimCommitter,
         slots: CommitSlots,
         *,
-        check: Callable[[], str],
+        check: Callable[[], Awaitable[str]],
         done: Callable[[], None],
     ) -> None:
         self._key = key
@@ -89,7 +89,7 @@ class GangCommit:
     async def _meet(self, *, last: bool) -> None:
         """Wait until all members are here. Raises Stale if one of them failed."""
         is_complete = self._meeting.n_waiting == self._meeting.parties - 1
-        if last and is_complete and not self._problem and (problem := self._check()):
+        if last and is_complete and not self._problem and (problem := await self._check()):
             await self._fail(problem)
         try:
             await self._meeting.wait()

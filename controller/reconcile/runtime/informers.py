@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from controller.reconcile.runtime.clock import Clock
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs, Source
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, Gangs, Source
 from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
@@ -173,6 +173,7 @@ class Informers:
         pod_store: Store[Pod] = Store(
             claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
         )
+        self._cluster = cluster
         claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
         self.pods: Informer[Pod] = Informer(cluster, kinds.POD, clock, pod_store, count=count)
         self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
@@ -299,6 +300,21 @@ class Informers:
 
     def observe_template(self, template: ResourceClaimTemplate) -> None:
         self.templates.reflector.observe(template)
+
+    async def reread_pod_group(self, gang: GangKey) -> bool:
+        """Read the PodGroup of a gang by a quorum read: the copy is as new as that afterwards. Returns
+        False where it is gone. Raises ClusterError.
+        """
+        for informer in self.pod_groups.values():
+            kind = informer.kind
+            if SOURCES[kind.group] == gang.source and f"{gang.namespace}/{gang.name}" in informer.store:
+                found = await self._cluster.list(
+                    kind, namespace=gang.namespace, field_selector=f"metadata.name={gang.name}"
+                )
+                for group in found.items:
+                    informer.reflector.observe(group)
+                return bool(found.items)
+        return False
 
     async def relist_claims(self) -> None:
         """List all claims again by a quorum read. Raises ClusterError."""

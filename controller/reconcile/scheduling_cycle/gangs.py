@@ -30,14 +30,10 @@ from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
 from controller.reconcile.scheduling_cycle.gang_searches import GangSearches
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
 from controller.scheduling.decide import Decision, SchedulingRequest, Unschedulable
-from controller.scheduling.gangs import (
-    GangDecision,
-    GangKey,
-    GangState,
-    GangUnschedulable,
-)
+from controller.scheduling.gangs import API_GROUPS, GangDecision, GangKey, GangState, GangUnschedulable
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 
@@ -312,9 +308,20 @@ class GangCycle:
         if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
             self.members.wake(key)
 
-    def _problem(self, decided: GangState, uids: Collection[str]) -> str:
-        """Return why the gang must not run after all, or empty. `uids`: members with devices."""
-        state = self._gangs.state(decided.key)
+    async def _problem(self, decided: GangState, uids: Collection[str]) -> str:
+        """Return why the gang must not run after all, or empty. `uids`: members with devices.
+
+        The PodGroup is read again: minCount raised before the last claim was written counts, also
+        where the watch has not shown it yet.
+        """
+        key = decided.key
+        if key.source in API_GROUPS:
+            try:
+                if not await self._informers.reread_pod_group(key):
+                    return f"{key} does not exist any more"
+            except ClusterError as error:
+                log.info("%s: not read again before its gates are lifted: %s", key, error)
+        state = self._gangs.state(key)
         if state.problem or state.uid != decided.uid:
             return state.problem or f"{state.key} was created again"
         count = sum(pod.metadata.uid in uids for pod in state.pending)
@@ -357,7 +364,7 @@ class GangCycle:
         )
 
 
-def _no_problem() -> str:
+async def _no_problem() -> str:
     return ""
 
 

@@ -5,7 +5,7 @@ give the same answer. The members are placed on a `Trial`, which is taken back a
 """
 
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
-from controller.scheduling.gangs.gang_key import SOURCES, GangKey, Source
+from controller.scheduling.gangs.gang_key import API_GROUPS, SOURCES, GangKey, Source
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
 from controller.scheduling.gangs.gang_topology import constraints_of
@@ -13,6 +13,7 @@ from controller.scheduling.gangs.membership import OPTIONAL_SOURCES, Gangs, Gang
 from controller.scheduling.gangs.trial_assumptions import Trial
 
 __all__ = [
+    "API_GROUPS",
     "OPTIONAL_SOURCES",
     "SOURCES",
     "DomainVerdict",

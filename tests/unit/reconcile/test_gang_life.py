@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.kube.protocol import Invalid
+from hami_dra.kube.protocol import Invalid, Unavailable
 from tests.support.harness import SPACE, pod
 from tests.unit.reconcile.gang_stories import (
     QUICK,
@@ -297,6 +297,48 @@ def test_the_group_changes_during_the_commit(change):
             assert harness.metric("hami_dra_gang_decisions_total", result="placed") == 2
 
     story()
+
+
+@pytest.mark.parametrize("change", ["raised", "deleted"])
+def test_the_group_changes_in_the_instant_of_the_last_write(change):
+    """The watch shows it too late: it is read again before the gates are lifted."""
+
+    @story_of(scheduler=False)
+    async def story(harness):
+        writes = []
+
+        async def change_at_the_last(request):
+            if request.label == "patch resourceclaims/status" and len(writes) < 4:
+                writes.append(request.name)
+                if len(writes) == 4 and change == "raised":
+                    patch = {"spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}}
+                    await harness.cluster.patch(kinds.POD_GROUP, "train", patch, namespace=SPACE)
+                elif len(writes) == 4:
+                    await harness.cluster.delete(kinds.POD_GROUP, "train", namespace=SPACE)
+
+        await add_group(harness, "train", 4)
+        await prepare(harness, *map(grouped, FOUR))
+        harness.cluster.hooks.append(change_at_the_last)
+        harness.start(**QUICK)
+        await harness.sleep(5)
+        assert len(writes) == 4
+        assert await holders(harness) == set()
+        assert await gates(harness) == set(FOUR)
+
+    story()
+
+
+@story_of()
+async def test_a_group_that_cannot_be_read_again_is_taken_as_the_watch_shows_it(harness):
+    async def refuse_to_list(request):
+        if request.verb == "list" and request.kind is kinds.POD_GROUP and await holders(harness):
+            raise Unavailable("away")
+
+    await add_group(harness, "train", 4)
+    await prepare(harness, *map(grouped, FOUR))
+    harness.cluster.hooks.append(refuse_to_list)
+    harness.start(**QUICK)
+    await harness.bound(*FOUR, seconds=5)
 
 
 @story_of()
