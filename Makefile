@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit browser e2e test-node lint format generate cluster cluster-down bench packing fuzz soak docs clean
+.PHONY: help setup demo test unit browser e2e test-node lint format generate cluster cluster-down bench packing fuzz soak docs release clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -14,6 +14,7 @@ SYNC := $(BIN)/uv sync --quiet --all-extras $(GO_GROUP)
 UV_VERSION := 0.13.8
 K8S ?= 1.37.1
 NAME ?= play
+IMAGE ?= registry.example.com/hami-dra
 
 help: ## what can be done here
 	@echo "hami-dra: make <target>"
@@ -76,6 +77,9 @@ soak: setup ## the repetitions that do not fit into make test
 
 docs: setup ## check that every command in the docs and examples runs
 	@$(BIN)/pytest -q tests/docs
+
+release: setup ## dist/: wheel, sdist, chart, install.yaml, software bill of materials, checksums (IMAGE=repository of the image)
+	@rm -rf dist && $(BIN)/python -m hack.release --image $(IMAGE)
 
 clean: ## the virtual environment and all caches of this checkout
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist

@@ -32,7 +32,11 @@ SUITES: dict[str, list[list[str]]] = {
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "conventions": [[sys.executable, "hack/conventions.py"]],
-    "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
+    "programs": [
+        [sys.executable, "hack/oracle/oracle.py"],
+        [sys.executable, "hack/helm/helm.py"],
+        [sys.executable, "hack/actionlint/actionlint.py"],
+    ],
     "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
     "other Pythons": [[sys.executable, "hack/interpreters.py"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
@@ -75,12 +79,12 @@ SOAK = [
 ]
 GROUPS = {
     "lint": LINT,
-    "unit": ["oracles", "unit", "other Pythons"],
+    "unit": ["programs", "unit", "other Pythons"],
     "browser": BROWSER,
     "e2e": E2E,
     "node": NODE,
     "soak": SOAK,
-    "all": [*LINT, "oracles", "unit", "other Pythons", *BROWSER, *E2E, *NODE],
+    "all": [*LINT, "programs", "unit", "other Pythons", *BROWSER, *E2E, *NODE],
 }
 
 

@@ -8,6 +8,8 @@ if [[ $# -eq 0 || "$1" == -h || "$1" == --help ]]; then
   cat <<'USAGE'
 usage: build.sh [--release] NAME[:TAG] [OPTION OF DOCKER BUILDX BUILD]...
 Builds the image with docker buildx, the same from the same commit: files carry the time of the commit. Needs docker with buildx.
+The image is loaded into docker, unless an option says where else it goes, for example for two platforms:
+  build.sh NAME:TAG --platform linux/amd64,linux/arm64 --push
 --release   for what others will run: the base image must be given by digest, and the working tree be clean
 Environment:
   PYTHON_IMAGE  the base image; for a release with its digest: docker.io/library/python:3.13-slim-trixie@sha256:...
@@ -39,7 +41,12 @@ command -v docker >/dev/null || {
 }
 SOURCE_DATE_EPOCH="$(git -C "$ROOT" log -1 --format=%ct)"
 export SOURCE_DATE_EPOCH
-docker buildx build "$ROOT" --tag "$name" --load \
+# several platforms cannot be loaded, only pushed
+target=--load
+for option in "$@"; do
+  [[ "$option" != --push && "$option" != --output* ]] || target=
+done
+docker buildx build "$ROOT" --tag "$name" ${target:+"$target"} \
   ${PYTHON_IMAGE:+--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE"} \
   --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" \
   --label "org.opencontainers.image.revision=$(git -C "$ROOT" rev-parse HEAD)" \

@@ -12,7 +12,6 @@ from hack.helm import helm
 def go(tmp_path, monkeypatch):
     """`go(body)`: a shell script in place of Go; `$out` is what it shall make. The cache is the test's own."""
     monkeypatch.setenv("HAMI_DRA_CACHE", str(tmp_path / "cache"))
-    helm.binary.cache_clear()
 
     def make(body):
         program = tmp_path / "go"
@@ -23,8 +22,7 @@ def go(tmp_path, monkeypatch):
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    yield make
-    helm.binary.cache_clear()
+    return make
 
 
 def test_built_once(go):
