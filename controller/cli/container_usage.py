@@ -1,7 +1,8 @@
 """What containers use, asked of the node drivers through the API server: for `hami-dra status --usage`.
 
 The API server passes the question on to port `http` of the drivers' pods (pods/proxy), so it works
-from anywhere. It questions only pods of one namespace with the drivers' labels. A driver is believed
+from anywhere. It only knows numbers of ports there: Kubernetes 1.37.1 ends a request for a name
+with a panic. It questions only pods of one namespace with the drivers' labels. A driver is believed
 about the cards of its own node only.
 """
 
@@ -92,7 +93,11 @@ async def _ask_all(cluster: "HttpCluster", pods: "Iterable[Pod]") -> Usage:
 
     async def ask(pod: "Pod") -> None:
         meta = pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}:{names.HTTP_PORT}/proxy/metrics"
+        port = pod.port(names.HTTP_PORT)
+        if port is None:
+            note(f"{pod.spec.node_name}: pod {meta.name} is no driver of hami-dra: it has no port {names.HTTP_PORT}")
+            return
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}:{port}/proxy/metrics"
         try:
             async with gate, asyncio.timeout(_PATIENCE):
                 text = await cluster.read_text(path)

@@ -76,11 +76,10 @@ def target_of(pod: Pod, namespace: str) -> Target | None:
         or not pod.spec.node_name
     ):
         return None
-    ports = (port for container in pod.spec.containers for port in container.ports)
-    port = next((each.container_port for each in ports if each.name == names.HTTP_PORT), 0)
+    port = pod.port(names.HTTP_PORT)
     try:
         address = ipaddress.ip_address(pod.status.pod_ip)
     except ValueError:
         return None
     host = f"[{address}]" if address.version == 6 else str(address)
-    return Target(pod.spec.node_name, f"http://{host}:{port}/metrics") if 0 < port < 1 << 16 else None
+    return Target(pod.spec.node_name, f"http://{host}:{port}/metrics") if port is not None else None

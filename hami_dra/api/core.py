@@ -207,6 +207,12 @@ class Pod(Object, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
+    def port(self, name: str) -> int | None:
+        """Return the number of its port with this name; None if it has none, or one that cannot be."""
+        ports = (port for container in self.spec.containers for port in container.ports)
+        number = next((each.container_port for each in ports if each.name == name), 0)
+        return number if 0 < number < 1 << 16 else None
+
 
 class NodeSpec(Struct, frozen=True):
     unschedulable: bool = False

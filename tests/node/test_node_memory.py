@@ -5,6 +5,8 @@ dynamic linker, which preloads the limiting library from where the driver mounts
 read-only root file system.
 """
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +14,7 @@ from controller.cli.main import application
 from controller.insight.overview import ContainerUse, container_uses
 from hack.node import cuda
 from hack.node.image import CUDA, Image
+from hami_dra.api import names
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.node.cards import on_card
 from tests.support.nvml.fake import FakeNvml, gpu
@@ -124,6 +127,61 @@ def test_programs_are_told_what_they_may_use_of_each_card(bench, start):
 
 
 @pytest.mark.parametrize("usage_cache", ["private", "host"])
+def status_asks_the_driver_through_its_pod(bench, driver, card, used):
+    """The driver is a process beside kubelet here: a pod of the node with the driver's labels has its address and port.
+
+    Two users: one may only get that pod's proxy and see what `status` reads, the other one lacks the proxy.
+    """
+    labels = {names.PART_OF_LABEL: names.MANAGED_BY, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+    standing = pod("driver")
+    standing["metadata"]["labels"] = labels
+    standing["spec"]["containers"][0]["ports"] = [{"name": names.HTTP_PORT, "containerPort": driver.port}]
+    bench.run(standing)
+    shown = {}
+    for user, resources in (("reads", ["pods/proxy"]), ("lacks", ["pods/log"])):
+        grant(bench, user, resources)
+        config = bench.plane.kubeconfig_for_user(user)
+        answer = CliRunner().invoke(
+            application(),
+            ["status", "--usage", "--kubeconfig", str(config), "--driver-namespace", bench.namespace, "-o", "json"],
+        )
+        assert answer.exit_code == 0, answer.output
+        shown[user] = json.loads(answer.stdout)["usage"], answer.stderr
+    assert shown["reads"][0] == [
+        {
+            "node": bench.node.name,
+            "card": "gpu-3",
+            "namespace": used.namespace,
+            "pod": used.pod,
+            "container": used.container,
+            "memoryUsed": used.memory_used,
+            "memoryLimit": used.memory_limit,
+            "utilization": used.utilization,
+        }
+    ]
+    assert shown["lacks"][0] == []
+    assert "pods/proxy" in shown["lacks"][1]
+    bench.delete("driver")
+
+
+def grant(bench, user, resources):
+    """Let a user see everything as hami-dra-viewer does, and get these in the namespace of the drivers."""
+    authorization = "/apis/rbac.authorization.k8s.io/v1"
+    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    for scope, kind, rules in (
+        ("", "Cluster", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"]}]),
+        (f"namespaces/{bench.namespace}/", "", [{"apiGroups": [""], "resources": resources, "verbs": ["get"]}]),
+    ):
+        name = f"{bench.namespace}-{user}"
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{kind}Role", "name": name}
+        plural = f"{kind}role".lower()
+        bench.api.create(f"{authorization}/{scope}{plural}s", {"metadata": {"name": name}, "rules": rules})
+        bench.api.create(
+            f"{authorization}/{scope}{plural}bindings",
+            {"metadata": {"name": name}, "roleRef": role, "subjects": subjects},
+        )
+
+
 def test_pods_that_join_a_claim_leave_each_others_usage_alone(bench, start, usage_cache):
     """B5: HAMi-core forgets what a process of the same number used, and each container begins with number 1."""
     folder = start(f"--usage-cache={usage_cache}")
@@ -140,7 +198,7 @@ def test_pods_that_join_a_claim_leave_each_others_usage_alone(bench, start, usag
 
 
 def test_a_file_of_usage_on_the_host_is_found_again_by_a_container_that_starts_again(bench, start):
-    folder = start("--usage-cache=host")
+    folder = start("--usage-cache=host", "--host=0.0.0.0")
     seen = bench.run(
         template("own", part("1Gi", selector=on_card(3))), asking("own", (0, 600), templates=["own"]), image=CUDA
     )
@@ -163,6 +221,7 @@ def test_a_file_of_usage_on_the_host_is_found_again_by_a_container_that_starts_a
     bench.hami.wait_for(
         "what the container uses to be known", lambda: container_uses(driver.get("/metrics")[1]) == wanted
     )
+    status_asks_the_driver_through_its_pod(bench, driver, next(iter(wanted)), used)
 
     bench.node.kill_container(ids(bench, "own")["main"])
     seen = started_again(bench, "own")

@@ -27,7 +27,12 @@ def hami_dra(capsys):
 
 
 def driver(name, node, phase="Running"):
-    raw = {"metadata": {"name": name, "namespace": "system"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+    ports = [{"name": "webhook", "containerPort": 9443}, {"name": "http", "containerPort": 8080}]
+    raw = {
+        "metadata": {"name": name, "namespace": "system"},
+        "spec": {"nodeName": node, "containers": [{"name": "driver", "ports": ports[: 1 if name == "other" else 2]}]},
+        "status": {"phase": phase},
+    }
     return msgspec.convert(raw, Pod)
 
 
@@ -62,16 +67,18 @@ def asked(monkeypatch, cluster):
 
 
 def test_drivers_are_asked_through_the_api_server_and_one_without_an_answer_is_left_out(monkeypatch, capsys):
-    cluster = Cluster(a=expositions.of_driver(), b=Forbidden("no right to pods/proxy"), c="\0garbage{")
+    cluster = Cluster(a=expositions.of_driver(), b=Forbidden("no right to pods/proxy"), c="\0garbage{", other="")
     found = asked(monkeypatch, cluster)
-    assert cluster.asked[0] == "/api/v1/namespaces/system/pods/a:http/proxy/metrics"
+    assert cluster.asked[0] == "/api/v1/namespaces/system/pods/a:8080/proxy/metrics"
     assert cluster.selected == {
         "namespace": "system",
         "label_selector": f"{names.PART_OF_LABEL}=hami-dra,app.kubernetes.io/component=driver",
     }
     assert len(cluster.asked) == 3
     assert {node: len(cards) for node, cards in found.items()} == {"node-a": 1, "node-c": 0}
-    assert "node-b: its driver does not say what containers use: no right to pods/proxy" in capsys.readouterr().err
+    notes = capsys.readouterr().err
+    assert "node-b: its driver does not say what containers use: no right to pods/proxy" in notes
+    assert "node-other: pod other is no driver of hami-dra: it has no port http" in notes
     assert cluster.closed
 
 
