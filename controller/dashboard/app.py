@@ -28,7 +28,8 @@ from controller.dashboard.guard import (
     verdict_key,
 )
 from controller.dashboard.history import INTERVAL, History
-from controller.dashboard.pages import Page, pages
+from controller.dashboard.pages import Page, site
+from controller.dashboard.pending import pending_count
 from controller.dashboard.preferences import (
     LANGUAGE_COOKIE,
     LANGUAGES,
@@ -40,6 +41,7 @@ from controller.dashboard.preferences import (
 from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Source
 from controller.dashboard.stream import EventBroker, headers_key
+from controller.dashboard.tables import FORMATS, exported
 from controller.insight.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
 
@@ -49,27 +51,33 @@ _YEAR: Final = int(timedelta(days=365).total_seconds())
 
 
 def dashboard_app(
-    source: Source, access: Access, *, interval: float = 1.0, meters: Meters | None = None
+    source: Source,
+    access: Access,
+    *,
+    interval: float = 1.0,
+    meters: Meters | None = None,
+    history: History | None = None,
 ) -> web.Application:
     """Return the application.
 
     `interval`: least number of seconds between two fragments for one page. `meters`: source of the
-    cards' readings; None: no readings.
+    cards' readings; None: no readings. `history`: what is known already; None: nothing.
     """
-    history = History()
+    history = history or History()
     app = web.Application(middlewares=[safe_headers, guard(access)], client_max_size=64 << 10)
-    site = _Site(source, access, history, interval, meters)
-    app[refused_key] = site.refused
+    handlers = _Site(source, access, history, interval, meters)
+    app[refused_key] = handlers.refused
     app[headers_key] = {**HEADERS, "Cache-Control": "no-store"}
-    app.cleanup_ctx.append(site.running)
-    for page in site.pages.values():
-        app.router.add_get(page.path, site.page)
-    app.router.add_get("/whatif", site.whatif)
-    app.router.add_get("/events", site.events, allow_head=False)
-    app.router.add_get("/login", site.login_form)
-    app.router.add_post("/login", site.login)
-    app.router.add_post("/logout", site.logout)
-    app.router.add_post("/settings", site.settings)
+    app.cleanup_ctx.append(handlers.running)
+    for page in handlers.pages.values():
+        app.router.add_get(page.path, handlers.page)
+    app.router.add_get("/export/{name:[a-z]+}.{form:[a-z]+}", handlers.export)
+    app.router.add_get("/whatif", handlers.whatif)
+    app.router.add_get("/events", handlers.events, allow_head=False)
+    app.router.add_get("/login", handlers.login_form)
+    app.router.add_post("/login", handlers.login)
+    app.router.add_post("/logout", handlers.logout)
+    app.router.add_post("/settings", handlers.settings)
     app.router.add_get("/static/{name:[a-z0-9./_-]+}", static)
     api.add_routes(app.router, source.decisions)
     return app
@@ -98,8 +106,9 @@ class _Site:
         self._access = access
         self._history = history
         self._readings = Readings(meters, self._refresh_readings)
-        self.pages = pages(source, history, self._readings)
-        self._news = EventBroker(self.pages, interval=interval)
+        found = site(source, history, self._readings)
+        self.pages, self._exports = found.pages, found.exports
+        self._news = EventBroker(self.pages, lambda: pending_count(source)[0], interval=interval)
         self._whatif_runs = whatif_runs.WhatIfRuns(source)
         self._table = CardTable(source.inventory)
         self._guard = LoopGuard("dashboard")
@@ -124,7 +133,7 @@ class _Site:
     async def _sample(self) -> None:
         while True:
             with self._guard.each("packing"):
-                self._history.sample(packing(self._table))
+                self._history.sample(packing(self._table), pending_count(self._source)[0])
             await asyncio.sleep(INTERVAL)
 
     # --- pages ------------------------------------------------------------------------------------
@@ -139,6 +148,18 @@ class _Site:
             body = render.fragment("nothing.html", {"what": str(error), "path": page.path}, wants.language)
             return self._answer(request, page, body, live=False, status=404)
         return self._answer(request, page, body)
+
+    async def export(self, request: web.Request) -> web.Response:
+        name, form = request.match_info["name"], request.match_info["form"]
+        rows = self._exports.get(name)
+        if rows is None or form not in FORMATS:
+            raise web.HTTPNotFound(text="no such table\n")
+        return web.Response(
+            text=exported(rows(request.query), form),
+            content_type=FORMATS[form],
+            charset="utf-8",
+            headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
+        )
 
     async def whatif(self, request: web.Request) -> web.Response:
         wants, query, status = _preferences(request), dict(request.query), 200
@@ -170,7 +191,7 @@ class _Site:
         notices = []
         if self._source.problems():
             notices.append("The data may be outdated: the API server does not answer the controller at the moment.")
-        if not self._source.is_leader:
+        if not self._source.state.is_leader:
             notices.append("This replica is on standby; the leader makes and stores decisions.")
         text = render.whole(
             page,
@@ -178,6 +199,8 @@ class _Site:
             _preferences(request),
             here=request.path_qs,
             live=live,
+            state=self._source.state,
+            pending=self._news.pending(),
             is_open=self._access.is_open,
             notices=tuple(notices),
         )

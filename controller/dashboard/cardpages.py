@@ -6,17 +6,20 @@ do not exist.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from controller.dashboard import drawing
+from controller.dashboard import drawing, trends
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
 from controller.dashboard.paging import PageSlice, page_slice
+from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
-from controller.insight.overview import Card, CardTable, Overview, namespaces, overview, packing
+from controller.dashboard.summary import summary
+from controller.insight.overview import Card, CardTable, Overview, linked_sizes, namespaces, overview, packing
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.quota import quota_lines
 from hami_dra.api.resource import ResourceClaim
@@ -25,9 +28,10 @@ Query = Mapping[str, str]
 Context = dict[str, Any]
 
 NODES_ON_LEAF: Final = 24
+FEW_NODES: Final = 12
+"""Up to this many nodes, the overview shows their cards, beyond that one tile for each node."""
 MOST_TILES: Final = 240
 """Tiles in the fleet drawing; on larger clusters a tile represents several nodes."""
-SPARK: Final = (240, 40)
 _NODES_AT_ONCE: Final = 20
 """Nodes processed between two yields to the event loop, while all cards are read."""
 
@@ -51,6 +55,17 @@ class Tile:
     """Held cards, in thousandths."""
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One node with its cards."""
+
+    row: NodeRow
+    products: tuple[str, ...]
+    islands: list[drawing.Island]
+    tenants: list[drawing.Marker]
+    """The markers on its cards, by letter."""
+
+
 class CardPages:
     def __init__(self, source: Source, history: History, readings: Readings) -> None:
         self._source = source
@@ -62,39 +77,81 @@ class CardPages:
         self._readings.wanted()
         packed = packing(self._table)
         rows = node_rows(self._table)
+        waiting = pending_pods(self._source)
+        uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
+        now = datetime.now(UTC)
+        allocated = {each.vendor: self._allocated(each.driver) for each in packed}
         return {
             "packing": packed,
-            "courses": {each.driver: drawing.course(self._history.of_driver(each.driver), *SPARK) for each in packed},
-            "spark": SPARK,
-            "since": self._history.since,
+            "linked": linked_sizes(self._table),
+            "summary": summary(packed, (len(waiting), min((each.since for each in waiting), default=""))),
+            "state": self._source.state,
+            "waiting": grouped(waiting),
+            "allocated": trends.chart(allocated, now, unit="%", top=100),
+            "pending": trends.chart({"pending": self._history.pending()}, now),
             "tiles": tiles(rows),
+            "machines": self._machines(rows) if len(rows) <= FEW_NODES else None,
             "nodes": len(rows),
-            "uses": self._readings.uses(self._source.inventory) if self._readings.on else None,
+            "uses": uses,
+            "has_readings": self._readings.on,
             "known": self._readings.known(row.name for row in rows),
             "states": {state: sum(row.state == state for row in rows) for state in STATES},
             "problems": dict(sorted(self._source.inventory.problems.items())[:20]),
         }
+
+    def _allocated(self, driver: str) -> list[tuple[datetime, float]]:
+        return [(each.at, 100 * each.allocated) for each in self._history.of_driver(driver)]
 
     def nodes(self, query: Query) -> Context:
         packed = packing(self._table)
         rows = node_rows(self._table)
         text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
         found = page_slice(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
-        cards = self._cards([row.name for row in found.items]).cards
-        marks = drawing.markers(cards)
-        by_node: dict[str, list[drawing.DrawnCard]] = {row.name: [] for row in found.items}
-        for card in cards:
-            if card.node in by_node:
-                by_node[card.node].append(drawing.drawn(card, marks))
         return {
             "leaf": found,
-            "drawn": {name: drawing.islands(each) for name, each in by_node.items()},
-            "products": {name: sorted({each.card.product for each in drawn}) for name, drawn in by_node.items()},
+            "machines": self._machines(found.items),
             "vendors": [each.vendor for each in packed],
             "states": STATES,
             "asked": {"q": text, "vendor": vendor, "state": state},
             "total": len(rows),
         }
+
+    def exported_nodes(self, query: Query) -> list[dict[str, object]]:
+        """Return the rows of the nodes page without pagination."""
+        packing(self._table)
+        text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
+        return [
+            {
+                "node": row.name,
+                "vendors": row.vendors,
+                "state": row.state,
+                "ready": row.ready,
+                "cordoned": row.cordoned,
+                "devices": row.cards,
+                "freeDevices": row.free_cards,
+                "unhealthyDevices": row.unhealthy_cards,
+                "memoryBytes": row.memory_total,
+                "memoryAllocatedBytes": row.memory_used,
+            }
+            for row in picked(node_rows(self._table), text=text, vendor=vendor, state=state)
+        ]
+
+    def _machines(self, rows: Sequence[NodeRow]) -> list[Machine]:
+        cards = self._cards([row.name for row in rows]).cards
+        marks = drawing.markers(cards)
+        by_node: dict[str, list[drawing.DrawnCard]] = {row.name: [] for row in rows}
+        for card in cards:
+            if card.node in by_node:
+                by_node[card.node].append(drawing.drawn(card, marks))
+        return [
+            Machine(
+                row,
+                tuple(sorted({each.card.product for each in by_node[row.name]})),
+                drawing.islands(by_node[row.name]),
+                drawing.markers_of(by_node[row.name]),
+            )
+            for row in rows
+        ]
 
     def node(self, query: Query) -> Context:
         self._readings.wanted()
@@ -118,7 +175,7 @@ class CardPages:
             "legend": _legend(cards, marks),
         }
 
-    def card(self, query: Query) -> Context:
+    def device(self, query: Query) -> Context:
         self._readings.wanted()
         key = query.get("id", "")
         driver, _, rest = key.partition("/")
@@ -187,7 +244,7 @@ def tiles(rows: list[NodeRow]) -> list[Tile]:
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
         cards, free = sum(row.cards for row in some), sum(row.free_cards for row in some)
-        order = ("free", "partly", "troubled", "full")
+        order = ("free", "partly", "unhealthy", "full")
         found.append(
             Tile(
                 first=some[0].name,

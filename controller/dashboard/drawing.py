@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.dashboard.history import Sample, TimelineEvent
+from controller.dashboard.history import TimelineEvent
 from controller.insight.overview import Card, Tenant
 
 COLOURS: Final = 10
@@ -47,7 +47,7 @@ class DrawnCard:
     card: Card
     segments: tuple[Segment, ...]
     state: str
-    """`free`, `partly`, `full`, `troubled`."""
+    """`free`, `partly`, `full`, `unhealthy`."""
     number: str
 
 
@@ -99,6 +99,12 @@ def drawn(card: Card, marks: Mapping[tuple[str, str], Marker]) -> DrawnCard:
     return DrawnCard(card, tuple(segments), state_of(card), number)
 
 
+def markers_of(cards: Iterable[DrawnCard]) -> list[Marker]:
+    """Return the markers that are drawn on the cards, each once, by letter."""
+    found = {segment.marker for card in cards for segment in card.segments}
+    return sorted(found, key=lambda marker: (len(marker.letter), marker.letter))
+
+
 def part_of(card: Card, tenant: Tenant) -> float:
     """Return the share of the card that a tenant's section stands for.
 
@@ -118,7 +124,7 @@ def part_of(card: Card, tenant: Tenant) -> float:
 
 def state_of(card: Card) -> str:
     if card.health or card.cordoned:
-        return "troubled"
+        return "unhealthy"
     if card.free:
         return "free"
     full = card.exclusive or any(
@@ -130,7 +136,7 @@ def state_of(card: Card) -> str:
         )
     )
     # not free and not held: its node accepts no pods
-    return "full" if full else "partly" if card.tenants or card.shares_used or card.memory_used else "troubled"
+    return "full" if full else "partly" if card.tenants or card.shares_used or card.memory_used else "unhealthy"
 
 
 def islands(cards: Sequence[DrawnCard]) -> list[Island]:
@@ -214,25 +220,7 @@ def _lanes(row: str, index: int | None) -> int:
         return 0
 
 
-# --- time series ----------------------------------------------------------------------------------
-
-
-def course(samples: Sequence[Sample], width: int, height: int) -> str:
-    """Return the points of a polyline: the share of memory in use, oldest left.
-
-    Empty with fewer than two samples.
-    """
-    if len(samples) < 2:
-        return ""
-    start, span = samples[0].at, (samples[-1].at - samples[0].at).total_seconds()
-    if span <= 0:
-        return ""
-    points = []
-    for each in samples:
-        x = width * (each.at - start).total_seconds() / span
-        share = each.memory_used / each.memory_total if each.memory_total else 0.0
-        points.append(f"{x:.1f},{height - 1 - (height - 2) * min(share, 1.0):.1f}")
-    return " ".join(points)
+# --- history ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import numpy as np
 from controller.insight.overview import CORDONED, READY, CardTable, driver_rank, vendor_name
 from hami_dra.api.arrays import Ints
 
-STATES: Final = ("free", "partly", "full", "troubled")
+STATES: Final = ("free", "partly", "full", "unhealthy")
 """`free`: a whole card is free. `partly`: something is free, but no whole card. `full`: nothing is
-free. `troubled`: the node or one of its cards is unusable.
+free. `unhealthy`: the node or one of its cards is unusable.
 """
 PARTS_OF_FULL: Final = 1000
 
@@ -30,7 +30,7 @@ class NodeRow:
     cordoned: bool
     cards: int
     free_cards: int
-    troubled_cards: int
+    unhealthy_cards: int
     memory_total: int
     memory_used: int
 
@@ -66,17 +66,17 @@ def node_rows(table: CardTable) -> list[NodeRow]:
     found = []
     for row, names in vendors.items():
         state = int(table.node_states[row])
-        troubled = cards[row] - usable[row] if state == READY else 0
+        unhealthy = cards[row] - usable[row] if state == READY else 0
         found.append(
             NodeRow(
                 name=nodes.names[row],
                 vendors=tuple(names),
-                state=_state(in_service=state == READY and not troubled, free=free[row], full=full[row] == cards[row]),
+                state=_state(in_service=state == READY and not unhealthy, free=free[row], full=full[row] == cards[row]),
                 ready=state in {READY, CORDONED},
                 cordoned=state == CORDONED,
                 cards=cards[row],
                 free_cards=free[row],
-                troubled_cards=troubled,
+                unhealthy_cards=unhealthy,
                 memory_total=total[row],
                 memory_used=used[row],
             )
@@ -87,7 +87,7 @@ def node_rows(table: CardTable) -> list[NodeRow]:
 
 def _state(*, in_service: bool, free: int, full: bool) -> str:
     if not in_service:
-        return "troubled"
+        return "unhealthy"
     if free:
         return "free"
     return "full" if full else "partly"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.dashboard.summary import allocated_share
 from controller.insight.overview import Packing
 from hami_dra.api.resource import ResourceClaim
 
@@ -38,8 +39,8 @@ class Sample:
     """One vendor's cards at one moment."""
 
     at: datetime
-    memory_used: int
-    memory_total: int
+    allocated: float
+    """Share of the capacity of usable cards, 0.0 to 1.0."""
     free_cards: int
 
 
@@ -49,6 +50,7 @@ class History:
         self._most = most_cards
         self._cards: OrderedDict[str, deque[TimelineEvent]] = OrderedDict()
         self._samples: dict[str, deque[Sample]] = {}
+        self._pending: deque[tuple[datetime, int]] = deque(maxlen=MOST_SAMPLES)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         before, after = ({each.device_id for each in claim.results} if claim else set() for claim in (old, new))
@@ -66,11 +68,17 @@ class History:
         """Return a card's events, newest first."""
         return list(reversed(self._cards.get(device, ())))
 
-    def sample(self, packing: Iterable[Packing], at: datetime | None = None) -> None:
+    def sample(self, packing: Iterable[Packing], pending: int = 0, at: datetime | None = None) -> None:
+        """Record one moment. `pending`: number of pods that wait."""
         moment = at or datetime.now(UTC)
+        self._pending.append((moment, pending))
         for each in packing:
             samples = self._samples.setdefault(each.driver, deque(maxlen=MOST_SAMPLES))
-            samples.append(Sample(moment, each.memory_used, each.memory_total, each.free_cards))
+            samples.append(Sample(moment, allocated_share(each), each.free_cards))
+
+    def pending(self) -> Sequence[tuple[datetime, int]]:
+        """Return the number of pods that waited, oldest first."""
+        return list(self._pending)
 
     def of_driver(self, driver: str) -> Sequence[Sample]:
         """Return a driver's samples, oldest first."""

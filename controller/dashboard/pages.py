@@ -15,6 +15,7 @@ from controller.dashboard.podpages import PodPages
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 
+Export = Callable[[Query], list[dict[str, object]]]
 Read = Callable[[Query], Context | Awaitable[Context]]
 
 
@@ -48,16 +49,24 @@ MENU: Final = (
 )
 
 
-def pages(source: Source, history: History, readings: Readings) -> Mapping[str, Page]:
-    """Return all live pages by path. `/whatif` is not among them: it is not live."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    pages: Mapping[str, Page]
+    """All live pages by path. `/whatif` is not among them: it is not live."""
+    exports: Mapping[str, Export]
+    """Tables by name."""
+
+
+def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodPages(source)
-    return {
+    exports = {"pods": pods.exported_pods, "pending": pods.exported_pending, "nodes": cards.exported_nodes}
+    found = {
         page.path: page
         for page in (
             Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
             Page("/nodes", "nodes.html", "Nodes", "/nodes", cards.nodes),
             Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
-            Page("/card", "card.html", "Card", "/nodes", cards.card, reads_cards=True),
+            Page("/device", "device.html", "Device", "/nodes", cards.device, reads_cards=True),
             Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
             Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
             Page("/pending", "pending.html", "Pending", "/pending", pods.pending),
@@ -66,3 +75,4 @@ def pages(source: Source, history: History, readings: Readings) -> Mapping[str, 
             Page("/quota", "quota.html", "Quota", "/quota", cards.quota),
         )
     }
+    return Site(found, exports)

@@ -26,10 +26,15 @@ class PageSlice(Generic[T]):
 def page_slice(items: Sequence[T], asked: str, size: int) -> PageSlice[T]:
     """Return one page of the items.
 
-    `asked`: the page number from the query; anything else selects the nearest page.
+    `asked`: the page number from the query; anything else selects the nearest page. The last page
+    may have a fifth more, so that no page is made for a few items:
+
+    >>> [page_slice(range(number), "", 50).of for number in (50, 60, 61, 110, 111)]
+    [1, 1, 2, 2, 3]
     """
-    leaves = max(1, -(-len(items) // size))
+    leaves = max(1, -(-(len(items) - size // 5) // size))
     number = int(asked) if asked.isdecimal() and len(asked) < 9 else 1
     number = min(max(number, 1), leaves)
     start = (number - 1) * size
-    return PageSlice(items[start : start + size], number, leaves, start + 1 if items else 0, len(items))
+    end = start + size if number < leaves else len(items)
+    return PageSlice(items[start:end], number, leaves, start + 1 if items else 0, len(items))

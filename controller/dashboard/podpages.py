@@ -4,22 +4,39 @@ Values only; see `cardpages`. The reason why a pod waits comes from the stored d
 its PodScheduled condition, else from its scheduling gates.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.paging import page_slice
+from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.source import Source
+from controller.dashboard.tables import ordered
 from controller.insight.explain import Explanation
 from controller.insight.overview import PlacedPod, placed_pod
 from controller.scheduling.gangs import GangState
-from controller.scheduling.inventory import DeviceId
+from controller.scheduling.inventory import DeviceId, holdings_of, used_of
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
-from hami_dra.api.podstate import is_finished, is_pending, is_probe, other_gates, scheduled_condition
+from hami_dra.api.podstate import is_finished, is_probe
 from hami_dra.api.resource import ResourceClaim
 
 ON_LEAF: Final = 50
+_POLICIES: Final = (names.NODE_POLICY, names.DEVICE_POLICY)
+_CLAIM_COLUMNS: Final[Mapping[str, Callable[[ResourceClaim], Any]]] = {
+    "claim": lambda claim: claim.key,
+    "age": lambda claim: (claim.metadata.creation_timestamp or "", claim.key),
+    "state": lambda claim: (claim.status.allocation is None, not claim.status.reserved_for, claim.key),
+}
+_DECISION_COLUMNS: Final[Mapping[str, Callable[[Explanation], Any]]] = {
+    "": lambda _: 0,  # newest first, as the log has them
+    "when": lambda decision: decision.at,
+    "pod": lambda decision: decision.pod,
+    "outcome": lambda decision: (decision.outcome, decision.pod),
+    "node": lambda decision: (decision.node, decision.pod),
+}
 MOST_DECISIONS: Final = 1_000
 
 
@@ -28,25 +45,17 @@ class PodRow:
     placed: PlacedPod
     namespace: str
     name: str
+    created: str
+    """RFC 3339; empty if unknown."""
     phase: str
     claims: tuple[str, ...]
     """`namespace/name`; empty entries are claims that do not exist yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRow:
-    pod: PodRow
-    since: str
-    reasons: dict[str, int]
-    message: str
-    """The reason as the deciding component states it."""
-    details: tuple[str, ...]
-    """Why some nodes are refused: plugin, object, figure."""
-    says: str
-    """`decision`, `scheduler`, `gate`, `nobody`."""
-    has_decision: bool
+    memory: int
+    """Bytes allocated on all its devices."""
+    cores: int
+    policy: str
+    """Node and device policy that its annotations ask for; empty: the controller's defaults."""
     gang: GangState | None = None
-    """The gang that it waits with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ class ClaimRow:
     """`driver/pool/device`"""
     is_allocated: bool
     is_reserved: bool
+    created: str = ""
 
 
 class PodPages:
@@ -69,7 +79,51 @@ class PodPages:
 
     def pods(self, query: Query) -> Context:
         text, state = query.get("q", "").strip(), query.get("state", "")
-        found = [
+        found, sort = ordered(self._pods(text, state), self._pod_columns, query)
+        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
+        return {
+            "leaf": shown,
+            "rows": [self._row(pod) for pod in shown.items],
+            "asked": {"q": text, "state": state, **sort},
+            "defaults": f"{self._source.policies.node_policy} / {self._source.policies.device_policy.name}",
+        }
+
+    def exported_pods(self, query: Query) -> list[dict[str, object]]:
+        """Return the rows of the pods page without pagination."""
+        pods = self._pods(query.get("q", "").strip(), query.get("state", ""))
+        rows = (self._row(pod) for pod in ordered(pods, self._pod_columns, query)[0])
+        return [
+            {
+                "namespace": row.namespace,
+                "pod": row.name,
+                "created": row.created,
+                "phase": row.phase,
+                "node": row.placed.node,
+                "devices": row.placed.devices,
+                "memoryBytes": row.memory,
+                "cores": row.cores,
+                "policy": row.policy,
+            }
+            for row in rows
+        ]
+
+    def exported_pending(self, query: Query) -> list[dict[str, object]]:
+        """Return the pods of the pending page."""
+        return [
+            {
+                "namespace": each.namespace,
+                "pod": each.name,
+                "created": each.since,
+                "cause": each.cause,
+                "message": each.message,
+                "node": each.node,
+                "reasons": [f"{number} {code}" for code, number in each.reasons],
+            }
+            for each in pending_pods(self._source, query.get("q", "").strip())
+        ]
+
+    def _pods(self, text: str, state: str) -> list[Pod]:
+        return [
             pod
             for pod in self._source.pods()
             if pod.spec.resource_claims
@@ -78,24 +132,26 @@ class PodPages:
             and (text in pod.key or text == pod.spec.node_name)
             and (not state or state == ("placed" if pod.spec.node_name else "waiting"))
         ]
-        found.sort(key=lambda pod: pod.key)
-        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
+
+    @property
+    def _pod_columns(self) -> Mapping[str, Callable[[Pod], Any]]:
         return {
-            "leaf": shown,
-            "rows": [self._row(pod) for pod in shown.items],
-            "asked": {"q": text, "state": state},
+            "pod": lambda pod: pod.key,
+            "age": lambda pod: (pod.metadata.creation_timestamp or "", pod.key),
+            "phase": lambda pod: (pod.status.phase, pod.key),
+            "node": lambda pod: (pod.spec.node_name, pod.key),
+            "memory": lambda pod: self._amounts(pod)[0],
+            "cores": lambda pod: self._amounts(pod)[1],
         }
 
     def pending(self, query: Query) -> Context:
         text = query.get("q", "").strip()
-        found = [
-            pod
-            for pod in self._source.pods()
-            if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod) and text in pod.key
-        ]
-        found.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
-        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
-        return {"leaf": shown, "rows": [self._pending(pod) for pod in shown.items], "asked": {"q": text}}
+        pods = pending_pods(self._source, text)
+        return {
+            "leaf": page_slice(grouped(pods), query.get("leaf", ""), ON_LEAF),
+            "pods": len(pods),
+            "asked": {"q": text},
+        }
 
     def claims(self, query: Query) -> Context:
         text, state = query.get("q", "").strip(), query.get("state", "")
@@ -105,12 +161,12 @@ class PodPages:
             if text in claim.key
             and (not state or state == ("allocated" if claim.status.allocation is not None else "waiting"))
         ]
-        found.sort(key=lambda claim: claim.key)
+        found, sort = ordered(found, _CLAIM_COLUMNS, query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
             "rows": [self._claim(claim) for claim in shown.items],
-            "asked": {"q": text, "state": state},
+            "asked": {"q": text, "state": state, **sort},
         }
 
     def decisions(self, query: Query) -> Context:
@@ -120,11 +176,12 @@ class PodPages:
             for each in self._source.decisions.latest(MOST_DECISIONS)
             if text in each.pod and outcome in ("", each.outcome)
         ]
+        found, sort = ordered(found, _DECISION_COLUMNS, query)
         return {
             "leaf": page_slice(found, query.get("leaf", ""), ON_LEAF),
-            "asked": {"q": text, "outcome": outcome},
+            "asked": {"q": text, "outcome": outcome, **sort},
             "outcomes": ("placed", "refused", "error", "waiting"),
-            "is_leader": self._source.is_leader,
+            "is_leader": self._source.state.is_leader,
         }
 
     def decision(self, query: Query) -> Context:
@@ -143,34 +200,32 @@ class PodPages:
 
     def _row(self, pod: Pod) -> PodRow:
         missing = sum(not ref.key for ref in claim_refs(pod))
+        memory, cores = self._amounts(pod)
+        annotations = pod.metadata.annotations
         return PodRow(
             placed_pod(pod, self._source.claim),
             pod.metadata.namespace,
             pod.metadata.name,
+            pod.metadata.creation_timestamp or "",
             pod.status.phase or "Pending",
             (*claim_keys(pod), *[""] * missing),
+            memory,
+            cores,
+            " / ".join(value for name in _POLICIES if (value := annotations.get(name))),
+            self._source.gang(pod),
         )
 
-    def _pending(self, pod: Pod) -> PendingRow:
-        decision = self._source.decisions.of_pod(pod.key)
-        if decision is not None and decision.uid not in ("", pod.metadata.uid):
-            decision = None  # of an earlier pod with this name
-        condition = scheduled_condition(pod)
-        gates = other_gates(pod)
-        reasons: dict[str, int] = {}
-        details: tuple[str, ...] = ()
-        if gates:
-            message, says = ", ".join(gates), "gate"
-        elif decision is not None:
-            message, says, reasons = decision.message, "decision", dict(decision.reasons)
-            details = decision.why
-        elif condition is not None and condition.message:
-            message, says = condition.message, "scheduler"
-        else:
-            message, says = "", "nobody"
-        since = pod.metadata.creation_timestamp or ""
-        gang = self._source.gang(pod)
-        return PendingRow(self._row(pod), since, reasons, message, details, says, decision is not None, gang)
+    def _amounts(self, pod: Pod) -> tuple[int, int]:
+        """Return memory in bytes and cores that its claims hold on all their devices."""
+        devices = self._source.inventory.devices
+        memory = cores = 0
+        for key in claim_keys(pod):
+            claim = self._source.claim(key)
+            for holding in holdings_of(claim.status.allocation) if claim is not None else ():
+                if (row := devices.row_of(holding.device)) >= 0:
+                    used = used_of(devices.device(row), 1, holding.consumed or {}, exclusive=holding.consumed is None)
+                    cores, memory = cores + used[1], memory + used[2]
+        return memory, cores
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
         reserved = [
@@ -186,6 +241,7 @@ class PodPages:
             tuple(result.device_id for result in claim.results),
             claim.status.allocation is not None,
             bool(reserved),
+            claim.metadata.creation_timestamp or "",
         )
 
     def _node_of(self, claim: ResourceClaim) -> str:

@@ -17,6 +17,7 @@ from controller.dashboard import wording
 from controller.dashboard.pages import MENU, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.reasons import reason
+from controller.dashboard.source import ControllerState
 from controller.dashboard.text import Texts
 
 HERE: Final = Path(__file__).parent
@@ -35,6 +36,7 @@ def environment() -> Environment:
     made.filters.update(
         amount=wording.amount,
         count=wording.count,
+        age=wording.age,
         moment=wording.moment,
         score=wording.score,
     )
@@ -84,12 +86,14 @@ def whole(
     *,
     here: str,
     live: bool = True,
+    state: ControllerState,
+    pending: int = 0,
     is_open: bool = False,
     notices: tuple[str, ...] = (),
 ) -> str:
     """Return a whole page.
 
-    `here`: path and query of the page, to return to. `notices`: keys of the catalogue, shown above
+    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `notices`: keys of the catalogue, shown above
     everything.
     """
     return (
@@ -100,6 +104,8 @@ def whole(
             body=body,
             here=here,
             stream=link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
+            state=state,
+            pending=pending,
             is_open=is_open,
             notices=notices,
             preferences=preferences,

@@ -19,6 +19,7 @@ from aiohttp import web
 from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.driverpods import DriverPods, session_for_drivers
+from controller.dashboard.history import History
 from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
 from hami_dra.api import names
@@ -83,23 +84,24 @@ async def serving(
     *,
     namespace: str = names.SYSTEM_NAMESPACE,
     meters: Meters | None = None,
+    history: History | None = None,
 ) -> AsyncIterator[int]:
     """Serve the dashboard within the block and yield its port.
 
     `namespace`: namespace of the node drivers' pods, which are queried for readings unless `meters`
-    is given. Raises OSError if the port is taken, ConfigError if the certificate cannot be used.
+    is given. `history`: what is known already. Raises OSError if the port is taken, ConfigError if the certificate cannot be used.
     """
     access: Access = ClusterAccess(cluster) if settings.auth else OpenAccess()
     if settings.auth and not await may_ask(cluster):
         log.warning(
-            "the page: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
+            "the dashboard: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
         )
     context = _context(settings)
     session = None
     if meters is None and settings.readings:
         session = session_for_drivers()
         meters = DriverPods(source.pods, namespace, session)
-    app = dashboard_app(source, access, meters=meters)
+    app = dashboard_app(source, access, meters=meters, history=history)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None

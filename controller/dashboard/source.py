@@ -7,11 +7,16 @@ iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final, Literal, Protocol
+
+from prometheus_client import Gauge
 
 from controller.insight.explain import Explanation
 from controller.reconcile.controller import Controller
-from controller.reconcile.runtime import Informers
+from controller.reconcile.repair import NodeResources
+from controller.reconcile.runtime import Informers, Mode
 from controller.scheduling.decide import Options
 from controller.scheduling.gangs import GangState
 from controller.scheduling.inventory import Inventory
@@ -19,22 +24,42 @@ from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.api.podstate import is_unschedulable
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.vendors.registry import LEGACY_VENDORS
 
+_LEGACY: Final = frozenset(resource for vendor in LEGACY_VENDORS for resource in vendor.resources)
 Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
 
 class Decisions(Protocol):
     """The stored decisions (`controller.reconcile.runtime.decision_log`)."""
 
-    def of_pod(self, key: str) -> Explanation | None: ...
+    def of_pod(self, key: str, *, brief: bool = False) -> Explanation | None:
+        """`brief`: without nodes and cards."""
 
     def of_claim(self, key: str) -> Explanation | None: ...
 
     def latest(self, most: int) -> list[Explanation]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    """What this replica is and does."""
+
+    version: str
+    mode: Mode
+    is_leader: bool
+    fence: Literal["none", "holds", "untested", "open", "unknown"]
+    """`none`: native mode needs none. `untested`: it holds, but no device was free for a probe.
+    `unknown`: only the leader knows.
+    """
+
+
 class Source(Protocol):
+    @property
+    def state(self) -> ControllerState: ...
+
     @property
     def inventory(self) -> Inventory: ...
 
@@ -53,10 +78,6 @@ class Source(Protocol):
     def scheduler_names(self) -> frozenset[str]:
         """Return the schedulers whose pods the controller places."""
 
-    @property
-    def is_leader(self) -> bool:
-        """Return whether this process makes, and so stores, decisions."""
-
     def problems(self) -> Sequence[str]:
         """Return why the data may be outdated or incomplete; empty if they are not."""
 
@@ -66,6 +87,12 @@ class Source(Protocol):
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
         """Return the pods that refer to the claim `namespace/name`."""
+
+    def unconverted(self, pod: Pod) -> str:
+        """Return what to do about a pod that should have been converted but was not, or empty."""
+
+    def is_legacy(self, pod: Pod) -> bool:
+        """Return whether a container asks for an extended resource that the webhook converts."""
 
     def gang(self, pod: Pod) -> GangState | None:
         """Return the gang that the pod is a member of, or None."""
@@ -103,6 +130,26 @@ class InformerSource:
         assert informers is not None, "the controller runs and is synced"
         self._controller = controller
         self._informers: Informers = informers
+        self._version = version("hami-dra")
+        self._offered = NodeResources()
+        informers.nodes.subscribe(self._offered.node_changed)
+        for node in informers.nodes.store:
+            self._offered.node_changed(None, node)
+
+    @property
+    def state(self) -> ControllerState:
+        settings, leads = self._controller.settings, self._controller.is_leading
+        metrics = self._controller.metrics
+        fence: Literal["none", "holds", "untested", "open", "unknown"]
+        if settings.drivers.mode is Mode.NATIVE:
+            fence = "none"
+        elif not leads:
+            fence = "unknown"
+        elif not _largest(metrics.fence_ready):
+            fence = "open"
+        else:
+            fence = "untested" if _largest(metrics.fence_untested) else "holds"
+        return ControllerState(self._version, settings.drivers.mode, leads, fence)
 
     @property
     def inventory(self) -> Inventory:
@@ -124,10 +171,6 @@ class InformerSource:
     def scheduler_names(self) -> frozenset[str]:
         return self._controller.settings.scheduling.scheduler_names
 
-    @property
-    def is_leader(self) -> bool:
-        return self._controller.is_leading
-
     def problems(self) -> Sequence[str]:
         return self._informers.problems()
 
@@ -147,6 +190,16 @@ class InformerSource:
         gangs = self._informers.gangs
         key = gangs.of(pod)
         return gangs.state(key) if key is not None else None
+
+    def unconverted(self, pod: Pod) -> str:
+        conversion = self._controller.conversion
+        if pod.spec.resource_claims or conversion is None or not is_unschedulable(pod):
+            return ""
+        return conversion.bypassed(pod, self._offered.names()) or ""
+
+    def is_legacy(self, pod: Pod) -> bool:
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        return any(not _LEGACY.isdisjoint(each.resources.limits | each.resources.requests) for each in containers)
 
     def claim(self, key: str) -> ResourceClaim | None:
         return self._informers.claim(key)
@@ -171,3 +224,7 @@ class InformerSource:
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         return self._informers.claims.subscribe(heard)
+
+
+def _largest(gauge: Gauge) -> float:
+    return max((sample.value for family in gauge.collect() for sample in family.samples), default=0.0)

@@ -27,22 +27,37 @@ SHARE: Final = 20
 _BEAT: Final = 15.0
 """Seconds between keep-alive messages, so that no proxy closes an idle stream."""
 _MOST_KEPT: Final = 64
+_LONGEST_KEPT: Final = 10.0
+"""Seconds that a fragment is served unchanged: it contains ages."""
 
 
 class EventBroker:
-    def __init__(self, pages: Mapping[str, Page], *, interval: float = 1.0) -> None:
+    """`count`: returns the number of pods that wait, for the badge in the menu."""
+
+    def __init__(
+        self, pages: Mapping[str, Page], count: Callable[[], int] = lambda: 0, *, interval: float = 1.0
+    ) -> None:
         self._pages = pages
+        self._count = count
+        self._counted = (-1, 0)
+        """Version, and the number of pods that waited then."""
         self._interval = interval
         self._version = 0
         self._turn = asyncio.Event()
-        self._made: OrderedDict[tuple[str, str], tuple[int, float, str]] = OrderedDict()
-        """(view, language) → version, seconds of rendering, fragment."""
+        self._made: OrderedDict[tuple[str, str], tuple[int, float, str, float]] = OrderedDict()
+        """(view, language) → version, seconds of rendering, fragment, when it was rendered."""
         self._making: dict[tuple[str, str], asyncio.Lock] = {}
         self.streams = 0
 
     def changed(self) -> None:
         self._version += 1
         self._turn.set()
+
+    def pending(self) -> int:
+        """Return the number of pods that wait, counted once for each version."""
+        if self._counted[0] != self._version:
+            self._counted = (self._version, self._count())
+        return self._counted[1]
 
     async def make(self, view: str, language: str) -> tuple[str, float]:
         """Return the fragment of a path with query, and the seconds it took to render.
@@ -54,7 +69,7 @@ class EventBroker:
         try:
             async with lock:
                 kept = self._made.get(key)
-                if kept is not None and kept[0] == self._version:
+                if kept is not None and kept[0] == self._version and time.monotonic() - kept[3] < _LONGEST_KEPT:
                     return kept[2], kept[1]
                 version, start = self._version, time.monotonic()
                 address = urlsplit(view)
@@ -64,7 +79,7 @@ class EventBroker:
                 context = await page.context(dict(parse_qsl(address.query)))
                 text = render.fragment(page.template, context, language)
                 took = time.monotonic() - start
-                self._made[key] = (version, took, text)
+                self._made[key] = (version, took, text, start)
                 self._made.move_to_end(key)
                 while len(self._made) > _MOST_KEPT:
                     self._made.popitem(last=False)
@@ -105,7 +120,7 @@ class EventBroker:
         seen: str,
         may_look: Callable[[], Awaitable[bool]],
     ) -> None:
-        version, pause = -1, self._interval
+        version, pause, pending = -1, self._interval, -1
         beat = time.monotonic()
         while True:
             if version != self._version:
@@ -116,6 +131,9 @@ class EventBroker:
                     await response.write(event("", "gone"))
                     return
                 pause = max(self._interval, SHARE * took)
+                if self.pending() != pending:
+                    pending = self.pending()
+                    await response.write(event(str(pending), "pending"))
                 if (digest := render.digest(text)) != seen:
                     seen = digest
                     await response.write(event(text))

@@ -91,7 +91,7 @@ class Controller:
         self.scrape: Scrape | None = None
         self.is_leading = False
         self._cluster = cluster
-        self._conversion = conversion
+        self.conversion = conversion
         self._helpers = helpers
         self._clock = clock or LoopClock()
         self._elector_clock = elector_clock
@@ -248,7 +248,7 @@ class Controller:
                 decide=self._decide,
                 decision_log=self.decision_log,
                 held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, informers.pod),
-                conversion=self._conversion,
+                conversion=self.conversion,
                 helpers=self._helpers,
                 may_write=election.holds,
             ).run()

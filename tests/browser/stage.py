@@ -7,15 +7,21 @@
 import argparse
 import asyncio
 import gc
+import math
 import sys
 import threading
 import time
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 
+import msgspec
+
+from controller.dashboard.history import History
 from controller.dashboard.readings import Target
 from controller.dashboard.serving import DashboardSettings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
+from controller.insight.overview import CardTable, packing
 from controller.reconcile.controller import Controller, Process
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
@@ -108,6 +114,19 @@ def load(nodes):
     yield pod("nowhere-0", {"nvidia.com/gpu": 1}, namespace="research", node_selector={"disk": "none-has-it"})
 
 
+def past(controller):
+    """Two hours before the stage began: each vendor's devices fill up, and a few pods wait."""
+    history, now = History(), datetime.now(UTC)
+    for minute in range(120, 0, -1):
+        left = 0.5 + 0.4 * math.cos((120 - minute) / 25)
+        samples = [
+            msgspec.structs.replace(each, free_capacity=each.usable_cards * min(left + 0.08 * number, 1.0))
+            for number, each in enumerate(packing(CardTable(controller.inventory)))
+        ]
+        history.sample(samples, max(round(8 * (0.6 - left)), 0), now - timedelta(minutes=minute))
+    return history
+
+
 QUOTAS = (
     ("team-a", "cards", {"limits.nvidia.com/gpu": "40", "limits.nvidia.com/gpumem": "400000"}),
     ("research", "cards", {"limits.nvidia.com/gpumem": "900000", "limits.kunlunxin.com/xpu": "64"}),
@@ -183,7 +202,13 @@ class Stage:
             gc.freeze()
             page = PageSettings("127.0.0.1", 0, auth=False)
             port = await stack.enter_async_context(
-                serving(InformerSource(controller), cluster, page, meters=SimulatedDrivers(self.nodes))
+                serving(
+                    InformerSource(controller),
+                    cluster,
+                    page,
+                    meters=SimulatedDrivers(self.nodes),
+                    history=past(controller),
+                )
             )
             self.url = f"http://127.0.0.1:{port}"
             self._started.set()

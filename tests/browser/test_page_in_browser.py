@@ -12,7 +12,7 @@ PAGES = {
     "nodes": "/nodes",
     "node": "/node?name=a100-0000",
     "node-zones": "/node?name=c500-0000",
-    "card": "/card?id=nvidia.hami.io/a100-0000/gpu-2",
+    "card": "/device?id=nvidia.hami.io/a100-0000/gpu-2",
     "pods": "/pods",
     "claims": "/claims",
     "pending": "/pending",
@@ -77,7 +77,7 @@ def test_real_use_stands_beside_allocation(tab):
     assert page.locator("section[aria-labelledby=real] tbody td").all_inner_texts() == ["–"] * 32  # noqa: RUF001 (as shown)
     page = opened.open("/node?name=c500-0000")
     assert "(simulated)" in page.locator("section[aria-labelledby=real] tbody tr").first.inner_text()
-    page = opened.open("/card?id=nvidia.hami.io/a100-0001/gpu-2")
+    page = opened.open("/device?id=nvidia.hami.io/a100-0001/gpu-2")
     page.wait_for_selector("text=°C")
     opened.keep("card-real")
 
@@ -159,8 +159,8 @@ def test_everything_is_reached_with_the_keyboard(tab):
         reached.add(page.evaluate(f"{element}.getAttribute('href') || {element}.name || {element}.tagName"))
         outline = page.evaluate(f"getComputedStyle({element}).outlineStyle")
         assert outline != "none", "what has the focus shows it"
-    assert {"/pods", "q", "state", "vendor", "BUTTON", "/node?name=a100-0000"} <= reached
-    page.locator("a[href='/node?name=a100-0000']").press("Enter")
+    assert {"/pods", "q", "state", "vendor", "/export/nodes.csv", "/node?name=a100-0000"} <= reached
+    page.locator("a[href='/node?name=a100-0000']").first.press("Enter")
     page.wait_for_url("**/node?name=a100-0000")
 
 
@@ -189,6 +189,37 @@ def test_text_stands_out_from_its_ground(tab, scheme):
         assert page.evaluate(LUMINANCE) == [], name
 
 
+def test_filters_and_sorting_need_no_button(tab):
+    opened = tab()
+    page = opened.open("/pods")
+    opened.live()
+    assert page.locator("form.search button").count() == 0 or not page.locator("form.search button").is_visible()
+    page.locator("input[name=q]").press_sequentially("train-")
+    page.wait_for_url("**/pods?*q=train-*")
+    page.wait_for_function("[...document.querySelectorAll('tbody th')].every((e) => e.innerText.includes('train-'))")
+    assert page.evaluate("document.activeElement.name") == "q", "typing goes on"
+    page.locator("a.sort", has_text="Memory").click()
+    page.wait_for_selector("th[aria-sort=ascending]")
+    page.locator("a.sort", has_text="Memory").click()
+    page.wait_for_selector("th[aria-sort=descending]")
+    assert page.locator("input[name=q]").input_value() == "train-"
+    opened.live()
+
+
+def test_trends_have_an_axis_and_follow_the_cursor(tab):
+    opened = tab()
+    page = opened.open("/")
+    page.wait_for_selector("#t-allocated-plot canvas")
+    figure = page.locator("figure.trend").first
+    latest = figure.locator(".series b").first.inner_text()
+    page.locator("#t-allocated-plot .u-over").hover()
+    page.wait_for_function("document.querySelector('.series .at').textContent.endsWith('UTC')")
+    assert latest.endswith("%")
+    opened.live()
+    page.wait_for_selector("#t-allocated-plot canvas")
+    opened.keep("overview-trends")
+
+
 def test_the_switches_hold(tab):
     opened = tab()
     page = opened.open("/quota")
@@ -205,12 +236,17 @@ def test_the_switches_hold(tab):
 def test_reading_needs_no_scripts(tab):
     opened = tab(java_script_enabled=False)
     page = opened.open("/")
+    assert page.locator("figure.trend svg polyline").count() == 6  # five vendors, and the pods that wait
+    assert page.locator("figure.trend .x span").count() == 10
     page.locator("nav a", has_text="Nodes").click()
     page.locator("input[name=q]").fill("trn1")
     page.locator("form.search button").click()
     assert page.locator(".nodes > li").count() == 6
     page.locator(".nodes a").first.click()
     assert page.locator("h1").inner_text() == "trn1-0000"
+    page.goto("/pods", wait_until="domcontentloaded")
+    page.locator("a.sort", has_text="Memory").click()
+    assert page.locator("th[aria-sort]").inner_text().startswith("Memory")
     opened.check = lambda: None  # asks a script
 
 

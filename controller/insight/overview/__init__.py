@@ -11,7 +11,7 @@ from controller.insight.overview.card_table import (
 )
 from controller.insight.overview.container_use import ContainerUse, container_uses
 from controller.insight.overview.model import Card, NodeView, Overview, Packing, PlacedPod, Tenant, Vanished, View
-from controller.insight.overview.packing import packing
+from controller.insight.overview.packing import linked_sizes, packing
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import namespaces, overview
 from controller.insight.overview.tenancies import Tenancies
@@ -33,6 +33,7 @@ __all__ = [
     "View",
     "container_uses",
     "driver_rank",
+    "linked_sizes",
     "namespaces",
     "overview",
     "packing",

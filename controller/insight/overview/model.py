@@ -35,7 +35,7 @@ class Tenant(View, frozen=True, kw_only=True):
     cores: int
     shares: int
     whole: bool = False
-    """It holds all of the device, exclusively."""
+    """It holds all cores and memory of the device, or holds it exclusively."""
     admin: bool = False
     """Admin access: it monitors the device and consumes nothing."""
     vanished: bool = False

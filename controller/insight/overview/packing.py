@@ -95,6 +95,18 @@ def packing(table: CardTable) -> tuple[Packing, ...]:
     )
 
 
+def linked_sizes(table: CardTable) -> dict[str, tuple[int, ...]]:
+    """Return for each driver which of ISLAND_SIZES its linked cards could form if all were free.
+
+    The table is as it was refreshed last.
+    """
+    totals = {size: _islands(table, table.cards, size) for size in ISLAND_SIZES}
+    return {
+        driver: tuple(size for size, groups in totals.items() if groups[number])
+        for number, driver in enumerate(table.drivers)
+    }
+
+
 def _free_part(table: CardTable, rows: Positions) -> Floats:
     """Return the free part of each card, 0.0 to 1.0, shape (rows,).
 

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controller.insight.overview.model import Tenant
-from controller.scheduling.inventory import Device, DeviceId, Holding, VanishedClaim, holdings_of, used_of
+from controller.scheduling.inventory import (
+    Amounts,
+    Device,
+    DeviceId,
+    Holding,
+    VanishedClaim,
+    holdings_of,
+    totals_of,
+    used_of,
+)
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished
@@ -82,9 +91,10 @@ def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
 def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tenant:
     slots = cores = memory = 0
     holding, consumers = entry.holding, entry.consumers
-    whole = holding is not None and holding.consumed is None
+    exclusive = whole = holding is not None and holding.consumed is None
     if device is not None and holding is not None:
-        slots, cores, memory = used_of(device, 1, holding.consumed or {}, exclusive=whole)
+        slots, cores, memory = used = used_of(device, 1, holding.consumed or {}, exclusive=exclusive)
+        whole = exclusive or _is_whole(used, totals_of(device))
     return Tenant(
         namespace=entry.namespace,
         claim=entry.claim,
@@ -98,3 +108,19 @@ def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tena
         admin=holding is None,
         vanished=entry.vanished,
     )
+
+
+def _is_whole(used: Amounts, totals: Amounts) -> bool:
+    """Return whether nothing is left for another tenant: all cores and all memory, or all slots of
+    a device that publishes neither.
+
+    Amounts are (slots, cores, memory). A device of 10 slots, 100 cores and 24 GiB:
+
+    >>> _is_whole((1, 100, 24), (10, 100, 24)), _is_whole((1, 0, 24), (10, 100, 24))
+    (True, False)
+    >>> _is_whole((1, 0, 0), (10, 0, 0)), _is_whole((10, 0, 0), (10, 0, 0))
+    (False, True)
+    """
+    slots, *published = zip(used, totals, strict=True)
+    limited = [(some, total) for some, total in published if total] or [slots]
+    return all(some >= total for some, total in limited)

@@ -6,7 +6,7 @@ from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.repair.external_allocations import ClaimAllocationUse, ExternalAllocationWatch, overlaps
 from controller.reconcile.repair.installed_objects import ADMISSION
 from controller.reconcile.repair.leaked_claims import LeakedClaims
-from controller.reconcile.repair.unconverted_pods import UnconvertedPodWatch
+from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
 from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "ExternalAllocationWatch",
     "LeakedClaims",
     "LeftBehind",
+    "NodeResources",
     "Plan",
     "StillActing",
     "UnconvertedPodWatch",

@@ -149,10 +149,10 @@ class DecisionLog:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def of_pod(self, key: str) -> Explanation | None:
-        """Return the decision on a pod, `ns/name`."""
+    def of_pod(self, key: str, *, brief: bool = False) -> Explanation | None:
+        """Return the decision on a pod, `ns/name`. `brief`: without nodes and cards."""
         kept = self._kept.get(key)
-        return kept.explanation() if kept is not None else None
+        return kept.explanation(brief=brief) if kept is not None else None
 
     def of_claim(self, key: str) -> Explanation | None:
         """Return the latest decision on a pod that uses the claim, `ns/name`."""

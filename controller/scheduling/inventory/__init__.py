@@ -9,7 +9,7 @@ from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holding
 from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
 from controller.scheduling.inventory.pools import PoolGates
 from controller.scheduling.inventory.quotas import limits_of
-from controller.scheduling.inventory.roles import Amounts, consumed_of, used_of
+from controller.scheduling.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.vanished import VanishedClaim
 
@@ -34,5 +34,6 @@ __all__ = [
     "holdings_of",
     "is_part",
     "limits_of",
+    "totals_of",
     "used_of",
 ]

@@ -11,7 +11,9 @@ from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.serving import DashboardSettings, parse_bind
+from controller.dashboard.source import ControllerState
 from controller.insight.explain.model import Explanation
+from controller.reconcile.runtime import Mode
 from controller.scheduling.decide import Options
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
@@ -54,7 +56,7 @@ class Kept:
     def __init__(self):
         self.pods, self.claims = {}, {}
 
-    def of_pod(self, key):
+    def of_pod(self, key, *, brief=False):
         return self.pods.get(key)
 
     def of_claim(self, key):
@@ -72,7 +74,8 @@ class Empty:
         self.decisions = Kept()
         self.policies = Policies()
         self.options = Options()
-        self.is_leader = True
+        self.state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
+        self.scheduler_names = frozenset({"default-scheduler"})
 
     def problems(self):
         return []

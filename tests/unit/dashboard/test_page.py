@@ -1,24 +1,30 @@
 """What the page is made of: both languages complete, everything escaped, drawings, leaves, frames of the stream."""
 
+import hashlib
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from controller.dashboard import chinese, drawing, pages, reasons, render, wording
+from controller.dashboard import chinese, drawing, pages, reasons, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, History
 from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import CardReading
+from controller.dashboard.source import ControllerState
 from controller.dashboard.stream import event
+from controller.dashboard.tables import exported, ordered
 from controller.insight.overview import ContainerUse
 from controller.insight.overview.model import Card, Packing, Tenant
+from controller.reconcile.runtime import Mode
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 
+STATE = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
 DASHBOARD = Path(render.__file__).parent
 TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
 
@@ -96,13 +102,15 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
         ),
     }  # fmt: skip
     for language in ("en", "zh"):
-        text = render.fragment("card.html", context, language)
+        text = render.fragment("device.html", context, language)
         assert "<script" not in text
         assert EVIL not in text
         assert "70 W" in text
         assert "12 %" in text
-    page = pages.Page("/card", "card.html", "Card", "/nodes", lambda _: {})
-    whole = render.whole(page, render.fragment("card.html", context, "en"), Preferences(), here=f"/card?id={EVIL}")
+    page = pages.Page("/device", "device.html", "Device", "/nodes", lambda _: {})
+    whole = render.whole(
+        page, render.fragment("device.html", context, "en"), Preferences(), here=f"/device?id={EVIL}", state=STATE
+    )
     assert re.findall(r"<script(?! src=\"/static/)", whole) == []
     assert EVIL not in whole
 
@@ -138,10 +146,22 @@ def test_amounts_as_people_read_them():
     assert wording.moment("no moment") == "no moment"
 
 
+def test_rows_are_sorted_and_exported():
+    rows = [{"pod": "b", "cores": 30}, {"pod": "=cmd", "cores": 5}]
+    columns = {"pod": lambda each: each["pod"], "cores": lambda each: each["cores"]}
+    assert ordered(rows, columns, {}) == (rows[::-1], {})
+    assert ordered(rows, columns, {"sort": "cores", "order": "desc"}) == (rows, {"sort": "cores", "order": "desc"})
+    assert ordered(rows, columns, {"sort": "nonsense"})[1] == {}
+    assert exported(rows, "csv") == "pod,cores\r\nb,30\r\n'=cmd,5\r\n", "no spreadsheet runs a formula"
+    assert json.loads(exported(rows, "json")) == rows
+    assert exported([], "csv") == ""
+
+
 def test_leaves():
     assert page_slice(range(0), "", 10).last == 0
     found = page_slice(range(25), "3", 10)
     assert (list(found.items), found.first, found.last, found.of) == ([20, 21, 22, 23, 24], 21, 25, 3)
+    assert list(page_slice(range(22), "2", 10).items) == list(range(10, 22)), "no page for two rows"
     for asked in ("99", "-1", "x", "٣", "9" * 50):
         assert 1 <= page_slice(range(25), asked, 10).number <= 3
 
@@ -177,7 +197,7 @@ def test_a_card_is_drawn_by_what_its_tenants_hold():
         (50.0, 50.0, "B"),
     ]
     assert drawn.state == "partly"
-    assert drawing.drawn(card(health="xid=xid-79", free=False), {}).state == "troubled"
+    assert drawing.drawn(card(health="xid=xid-79", free=False), {}).state == "unhealthy"
     assert drawing.drawn(card(exclusive=True, free=False), {}).state == "full"
     assert [drawing.letter(n) for n in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
 
@@ -218,22 +238,40 @@ def test_the_history_of_a_card_is_kept_and_bounded():
     assert history.of_card("d/p/x") == []
 
 
-def test_the_course_of_memory():
-    history, start = History(), datetime(2026, 11, 21, tzinfo=UTC)
+def test_a_trend_has_two_hours_however_short_the_history_is():
+    history, now = History(), datetime(2026, 11, 21, 12, tzinfo=UTC)
     for minute, used in enumerate((0, 50, 100)):
-        history.sample([packed(used)], start + timedelta(minutes=minute))
-    assert drawing.course(history.of_driver("nvidia.hami.io"), 100, 10) == "0.0,9.0 50.0,5.0 100.0,1.0"
-    assert drawing.course(history.of_driver("other"), 100, 10) == ""
+        history.sample([packed(used)], minute, now - timedelta(minutes=2 - minute))
+    samples = [(each.at, 100 * each.allocated) for each in history.of_driver("nvidia.hami.io")]
+    found = trends.chart({"nvidia": samples}, now, unit="%", top=100)
+    assert found.times == ("10:00", "10:30", "11:00", "11:30", "12:00")
+    assert found.lines[0].points == "708.0,120.0 714.0,60.0 720.0,0.0"
+    data = json.loads(found.data)
+    assert (data["to"] - data["from"], data["series"][0]["values"]) == (7200, [0.0, 50.0, 100.0])
+    assert trends.chart({"pending": history.pending()}, now).top == 4
+    assert trends.chart({"other": []}, now) is None
+    assert trends.chart({"nvidia": samples}, now + timedelta(hours=3)) is None, "all of it is too old"
 
 
 def packed(used):
     return Packing(
         driver="nvidia.hami.io", vendor="nvidia", nodes=1, empty_nodes=0, cards=1, usable_cards=1, free_cards=1, partly_used_cards=0,
-        full_cards=0, free_islands={}, free_capacity=1.0, fragmentation=0.0, memory_total=100, memory_used=used, cores_total=0,
+        full_cards=0, free_islands={}, free_capacity=1 - used / 100, fragmentation=0.0, memory_total=100, memory_used=used, cores_total=0,
         cores_used=0, shares_total=0, shares_used=0,
     )  # fmt: skip
 
 
+VENDORED = {
+    "htmx-4.0.1-sse.min.js": "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103",
+    "htmx-4.0.1.min.js": "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130",
+    "uplot-1.6.32.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot-1.6.32.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+"""Files of others and their SHA-256: uPlot's are those of the npm package, byte for byte."""
+
+
 def test_what_others_wrote_ships_with_its_licence():
     vendored = {path.name for path in (DASHBOARD / "static" / "vendor").iterdir()}
-    assert vendored == {"htmx-4.0.1.min.js", "htmx-4.0.1-sse.min.js", "htmx-LICENSE"}
+    assert vendored == {*VENDORED, "htmx-LICENSE", "uplot-LICENSE"}
+    for name, digest in VENDORED.items():
+        assert hashlib.sha256((DASHBOARD / "static" / "vendor" / name).read_bytes()).hexdigest() == digest, name

@@ -3,27 +3,40 @@
 import copy
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from controller.dashboard import render
+from controller.dashboard.pending import grouped, pending_count, pending_pods
 from controller.dashboard.podpages import PodPages
 from controller.insight.explain import explain
 from controller.insight.explain.model import Explanation
 from controller.insight.simulation import SimulationSettings, question
 from controller.scheduling.gangs import GangKey, GangState
+from hami_dra.api.core import ResourceRequirements, SchedulingGate
+from hami_dra.api.meta import Condition
 from tests.support.manifests import claim, cluster, documents, part, pod
 
 
 class Source:
-    """One pod that waits, and the decision on it."""
+    """Pods that wait, and the decision on them."""
 
-    def __init__(self, found, decision, gang=None):
-        self.found = found
+    scheduler_names = frozenset({"default-scheduler"})
+
+    def __init__(self, found, decision=None, gang=None, bypassed=""):
+        self.found = found if isinstance(found, list) else [found]
         self.state = gang
-        self.decisions = SimpleNamespace(of_pod=lambda _key: decision)
+        self.bypassed = bypassed
+        self.decisions = SimpleNamespace(of_pod=lambda _key, brief: decision)
 
     def pods(self):
-        return [self.found]
+        return self.found
+
+    def unconverted(self, pod):
+        return "" if pod.spec.resource_claims else self.bypassed
+
+    def is_legacy(self, pod):
+        return "nvidia.com/gpu" in pod.spec.containers[0].resources.limits
 
     def claim(self, _key):
         return None
@@ -66,4 +79,53 @@ def test_a_pod_that_no_node_may_run(asked):
 def test_a_member_of_a_gang(asked):
     state = GangState(GangKey("labels", "default", "train"), 4, (asked.pod, asked.pod, asked.pod), 2, 0)
     text = shown(PodPages(Source(asked.pod, None, state)))
-    assert "Member of gang default/train: 3 of 4 members exist, 2 run." in text
+    assert "Gang gang default/train" in text
+    assert "3 of 4 members exist, 2 run." in text
+
+
+def test_pods_with_the_same_reason_are_one_entry(asked):
+    pods = [renamed(asked.pod, f"port-{number}") for number in range(20)]
+    decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits: 2 of 4 devices", reasons={"X": 4})
+    (group,) = grouped(pending_pods(Source(pods, decision)))
+    assert (len(group.pods), group.first.key) == (20, "default/port-0")
+    text = shown(PodPages(Source(pods, decision)))
+    assert text.count("no node fits: 2 of 4 devices") == 1
+    assert all(f"default/port-{number}" in text for number in range(20))
+    apart = pending_pods(Source(pods[:1], decision)) + pending_pods(Source(pods[1:2]))
+    assert len(grouped(apart)) == 2
+
+
+def test_kube_scheduler_has_the_last_word_on_a_pod_that_is_allocated(asked):
+    why = "0/2 nodes are available: 2 pod has unbound immediate PersistentVolumeClaims."
+    condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=why)
+    pod = msgspec.structs.replace(asked.pod, status=msgspec.structs.replace(asked.pod.status, conditions=(condition,)))
+    placed = Explanation(pod.key, pod.metadata.uid, "", "placed", "n1", message="n1 is the best of 2 nodes that fit")
+    text = shown(PodPages(Source(pod, placed)))
+    assert why in text
+    assert "Devices on n1 are allocated; the pod is not bound yet." in text
+    assert "the best of 2" not in text
+
+
+def test_pods_that_are_not_hami_dras_say_so(asked):
+    spec = asked.pod.spec
+    other = msgspec.structs.replace(asked.pod, spec=msgspec.structs.replace(spec, scheduler_name="hami-scheduler"))
+    placed = Explanation(other.key, other.metadata.uid, "", "placed", "n1")
+    assert [(each.cause, each.node) for each in pending_pods(Source(other, placed))] == [("scheduler", "")]
+    assert "spec.schedulerName is hami-scheduler" in shown(PodPages(Source(other)))
+
+    plain = msgspec.structs.replace(spec, resource_claims=())
+    bare = msgspec.structs.replace(asked.pod, spec=plain)
+    assert pending_pods(Source(bare)) == []
+    assert "did not pass the webhook" in shown(PodPages(Source(bare, bypassed="did not pass the webhook")))
+
+    gate = (SchedulingGate(name="kueue.x-k8s.io/admission"),)
+    limits = ResourceRequirements(limits={"nvidia.com/gpu": "1"})
+    container = msgspec.structs.replace(spec.containers[0], resources=limits)
+    gated = msgspec.structs.replace(plain, scheduling_gates=gate, containers=(container,))
+    pod = msgspec.structs.replace(asked.pod, spec=gated)
+    assert [(each.cause, each.message) for each in pending_pods(Source(pod))] == [("gate", gate[0].name)]
+    assert pending_count(Source(pod)) == (1, "")
+
+
+def renamed(pod, name):
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=name))

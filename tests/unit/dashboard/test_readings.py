@@ -12,7 +12,10 @@ from aiohttp.test_utils import TestServer
 from controller.dashboard import render
 from controller.dashboard.driverpods import DriverPods, NoAnswer, session_for_drivers, target_of
 from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Readings, Target, readings_of
+from controller.dashboard.source import ControllerState
+from controller.dashboard.summary import summary
 from controller.insight.overview.model import Packing
+from controller.reconcile.runtime import Mode
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.driver.simulated import machine
@@ -210,8 +213,9 @@ PACKED = Packing(
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_overview_shows_real_use_beside_allocation(language):
     context = {
-        "packing": [PACKED], "courses": {EVIL: ""}, "spark": (1, 1), "since": None, "tiles": [], "nodes": 50, "states": {},
-        "problems": {}, "known": 48,
+        "packing": [PACKED], "linked": {EVIL: ()}, "summary": summary([PACKED], (0, "")), "waiting": [], "allocated": None,
+        "pending": None, "tiles": [], "machines": None, "nodes": 50, "states": {}, "problems": {}, "known": 48, "has_readings": True,
+        "state": ControllerState("1.0", Mode.NATIVE, False, "none"),
     }  # fmt: skip
     use = CardUse(memory_used=30 << 30, memory_total=80 << 30, busy=80.0, measured=2, simulated=True)
     text = render.fragment("overview.html", context | {"uses": {EVIL: use}}, language)
@@ -220,7 +224,6 @@ def test_the_overview_shows_real_use_beside_allocation(language):
     assert ("simulated" if language == "en" else "模拟") in text
     assert ("readings of 48 of 50 nodes" if language == "en" else "50 个节点中已有 48 个") in text
     assert "<script" not in text
-    without = render.fragment("overview.html", context | {"uses": {}}, language)
-    assert without.count("<span>\N{EN DASH}</span>") == 2
-    off = render.fragment("overview.html", context | {"uses": None}, language)
-    assert "\N{EN DASH}</span>" not in off
+    without = render.fragment("overview.html", context | {"uses": {}, "known": 0}, language)
+    for word in ("In use", "Utilization", "使用情况", "利用率"):
+        assert word not in without, "no rows without readings"

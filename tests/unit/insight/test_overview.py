@@ -186,6 +186,19 @@ def test_parts_of_a_card_count_as_the_card():
     assert (tenant.pod, tenant.device, tenant.memory, tenant.whole) == ("p", "gpu-0-mig-1", 8 * GIB, True)
 
 
+def test_all_memory_and_cores_of_a_shared_card_are_a_whole_card():
+    results = [
+        {"request": "gpu", "driver": DRIVER, "pool": "n1", "device": f"gpu-{n}", "shareID": f"{n}" * 36,
+         "consumedCapacity": {"memory": memory, "cores": cores, "shares": "1"}}
+        for n, (memory, cores) in enumerate((("16Gi", "100"), ("16Gi", "0"), ("8Gi", "100")))
+    ]  # fmt: skip
+    claims = [claim("a", allocation={"devices": {"results": results}})]
+    seen = overview(cluster(slice_of("n1", [card(n) for n in range(3)]), claims=claims), claims, [])
+    assert [each.tenants[0].whole for each in seen.cards] == [True, False, False]
+    assert [each.whole_cards for each in seen.namespaces] == [1]
+    assert not seen.cards[0].exclusive
+
+
 def test_a_part_whose_card_is_not_published_stands_for_itself():
     part = card(0) | {"name": "part"}
     part["attributes"] = part["attributes"] | {"profile": {"string": "1g"}}

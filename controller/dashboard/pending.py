@@ -1,0 +1,147 @@
+"""Pods that wait for a node: why, and grouped by the same reason.
+
+Used by the overview, the pending page and the badge in the menu. In: a `Source`. Out: `PendingPod`s
+and `PendingGroup`s, oldest first. The sentences are those of the decision, of kube-scheduler or of
+the webhook; nothing is worded here a second time.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.dashboard.source import Source
+from controller.insight.explain import Explanation
+from controller.scheduling.gangs import GangState
+from hami_dra.api.core import Pod
+from hami_dra.api.podstate import has_our_gate, is_pending, is_probe, is_unschedulable, other_gates, scheduled_condition
+
+Cause = Literal["invalid", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
+"""Why a pod waits.
+
+- `invalid`: the pod or its claims must be fixed. `refused`: no node fits. `waiting`: not decided yet.
+- `unbound`: its devices are allocated, and kube-scheduler has not bound it.
+- `gate`: a scheduling gate of another component. `scheduler`: it belongs to another scheduler.
+- `bypassed`: it asks for vendor resources, and the webhook did not convert it.
+- `unknown`: nobody has looked at it yet.
+"""
+_OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    key: str
+    """`namespace/name`."""
+    since: str
+    """Creation time, RFC 3339; empty if unknown."""
+    cause: Cause
+    message: str
+    """The sentence of the component that keeps it waiting; empty: there is none."""
+    details: tuple[str, ...] = ()
+    """Why some nodes are refused: plugin, object, figure."""
+    reasons: tuple[tuple[str, int], ...] = ()
+    """Reason code and number of devices or nodes."""
+    node: str = ""
+    """Where its devices are allocated."""
+    has_decision: bool = False
+    gang: GangState | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGroup:
+    """Pods that wait for the same reason, oldest first; the figures are those of the first."""
+
+    pods: tuple[PendingPod, ...]
+
+    @property
+    def first(self) -> PendingPod:
+        return self.pods[0]
+
+
+def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
+    """Return the pods that wait, oldest first. `text`: only those whose `namespace/name` contains
+    it.
+    """
+    found = [_waiting(source, pod) for pod in _that_wait(source) if text in pod.key]
+    return sorted(found, key=lambda each: (each.since, each.key))
+
+
+def pending_count(source: Source) -> tuple[int, str]:
+    """Return how many pods wait, and when the oldest was created, RFC 3339; empty: none waits."""
+    since = [pod.metadata.creation_timestamp or "" for pod in _that_wait(source)]
+    return len(since), min(since, default="")
+
+
+def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
+    """Return the pods by reason, in the order of the first pod of each. Gangs stay together, and
+    apart from other pods.
+
+    >>> one, two = (PendingPod(f"ns/{name}", "", "refused", f"no node fits {name}") for name in "ab")
+    >>> [len(group.pods) for group in grouped([one, two])]
+    [2]
+    """
+    found: dict[tuple[object, ...], list[PendingPod]] = {}
+    for each in pods:
+        texts = (each.message, *each.details)
+        sentences = tuple(text.replace(each.key, "*").replace(each.name, "*") for text in texts)
+        codes = frozenset(code for code, _ in each.reasons)
+        found.setdefault((each.gang and each.gang.key, each.cause, sentences, codes), []).append(each)
+    return [PendingGroup(tuple(members)) for members in found.values()]
+
+
+def _that_wait(source: Source) -> Iterator[Pod]:
+    return (pod for pod in source.pods() if is_pending(pod) and not is_probe(pod) and _concerns(source, pod))
+
+
+def _concerns(source: Source, pod: Pod) -> bool:
+    """Return whether hami-dra, or the lack of it, has to do with the pod."""
+    if pod.spec.resource_claims or has_our_gate(pod) or source.unconverted(pod):
+        return True
+    return bool(other_gates(pod)) and source.is_legacy(pod)
+
+
+def _waiting(source: Source, pod: Pod) -> PendingPod:
+    since, gang = pod.metadata.creation_timestamp or "", source.gang(pod)
+    gates = other_gates(pod)
+    if not pod.spec.resource_claims:
+        if message := source.unconverted(pod):
+            return PendingPod(pod.key, since, "bypassed", message, gang=gang)
+    elif pod.spec.scheduler_name not in source.scheduler_names:
+        return PendingPod(pod.key, since, "scheduler", pod.spec.scheduler_name, gang=gang)
+    if gates:
+        return PendingPod(pod.key, since, "gate", ", ".join(gates), gang=gang)
+    return _undecided(source, pod, since, gang)
+
+
+def _undecided(source: Source, pod: Pod, since: str, gang: GangState | None) -> PendingPod:
+    decision = source.decisions.of_pod(pod.key, brief=True)
+    if decision is not None and decision.uid not in ("", pod.metadata.uid):
+        decision = None  # of an earlier pod with this name
+    if decision is None or decision.outcome == "placed":
+        return _unbound(pod, since, gang, decision)
+    return PendingPod(
+        pod.key,
+        since,
+        _OF_OUTCOME[decision.outcome],
+        decision.message,
+        decision.why,
+        tuple(sorted(decision.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        has_decision=True,
+        gang=gang,
+    )
+
+
+def _unbound(pod: Pod, since: str, gang: GangState | None, decision: Explanation | None) -> PendingPod:
+    """Return a pod on which kube-scheduler has the last word."""
+    condition = scheduled_condition(pod)
+    message = condition.message if condition is not None and is_unschedulable(pod) else ""
+    node = decision.node if decision is not None else ""
+    cause: Cause = "unbound" if node or message else "unknown"
+    return PendingPod(pod.key, since, cause, message, node=node, has_decision=decision is not None, gang=gang)

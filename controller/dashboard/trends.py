@@ -1,0 +1,92 @@
+"""Trends over the last two hours, as SVG with axes and as data for uPlot. Pure.
+
+In: samples, oldest first. Out: `Chart`s. The axis always has two hours, however short the history
+is. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with uPlot.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+SPAN: Final = timedelta(hours=2)
+STEP: Final = 60
+"""Seconds between two points: the last sample of each minute is drawn."""
+WIDTH, HEIGHT = 720, 120
+"""Of the viewBox, which is stretched to the size of the chart."""
+_TICKS: Final = 4
+
+Points = Sequence[tuple[datetime, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    colour: int
+    points: str
+    """Of an SVG polyline."""
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    lines: tuple[Line, ...]
+    times: tuple[str, ...]
+    """Labels of the x axis at equal distances, UTC."""
+    top: int
+    """Upper end of the y axis; the lower one is 0."""
+    unit: str
+    data: str
+    """JSON for uPlot: `x` (seconds since 1970) and for each series name, colour and values."""
+
+
+def chart(series: Mapping[str, Points], now: datetime, *, unit: str = "", top: int = 0) -> Chart | None:
+    """Return the chart of some series, or None if none has two points.
+
+    `top`: upper end of the y axis; 0: from the values, at least 4.
+    """
+    start = now - SPAN
+    kept = {name: _by_minute(points, start) for name, points in series.items()}
+    if not any(len(points) > 1 for points in kept.values()):
+        return None
+    top = top or _rounded_up(max(value for points in kept.values() for value in points.values()))
+    minutes = sorted({minute for points in kept.values() for minute in points})
+    lines = []
+    for colour, (name, points) in enumerate(kept.items()):
+        if points:
+            spots = (
+                f"{WIDTH * max(minute - start.timestamp(), 0) / SPAN.total_seconds():.1f},"
+                f"{HEIGHT * (1 - min(value / top, 1)):.1f}"
+                for minute, value in points.items()
+            )
+            lines.append(Line(name, colour, " ".join(spots), list(points.values())[-1]))
+    data = {
+        "x": minutes,
+        "from": int(start.timestamp()),
+        "to": int(now.timestamp()),
+        "top": top,
+        "unit": unit,
+        "series": [
+            {"name": line.name, "colour": line.colour, "values": [kept[line.name].get(each) for each in minutes]}
+            for line in lines
+        ],
+    }
+    times = tuple((start + SPAN * tick / _TICKS).astimezone(UTC).strftime("%H:%M") for tick in range(_TICKS + 1))
+    return Chart(tuple(lines), times, top, unit, json.dumps(data, separators=(",", ":")))
+
+
+def _by_minute(points: Points, start: datetime) -> dict[int, float]:
+    """Return the last value of each minute, by the minute's start in seconds since 1970."""
+    return {int(at.timestamp()) // STEP * STEP: round(value, 1) for at, value in points if at >= start}
+
+
+def _rounded_up(value: float) -> int:
+    """Return a round number that is not less, even, and at least 4.
+
+    >>> [_rounded_up(value) for value in (0, 4, 5, 13, 420)]
+    [4, 4, 6, 20, 600]
+    """
+    digits = 10 ** math.floor(math.log10(max(value, 1)))
+    return next(int(step * digits) for step in (2, 4, 6, 8, 10) if step * digits >= max(value, 4))
