@@ -41,7 +41,10 @@ SUITES: dict[str, list[list[str]]] = {
     "other Pythons": [[sys.executable, "hack/interpreters.py"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
-    "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl", "workloads"], [sys.executable, "hack/helm/helm.py"]],
+    "build 1.37.1": [
+        [*BUILD, "1.37.1", "kwok", "kubectl", "workloads", "etcdutl"],
+        [sys.executable, "hack/helm/helm.py"],
+    ],
     "e2e 1.37.1": [[*PYTEST, *PLANES, f"--ignore={LOAD}", *ON_CLUSTER], [*PYTEST, LOAD]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", f"--ignore={LOAD}", *ON_CLUSTER]],
@@ -53,12 +56,14 @@ SUITES: dict[str, list[list[str]]] = {
     "soak load": [[*PYTEST, LOAD]],
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
+    "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
     "soak browser": {"HAMI_DRA_SOAK": "1"},
+    "soak restore": {"HAMI_DRA_SOAK": "1"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
@@ -73,6 +78,7 @@ SOAK = [
     "soak properties",
     "soak browser",
     "soak trouble",
+    "soak restore",
     "soak node",
     "soak load",
     "soak churn",

@@ -225,7 +225,25 @@ class Controller:
             await election.run(lambda: _first_of(lambda: self._lead(informers, events, election), leaving.wait_leaving))
 
     async def _lead(self, informers: Informers, events: Events, election: Election) -> None:
-        """Run one term, until it is cancelled or the lease is lost; the elector then starts again.
+        """Run one term after the other until cancelled, or the lease is lost; the elector then
+        starts again.
+
+        A term ends when the cluster goes back to a past state (etcd restored): what it remembers may
+        be of a time that never was.
+        """
+        while True:
+            if not await self._run_term_until_rewound(informers, events, election):
+                return
+            await informers.wait_current()
+
+    async def _run_term_until_rewound(self, informers: Informers, events: Events, election: Election) -> bool:
+        """Return whether the term ended because the cluster went back to a past state."""
+        rewound = asyncio.ensure_future(informers.wait_rewound())
+        await _first_of(lambda: self._run_term(informers, events, election), lambda: rewound)
+        return not rewound.cancelled()
+
+    async def _run_term(self, informers: Informers, events: Events, election: Election) -> None:
+        """Run one term, until it is cancelled or the lease is lost.
 
         It must not wait to be cancelled: a task group that is ending because of an error swallows a
         cancellation.

@@ -98,6 +98,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         # Shares nearly all its packages with the components, so it is cheap once they are built.
         _kubernetes("1.37.1", {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, name="kubectl", minutes=1),
         Target("kwok", "kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, minutes=1),
+        Target("etcdutl", "etcdutl", {"etcdutl": "go.etcd.io/etcd/etcdutl/v3"}, minutes=1),
         # shares most of its packages with 1.36.4
         Target("workloads", "workloads", _WORKLOADS, minutes=2, documents=_WORKLOAD_DOCUMENTS),
         # a real node; see hack/node

@@ -72,8 +72,10 @@ class ControlPlane:
         self.logs = self.directory / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._audit_path = self.logs / "audit.log"
-        self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
+        self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
+        self.etcd_url, self.etcd_peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self.etcd_folder = self.directory / "etcd"
         self.components: dict[str, Component] = {}
         self._guardian = Guardian(self.directory if self._own_directory else None)
         self._stopped = False
@@ -240,10 +242,10 @@ class ControlPlane:
             self.components[name] = Component(name, command, self.logs / f"{name}.log", self._guardian)
 
     def _etcd(self) -> list[str]:
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        client, peer = self.etcd_url, self.etcd_peer_url
         return [
             "--name=default",
-            f"--data-dir={self.directory / 'etcd'}",
+            f"--data-dir={self.etcd_folder}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -260,7 +262,7 @@ class ControlPlane:
         )
         key = self.directory / "service-accounts.key"
         return [
-            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--etcd-servers={self.etcd_url}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._port}",
             # No Endpoints of our own: they may not be loopback addresses, and there may be no other interface.

@@ -47,7 +47,7 @@ class Publisher:
     """Publish pools: `run()` until cancelled, or `sync_once()`. Use one of the two at a time.
 
     `owns`: whether a slice that belongs to no wanted pool may be deleted. `field_selector` narrows
-    the watch.
+    the watch. `on_rewound`: see `Reflector`; slices of the past are put right without it.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Publisher:
         field_selector: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         count: Callable[[str], None] = count_nothing,
+        on_rewound: Callable[[], None] = lambda: None,
     ) -> None:
         self.problems: dict[PoolKey, str] = {}
         """Pools whose slices differ from the wanted ones, with the reason."""
@@ -72,6 +73,7 @@ class Publisher:
             self,
             store=self._store,
             field_selector=field_selector,
+            on_rewound=on_rewound,
             guard=LoopGuard("watch own slices", count),
             sleep=sleep,
         )

@@ -8,6 +8,11 @@ others, be it unreadable or one on which a handler fails.
 Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504).
 Everything up to `_seen` is in the store; an object handed to `observe` may be ahead of that, and
 older events about it are ignored.
+
+Versions go back when etcd is restored from a backup. A list shows it, a watch does not: from a
+version that the server has not reached yet it waits in silence, until that number was given to
+something else. Decisions that must not rest on what is lost therefore list after each watch
+(`on_rewound`), and wait until that is done (`wait_current`). Others `list_again` when it is called.
 """
 
 import asyncio
@@ -69,7 +74,8 @@ class Reflector(Generic[T]):
     unreadable version leaves the last good one in the store. `on_broken` is called once for each
     version of such an object. `is_denied`: the latest list was refused for want of a right, or
     because the cluster does not serve the kind; `on_denied` is called when that begins, and tells it
-    in place of the log.
+    in place of the log. `on_rewound`: what to call after a list that shows a past state of the
+    cluster. Given, each watch is followed by a list; otherwise by another watch from where it ended.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         on_broken: Callable[[Broken], None] | None = None,
         on_denied: Callable[[ClusterError], None] | None = None,
+        on_rewound: Callable[[], None] | None = None,
         guard: LoopGuard | None = None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -103,12 +110,16 @@ class Reflector(Generic[T]):
         self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
         self._on_broken = on_broken or partial(log_broken, kind)
         self._on_denied = on_denied
+        self._on_rewound = on_rewound
         self._guard = guard or LoopGuard(f"watch {kind.plural}")
         self._backoff = backoff or Backoff()
         self._sleep = sleep
         self._seen = 0
         self._synced = asyncio.Event()
         self._answered = asyncio.Event()
+        self._current = asyncio.Event()
+        self._outdated = False
+        self._watching: asyncio.Timeout | None = None
         self._listing = asyncio.Lock()
 
     @property
@@ -130,6 +141,25 @@ class Reflector(Generic[T]):
     async def wait_answered(self) -> None:
         """Wait until a list was completed or denied."""
         await self._answered.wait()
+
+    async def wait_current(self) -> None:
+        """Wait until the store was listed, or is being watched, since the connection last ended.
+
+        Only with `on_rewound` does this exclude that the server has gone back to a past state.
+        """
+        await self._current.wait()
+
+    def list_again(self) -> None:
+        """End the watch and list, because the server has gone back to a past state."""
+        self._outdated = True
+        self._current.clear()
+        if self._watching is not None and not self._watching.expired():
+            self._watching.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether `wait_current` would return at once."""
+        return self._current.is_set()
 
     async def run(self) -> None:
         while True:
@@ -174,22 +204,48 @@ class Reflector(Generic[T]):
 
     async def _list(self, *, watching: bool) -> None:
         async with self._listing:
+            self._outdated = False
+            seen = self._seen
             listing = await self._cluster.list(self.kind, **self._scope)
             self.lists += 1
             self._heard = self._now()
             newest = int(listing.resource_version)
-            # While no watch runs, only a server that lost data (etcd restored) can answer with an
-            # older version.
-            rewound = newest < self._seen and not watching
+            rewound = self._is_past(listing, seen, watching=watching)
             if newest >= self._seen or rewound:
                 self._absorb(listing, newest, trust_all=rewound)
                 self._seen = newest
+            if rewound and watching:
+                self.list_again()  # the watch waits for versions that are long known
             self._recovered()
             self.is_denied = False
             self._synced.set()
             self._answered.set()
+            self._current.set()
             with self._guard.each("list"):
                 self._handler.synced()
+        if rewound:
+            log.warning("%s: the API server has gone back to a past state (etcd restored?)", self.kind.plural)
+            if self._on_rewound is not None:
+                self._on_rewound()
+
+    def _is_past(self, listing: Listing[T], seen: int, *, watching: bool) -> bool:
+        """Return whether a list shows a state from before version `seen`, which was known when the
+        list was asked for: only a server that lost data (etcd restored) does.
+
+        Its version is older; or versions were skipped at the restore, and an object is older than
+        the one that is known, or is one that was known to be gone (where no watch goes on, whose
+        later news may have removed it).
+        """
+        if int(listing.resource_version) < seen:
+            return True
+        if self._on_rewound is None or not seen:
+            return False
+        for item in listing.items:
+            if (version := _version(item)) <= seen:
+                current = self.store.get(item.key)
+                if (not watching) if current is None else version < _version(current) <= seen:
+                    return True
+        return False
 
     def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
         broken = {each.object.key: each for each in listing.broken}
@@ -206,7 +262,7 @@ class Reflector(Generic[T]):
         for key, item in zip(keys, listing.items, strict=True):
             try:
                 current = self.store.get(key)
-                if current is None or _version(item) > _version(current) or (trust_all and item != current):
+                if current is None or _is_news(item, current, newest) or (trust_all and item != current):
                     self._report(current, item, key)
             except Exception as error:  # not `LoopGuard.each`: that costs a tenth of a start
                 if not self._guard.contains(key, error):
@@ -217,10 +273,10 @@ class Reflector(Generic[T]):
     async def _watch_until_gone(self) -> None:
         """Watch until a new list is required."""
         failures = 0
-        while failures < _FAILED_WATCHES_BEFORE_LIST:
+        while failures < _FAILED_WATCHES_BEFORE_LIST and not self._outdated:
             before = self._seen
             try:
-                await self._watch_once()
+                await self._watch_until_outdated()
             except Gone:
                 return
             except ClusterError as error:
@@ -228,9 +284,24 @@ class Reflector(Generic[T]):
                 await self._pause(f"watch {self.kind.plural}: {error}")
             else:
                 failures = 0
-                if self._seen == before:
+                if self._seen == before and not self._outdated:
                     # closed by the server before the first event: avoid a busy loop
                     await self._pause("")
+            if self._on_rewound is not None:
+                return
+
+    async def _watch_until_outdated(self) -> None:
+        limit = self._watching = asyncio.timeout(None)
+        self._current.set()
+        try:
+            async with limit:
+                await self._watch_once()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._watching = None
+            self._current.clear()
 
     async def _watch_once(self) -> None:
         async with aclosing(self._cluster.watch(self.kind, resource_version=str(self._seen), **self._scope)) as events:
@@ -304,3 +375,13 @@ class Reflector(Generic[T]):
 
 def _version(item: Object) -> int:
     return int(item.metadata.resource_version)
+
+
+def _is_news(listed: Object, known: Object, newest: int) -> bool:
+    """Return whether an object of a list of version `newest` takes the place of the known one.
+
+    Only an own write that the list does not know yet stays. An older one is news, too: of a server
+    that lost data and skipped versions.
+    """
+    version = _version(listed)
+    return version > (held := _version(known)) or version < held <= newest

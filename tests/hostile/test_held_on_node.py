@@ -218,10 +218,24 @@ async def test_one_get_for_each_claim_in_each_interval():
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    found._sleep = sleep
+    found._pause = sleep
     with contextlib.suppress(asyncio.CancelledError):
         await found.run()
     assert (cluster.count, pauses) == (24, [300.0] * 3)
+
+
+async def test_after_a_restore_of_etcd_all_are_asked_for_at_once():
+    """Claims may be gone then, and gone ones may be back."""
+    cluster = Asked(a="another", b="uid-b")
+    found, _, _ = watch(cluster, record("a"), record("b"))
+    running = asyncio.create_task(found.run())
+    await asyncio.sleep(0.01)
+    assert uids(found) == ["uid-a"]
+    cluster.answers.update(a="uid-a", b="another")
+    found.look_again()
+    await asyncio.sleep(0.01)
+    assert uids(found) == ["uid-b"]
+    running.cancel()
 
 
 def test_what_a_record_holds():

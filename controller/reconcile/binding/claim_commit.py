@@ -99,7 +99,10 @@ class ClaimCommitter:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
         drivers = {result["driver"] for result in allocation["devices"]["results"]}
         consumer = consumer_of(pod, entry.pod_claim_name, self._informers.gangs.pod_group(pod))
-        return await self._claims.allocate(claim, allocation, consumer, lambda: self._is_fenced(drivers))
+        await self._informers.wait_claims_current()
+        return await self._claims.allocate(
+            claim, allocation, consumer, lambda: self._is_fenced(drivers) and self._informers.are_claims_current
+        )
 
     async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
         """Write the node into the pod's status and return the present pod. Raises Stale,

@@ -124,7 +124,7 @@ class ClaimWriter:
                     may_land_on = ""
                 _check_free(claim)
                 claim = await self.mark(claim)
-            problem = GivenUp("the fence is not in force")
+            problem = GivenUp("the fence is not in force, or the claims are being listed again")
         except GivenUp as error:
             problem = error
         if may_land_on:

@@ -62,6 +62,7 @@ class Informer(Generic[T]):
     object, are not affected. `readable`: makes the kind optional: it is called with whether the
     kind can be read, and a kind that may not be read, or is not served, counts as synced and as no
     problem. `unread`: what follows from that, for the log; empty if most clusters lack the kind.
+    `on_rewound`: see `Reflector`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Informer(Generic[T]):
         count: Callable[[str], None] = count_nothing,
         readable: Callable[[Kind[Any], bool], None] | None = None,
         unread: str = "",
+        on_rewound: Callable[[], None] | None = None,
     ) -> None:
         self.kind = kind
         self._readable = readable
@@ -89,6 +91,7 @@ class Informer(Generic[T]):
             sleep=clock.sleep,
             on_broken=self._broken,
             on_denied=self._denied if readable is not None else None,
+            on_rewound=on_rewound,
             guard=self._guard,
         )
 
@@ -170,6 +173,7 @@ class Informers:
         count: Callable[[str], None] = count_nothing,
         gang_sources: Collection[Source] = frozenset(),
     ) -> None:
+        self._rewound = asyncio.Event()
         pod_store: Store[Pod] = Store(
             claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
         )
@@ -179,7 +183,9 @@ class Informers:
         self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
         self.namespaces: Informer[Namespace] = Informer(cluster, kinds.NAMESPACE, clock, count=count)
         self.quotas: Informer[ResourceQuota] = Informer(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
-        self.claims: Informer[ResourceClaim] = Informer(cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count)
+        self.claims: Informer[ResourceClaim] = Informer(
+            cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count, on_rewound=self._list_again
+        )
         self.templates: Informer[ResourceClaimTemplate] = Informer(
             cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count
         )
@@ -250,6 +256,23 @@ class Informers:
     def is_synced(self) -> bool:
         return all(feed.is_synced for feed in self.feeds())
 
+    def _list_again(self) -> None:
+        for feed in self.feeds():
+            if feed is not self.claims:
+                feed.reflector.list_again()
+        self._rewound.set()
+
+    async def wait_rewound(self) -> None:
+        """Wait until the cluster goes back to a past state, as after a restore of etcd."""
+        self._rewound.clear()
+        await self._rewound.wait()
+
+    async def wait_current(self) -> None:
+        """Wait until every readable kind is watched, or was just listed."""
+        for feed in self.feeds():
+            if feed.is_readable:
+                await feed.reflector.wait_current()
+
     def problems(self) -> list[str]:
         """Return why copies may be stale now."""
         return [feed.problem for feed in self.feeds() if feed.problem]
@@ -315,6 +338,16 @@ class Informers:
                     informer.reflector.observe(group)
                 return bool(found.items)
         return False
+
+    async def wait_claims_current(self) -> None:
+        """Wait until no allocation can be missing because the cluster has gone back to a past state
+        while there was no connection.
+        """
+        await self.claims.reflector.wait_current()
+
+    @property
+    def are_claims_current(self) -> bool:
+        return self.claims.reflector.is_current
 
     async def relist_claims(self) -> None:
         """List all claims again by a quorum read. Raises ClusterError."""

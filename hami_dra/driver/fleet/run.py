@@ -57,12 +57,8 @@ class Fleet:
         self._pools: dict[str, set[PoolKey]] = {}
         self._fence = Fence(cluster, fence)
         self._sleep = sleep
-        self._publisher = Publisher(
-            cluster,
-            owns=self._owns,
-            sleep=sleep,
-        )
         self._reflector = Reflector(cluster, NODE, self, sleep=sleep)
+        self._publisher = Publisher(cluster, owns=self._owns, sleep=sleep, on_rewound=self._reflector.list_again)
         self._queue: WorkQueue[str] = WorkQueue(self._sync_node, workers=_PARALLEL, sleep=sleep)
 
     def update(self, file: FleetFile) -> None:

@@ -73,6 +73,9 @@ class HeldClaims:
     async def run(self) -> None:
         await self._reflector.run()
 
+    def list_again(self) -> None:
+        self._reflector.list_again()
+
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if old is not None or (new is not None and self._holds(new)):
             self._on_change()

@@ -101,13 +101,12 @@ class DriverRuntime:
         self.offer: PoolContent | None = None
         """All its devices, published or not."""
         self.inventory: Inventory | None = None
-        """The same devices for preparation; replaced, never changed: safe to read from any
-        thread.
-        """
+        """The same devices for preparation; replaced, never changed: any thread may read it."""
         self.prepared: Callable[[], Mapping[str, Record]] = dict
         """Prepared claims by uid; set by the creator of the plugin."""
         self.held_claims: Callable[[], str | None] = lambda: None
         """Devices held for deleted claims, as the annotation says it; None: not known. Set likewise."""
+        self.check_claims: Callable[[], None] = lambda: None  # set likewise
         self.lacking: Callable[[], Sequence[Lack]] = tuple
         """What containers would lack now; reads files. Set by the creator of the plugin."""
         self.lacks = LackWatch(vendor.driver, self._ask_lacking, self._lacks_changed)

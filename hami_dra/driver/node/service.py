@@ -114,7 +114,12 @@ class NodeDriver:
             sleep=sleep,
         )
         self._publisher = Publisher(
-            cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep, count=count
+            cluster,
+            owns=self._owns,
+            field_selector=f"spec.nodeName={settings.node}",
+            sleep=sleep,
+            count=count,
+            on_rewound=self._list_again,
         )
         self.runtimes: Mapping[str, DriverRuntime] = {
             backend.vendor: self._runtime(backend, wall, demanded=backend.vendor in demanded) for backend in backends
@@ -126,19 +131,13 @@ class NodeDriver:
             lambda: [runtime.watched() for runtime in self.runtimes.values()],
             settings.legacy_metrics,
         )
-        self._claims = (
-            HeldClaims(
-                cluster,
-                settings.node,
-                [each.driver for each in self.runtimes.values()],
-                self._news.set,
-                sleep,
-                count=count,
-            )
-            if settings.native and settings.ranking is not None
-            else None
-        )
+        self._claims = self._held_claims() if settings.native and settings.ranking is not None else None
         self._notices = Notices(self._events)
+
+    def _held_claims(self) -> HeldClaims:
+        drivers = [each.driver for each in self.runtimes.values()]
+        count = self.metrics.internal_error
+        return HeldClaims(self._cluster, self._settings.node, drivers, self._news.set, self._sleep, count=count)
 
     def _runtime(self, backend: Backend, wall: Callable[[], datetime], *, demanded: bool) -> DriverRuntime:
         """Create the runtime of one vendor's driver."""
@@ -161,6 +160,13 @@ class NodeDriver:
         """Discover the hardware again, soon."""
         for runtime in self.runtimes.values():
             runtime.hardware.rediscover()
+
+    def _list_again(self) -> None:
+        for watch in (self._nodes, self._claims):
+            if watch is not None:
+                watch.list_again()
+        for runtime in self.runtimes.values():
+            runtime.check_claims()
 
     def unready(self) -> list[str]:
         """Return the reasons why it is not ready, for /readyz; empty when it is."""

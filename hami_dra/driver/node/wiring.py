@@ -90,6 +90,7 @@ class Wiring:
         preparation.on_change = vanished.prepared_changed
         runtime.prepared = lambda: preparation.records
         runtime.held_claims = vanished.report
+        runtime.check_claims = vanished.look_again
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
         runtime.claim_folders = preparation.folders

@@ -24,6 +24,7 @@ from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
+from hami_dra.kube.waiting import wait_at_most
 from hami_dra.vendors.registry import vendor_of
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,6 @@ class VanishedClaims:
         on_change: Callable[[], None],
         *,
         interval: float,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._cluster = cluster
@@ -70,7 +70,7 @@ class VanishedClaims:
         self._refresh = refresh
         self._on_change = on_change
         self._interval = interval
-        self._sleep = sleep
+        self._again = asyncio.Event()
         self._dice = dice
         self._guard = LoopGuard("vanished claims")
         self._looked = False
@@ -100,7 +100,18 @@ class VanishedClaims:
                 pause = self._interval * (1 - _SPREAD + 2 * _SPREAD * self._dice())
             else:
                 pause = min(backoff.next(), self._interval)
-            await self._sleep(pause)
+            await self._pause(pause)
+
+    def look_again(self) -> None:
+        """Check every claim soon, because the cluster has gone back to a past state: claims may be
+        gone, and some that were gone may be back.
+        """
+        self._gone.clear()
+        self._again.set()
+
+    async def _pause(self, seconds: float) -> None:
+        await wait_at_most(self._again, seconds)
+        self._again.clear()
 
     async def look(self) -> bool:
         """Check each claim once. Returns whether all could be checked; the others keep

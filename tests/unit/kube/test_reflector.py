@@ -421,41 +421,96 @@ async def test_a_list_keeps_an_own_write_that_it_is_too_old_to_know(cluster, rec
         assert "ns/a" in reflector.store
 
 
-class Rewound:
-    """A server whose etcd was restored: versions start again lower, and other objects are there."""
+class Restored:
+    """A server whose etcd is restored, once a watch has ended: then `later` is there in place of two objects of version 100."""
 
-    def __init__(self):
-        self.lists = [
-            Listing((item("a", 100, "1"), item("b", 90, "1")), "100"),
-            Listing((item("a", 50, "0"), item("c", 40, "1")), "60"),
-        ]
+    def __init__(self, *later, version, refuses_the_future=False):
+        self.lists = [Listing((item("a", 100, "1"), item("b", 90, "1")), "100"), Listing(later, version)]
+        self.restored = asyncio.Event()
+        self._refuses_the_future = refuses_the_future
 
     async def list(self, kind, **scope):
         return self.lists.pop(0)
 
     async def watch(self, kind, *, resource_version, **scope):
-        if resource_version == "100":
-            raise Unavailable("Too large resource version")
-        yield WatchEvent("MODIFIED", item("c", 61, "2"))
-        await asyncio.Event().wait()
+        if len(self.lists) == 1:
+            await self.restored.wait()
+            if self._refuses_the_future:
+                raise Unavailable("Too large resource version")
+        elif int(resource_version) <= 60:
+            yield WatchEvent("MODIFIED", item("c", 61, "2"))
+            await asyncio.Event().wait()
+        else:
+            await asyncio.Event().wait()
 
 
 def item(name, version, x):
     return ConfigMap(metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version)), data={"x": x})
 
 
+BEFORE = (item("a", 50, "0"), item("c", 40, "1"))
+
+
 async def test_a_server_that_lost_its_past_is_believed(recorder, naps):
-    reflector = Reflector(Rewound(), kinds.CONFIG_MAP, recorder, sleep=naps)
+    server = Restored(*BEFORE, version="60", refuses_the_future=True)
+    server.restored.set()
+    reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps)
     async with running(reflector):
-        assert recorder.changes == [
-            (None, "1"),
-            (None, "1"),
-            ("1", None),
-            ("1", "0"),
-            (None, "1"),
-            ("1", "2"),
-        ]
+        assert recorder.changes == [(None, "1"), (None, "1"), ("1", None), ("1", "0"), (None, "1"), ("1", "2")]
         assert sorted(reflector.store.keys()) == ["a", "c"]
+
+
+@pytest.mark.parametrize("version", ["60", "1000000060"], ids=["revisions go back", "revisions are skipped"])
+async def test_after_a_watch_a_list_shows_that_the_server_went_back(recorder, naps, version, caplog):
+    """A watch from the version before would say nothing: a server that has not reached it waits."""
+    times = []
+    server = Restored(*BEFORE, version=version)
+    reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps, on_rewound=lambda: times.append(1))
+    async with running(reflector):
+        assert reflector.is_current
+        recorder.take()
+        server.restored.set()
+        await settle()
+        assert recorder.take()[:3] == [("1", None), ("1", "0"), (None, "1")]
+        assert times == [1]
+        assert reflector.is_current
+    assert "configmaps: the API server has gone back to a past state" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "known", [(item("a", 100, "1"), item("b", 90, "1")), (item("a", 100, "1"), item("n", 105, "1"))]
+)
+async def test_a_list_after_a_watch_is_not_taken_for_the_past(recorder, naps, known):
+    server = Restored(*known, version="110")
+    reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps, on_rewound=pytest.fail)
+    async with running(reflector):
+        server.restored.set()
+        await settle()
+        assert reflector.lists == 2
+
+
+async def test_skipped_revisions_do_not_hide_older_objects(cluster, recorder, reflector):
+    """Without anybody to tell: the watch is Gone, and the list has older versions than the store."""
+    server = Restored(item("a", 50, "0"), version="1000000060")
+    reflector = Reflector(server, kinds.CONFIG_MAP, recorder)
+    await reflector.relist()
+    recorder.take()
+    await reflector.relist()
+    assert recorder.take() == [("1", None), ("1", "0")]
+
+
+async def test_told_to_it_lists_again_though_its_watch_is_silent(recorder, naps):
+    server = Restored(*BEFORE, version="60")
+    reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps)
+    async with running(reflector) as task:
+        recorder.take()
+        reflector.list_again()
+        assert not reflector.is_current
+        await asyncio.wait_for(reflector.wait_current(), 5)
+        assert recorder.take()[:3] == [("1", None), ("1", "0"), (None, "1")]
+        await settle()
+        assert not task.done()
+        assert reflector.is_current
 
 
 # --- store and back-off --------------------------------------------------------------------------------------------
