@@ -69,13 +69,16 @@ def test_one_pod_that_fits_and_one_that_does_not(lab):
         for line in table
     )
     table = [line.partition("hami.io/controller ")[2] for line in described(lab, "waits") if "FilteringFailed" in line]
-    assert set(table) == {"no available node, 2 nodes do not meet", "2 nodes CardInsufficientMemory(n1,n2)"}
+    why = "no node fits: needs 92160 MiB on one device; the largest has 23028 MiB (NVIDIA A10G), so it never will"
+    command = f"Run: hami-dra explain waits -n {lab.namespace}"
+    assert set(table) == {f"{why}. {command} [2 nodes CardInsufficientMemory]"}
     # -- computed on the live cluster, as if it had no place
     live = json.loads(explained(lab, "fits", "-o", "json"))
     assert (live["outcome"], live["node"], live["at"]) == ("placed", placement.node, "")
     assert live["runnerUp"]["because"] == "name"
     refused = json.loads(explained(lab, "waits", "-o", "json"))
     assert (refused["outcome"], refused["reasons"]) == ("refused", {"CardInsufficientMemory": 8})
+    assert refused["message"] == why
     # -- as the controller decided
     url = ["--controller", f"http://127.0.0.1:{PORT}"]
     kept = json.loads(explained(lab, "claim/small", "-o", "json", *url))

@@ -47,7 +47,7 @@ def test_pods_follow_a_fleet_that_grows_and_shrinks(lab, resize):
     assert first.node == "t4-0"
     waiting = {"one", "two", "three"} - {first.pod}
     for name in waiting:
-        assert lab.wait_event(name, "FilteringFailed", "2 nodes NodeInsufficientDevice(t4-1,t4-2)")
+        assert lab.wait_event(name, "FilteringFailed", "2 nodes NodeInsufficientDevice")
 
     resize(3)
     assert {each.node for each in lab.wait_running(3)} == set(NODES)
@@ -56,12 +56,12 @@ def test_pods_follow_a_fleet_that_grows_and_shrinks(lab, resize):
     resize(1)  # what runs keeps running, and nothing new goes where nothing is published
     lab.create(template("part", part("1Gi")))
     lab.create(pod("late", templates=["part"]))
-    assert lab.wait_event("late", "FilteringFailed", "2 nodes NodeInsufficientDevice(t4-1,t4-2)")
+    assert lab.wait_event("late", "FilteringFailed", "2 nodes NodeInsufficientDevice")
     assert {each.node for each in lab.wait_running(3)} == set(NODES)
 
     resize(2)  # cards that come back are as used as they were
     on_t4_1 = next(each.pod for each in lab.placements() if each.node == "t4-1")
-    assert lab.wait_event("late", "FilteringFailed", "2 nodes CardInsufficientMemory(t4-0,t4-1)")
+    assert lab.wait_event("late", "FilteringFailed", "2 nodes CardInsufficientMemory")
     lab.delete_pod(on_t4_1)
     lab.wait_running(names=["late"])
     assert lab.placement("late").node == "t4-1"

@@ -66,8 +66,9 @@ def test_a_pod_over_the_quota_waits_is_told_so_and_runs_when_another_goes(quotas
     lab.create(legacy_pod("first", gpu=2, gpumem=3000))
     lab.wait_running(names=["first"])
     lab.create(legacy_pod("second", gpu=1, gpumem=3000))
-    lab.wait_event("second", "FilteringFailed", "1 nodes ResourceQuotaNotFit(n1)")
-    lab.wait_event("second", "FilteringFailed", f"ResourceQuota {lab.namespace}/q: {GPUMEM}: 6000 of 8000 MiB are used")
+    note = lab.wait_event("second", "FilteringFailed", "1 node ResourceQuotaNotFit")
+    assert f"needs 3000 MiB of {GPUMEM.removeprefix('limits.')}" in note
+    assert f"ResourceQuota {lab.namespace}/q allows 8000 MiB of {GPUMEM}, 6000 of them are used" in note
     wait_used(lab, {GPU: "2", GPUMEM: "6000"})
     kubectl = [build.ensure("kubectl") / "kubectl", "--kubeconfig", lab.plane.admin_kubeconfig, "-n", lab.namespace]
     shown = subprocess.run([*kubectl, "get", "quota", "q", "-o", "yaml"], capture_output=True, text=True, check=True)
@@ -109,7 +110,7 @@ def test_a_pod_that_can_never_fit_comes_in_and_its_events_say_why(quotas):
     lab = quotas
     lab.create(quota_of({GPU: 2, GPUMEM: 3000}, "team"))
     lab.create(legacy_pod("big", gpu=2, gpumem=2000))
-    lab.wait_event("big", "FilteringFailed", f"ResourceQuota {lab.namespace}/team: {GPUMEM}")
+    lab.wait_event("big", "FilteringFailed", f"ResourceQuota {lab.namespace}/team allows 3000 MiB of {GPUMEM}")
 
 
 # -- what Kubernetes does by itself --------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_a_percentage_does_not_slip_below_the_minimum():
 def test_an_annotation_is_no_way_around_a_final_field():
     metax = [*cluster("n1"), administered("sgpu", "metax.hami.io", qos="fixed-share", final=["qos"])]
     wanted = asking(class_name="sgpu")
-    for annotations, words in (({QOS: "best-effort"}, "marks it final"), ({QOS: "fixed-share"}, "no available node")):
+    for annotations, words in (({QOS: "best-effort"}, "marks it final"), ({QOS: "fixed-share"}, "no node fits")):
         report = simulated(*metax, wanted, pod("p", "c", annotations=annotations))
         assert words in report.unplaced[0]["message"]
 

@@ -218,7 +218,7 @@ def _kept_away(pod: Pod, why: str, state: State) -> Finding:
         check="pods",
         severity=Severity.WARNING,
         object=f"Pod {pod.key}",
-        problem=f"it has waited for {waited}, and no node may run it, whatever cards are free: {why}",
+        problem=f"it has waited for {waited}, whatever devices are free: {why}",
         fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}",
     )
 

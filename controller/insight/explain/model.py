@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from controller.scheduling.decide import RefusalReason
+
 Outcome = Literal["placed", "refused", "error", "waiting"]
 """`refused`: no node has room. `error`: the pod or its claims must be fixed. `waiting`: not decided
 yet.
@@ -180,11 +182,13 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     outcome: Outcome
     node: str = ""
     message: str = ""
+    reason: RefusalReason | None = None
+    """Of a refused pod, what the message says, in parts. None where the message is an error."""
     reasons: dict[str, int] = {}
     """First reason code → number of cards or nodes, over the nodes that do not fit."""
     why: tuple[str, ...] = ()
-    """Of a refused pod, why some nodes do not fit: plugin of kube-scheduler, object, figure; quotas
-    and pools.
+    """Of a refused pod, why some nodes do not fit, beyond the message: plugin of kube-scheduler,
+    object, figure.
     """
     policies: tuple[PolicyUsed, ...] = ()
     requests: tuple[RequestAsked, ...] = ()

@@ -39,6 +39,7 @@ def explanation_of(picture: DecisionSnapshot, at: datetime | None = None, *, bri
         outcome=outcome,  # type: ignore[arg-type] # one of the literals
         node=decision.node if decision else "",
         message=_message(answer),
+        reason=answer.reason if isinstance(answer, Unschedulable) else None,
         reasons=dict(picture.reasons),
         why=_why(answer),
         policies=wording.policies_used(picture.policies, picture.claims, first_fit=picture.first_fit),
@@ -61,7 +62,7 @@ def _message(answer: Decision | Unschedulable) -> str:
 
 def _why(answer: Decision | Unschedulable) -> tuple[str, ...]:
     if isinstance(answer, Unschedulable):
-        return (*answer.examples.values(), *answer.pools, *answer.quotas)
+        return tuple(each for each in answer.examples.values() if each not in answer.message)
     return ()
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from controller.insight.simulation.gang_question import decided_gang
 from controller.insight.simulation.objects import Item, gather
-from controller.insight.simulation.placing import Placing, SimulationSettings, sentences, settled
+from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.view import SimulatedCluster
@@ -133,7 +133,7 @@ class _Judge:
             return self._of_gang(gang, key, since)
         answer = decide(self._view.inventory, asked, self._options)
         if isinstance(answer, Unschedulable):
-            return PendingPod(pod=key, since=since, reasons=dict(answer.reasons), why=tuple(sentences(answer)))
+            return PendingPod(pod=key, since=since, reasons=dict(answer.reasons), why=(answer.message,))
         return PendingPod(pod=key, since=since, fits=True, why=(f"it fits on {answer.node}; it is not decided yet",))
 
     def _of_gang(self, gang: GangKey, key: str, since: str) -> PendingPod:
@@ -150,6 +150,6 @@ class _Judge:
             return PendingPod(pod=key, since=since, reasons=dict(answer.refusal.reasons), why=(why,))
         for member, refusal in answer.left:
             if member.pod.key == key:
-                return PendingPod(pod=key, since=since, reasons=dict(refusal.reasons), why=tuple(sentences(refusal)))
+                return PendingPod(pod=key, since=since, reasons=dict(refusal.reasons), why=(refusal.message,))
         why = f"{gang} fits, {len(answer.placed)} members at once; it is not decided yet"
         return PendingPod(pod=key, since=since, fits=True, why=(why,))

@@ -123,7 +123,7 @@ class Placing:
         key = this.pod.key
         request = self.asked(this)
         if isinstance(request, str):
-            self._report.refused(key, {}, request, request)
+            self._report.refused(key, request, request)
             return
         answer = decide(self._view.inventory, request, self._settings.options)
         if isinstance(answer, Unschedulable):
@@ -149,7 +149,7 @@ class Placing:
         for member, refusal in answer.left:
             self._refuse(member.pod.key, refusal)
         for key, why in unready.items():
-            self._report.refused(key, {}, why, why)
+            self._report.refused(key, why, why)
 
     def asked(self, this: WaitingPod) -> SchedulingRequest | str:
         """Return the input of `decide`, or why the pod cannot be decided on."""
@@ -180,7 +180,7 @@ class Placing:
             self._refuse(each.pod.key, refusal)
 
     def _refuse(self, key: str, answer: Unschedulable) -> None:
-        self._report.refused(key, answer.reasons, "; ".join(sentences(answer)), answer.error)
+        self._report.refused(key, answer.message, answer.error, answer.reasons, answer.reason)
 
     def _carry_out(self, pod: Pod, request: SchedulingRequest, decision: Decision) -> None:
         self._shared.remove(pod.metadata.uid)
@@ -290,11 +290,3 @@ class Placing:
                         f"{device_class}: kube-scheduler would serve it, and hami-dra keeps the devices from it; ask by a "
                         "ResourceClaim, or let the webhook convert the pod"
                     )
-
-
-def sentences(answer: Unschedulable) -> list[str]:
-    """Return why a pod is refused: the message, and why some nodes are, unless it says so already."""
-    if answer.error:
-        return [answer.message]
-    examples = [sentence for sentence in answer.examples.values() if sentence not in answer.message]
-    return [answer.message, *examples, *answer.quotas, *answer.pools]

@@ -1,7 +1,10 @@
 """Output of a simulation: a document of stable structure, and separate notes. Pure.
 
     {"placements": [{"pod": "ns/name", "node": "n", "claims": [...], "score": {...}}],
-     "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": ""}]}
+     "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": "",
+                   "reason": {"kind": "memory", "asked": "...", "best": "...", "never": true, ...}}]}
+
+`reason` is what the message says, in parts (`decide.RefusalReason`); an error has none.
 
     "gangs": [{"gang": "PodGroup ns/name", "minCount": 4, "members": ["ns/name"], "placed": 4, "domain": "",
                "message": ""}]
@@ -11,9 +14,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
-from controller.scheduling.decide import Score
+import msgspec
+
+from controller.scheduling.decide import RefusalReason, Score
 from controller.scheduling.gangs import GangState
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
@@ -46,8 +52,17 @@ class SimulationReport:
         score_json = {"node": round(score.node, _DIGITS), "devices": devices}
         self.placements.append({"pod": pod, "node": node, "claims": list(claims), "score": score_json})
 
-    def refused(self, pod: str, reasons: Mapping[str, int], message: str, error: str) -> None:
-        self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error})
+    def refused(
+        self,
+        pod: str,
+        message: str,
+        error: str,
+        reasons: Mapping[str, int] = MappingProxyType({}),
+        reason: RefusalReason | None = None,
+    ) -> None:
+        """`reasons`: by code, the number of devices or nodes; `reason`: what the message says."""
+        parts = {"reason": msgspec.to_builtins(reason)} if reason is not None else {}
+        self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error, **parts})
 
     def gang(self, state: GangState, *, placed: int, domain: str = "", message: str = "") -> None:
         """`placed`: number of members that this simulation placed."""

@@ -75,7 +75,10 @@ def _moves(found: Comparison) -> str:
 
 def _lost(lost: Sequence[Unplaced]) -> Iterable[str]:
     if lost:
-        named = ", ".join(f"{each.pod} ({_why(each)})" for each in lost[:_NAMED])
+        pods_of: dict[str, list[str]] = {}
+        for each in lost[:_NAMED]:
+            pods_of.setdefault(each.error or each.message, []).append(each.pod)
+        named = ", ".join(f"{_list(pods)} ({why})" for why, pods in pods_of.items())
         more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         yield f"{_number(len(lost), 'pod')} would not fit: {named}{more}"
 
@@ -85,12 +88,6 @@ def _others(found: Comparison) -> Iterable[str]:
         yield f"{_number(len(found.gone), 'pod')} would go with the node" + ("s" if len(found.gone) > 1 else "")
     if still := len(found.unplaced) - len(found.lost):
         yield f"{_number(still, 'pod')} {'has' if still == 1 else 'have'} no place either way"
-
-
-def _why(each: Unplaced) -> str:
-    if each.error or not each.reasons:
-        return each.error or each.message
-    return ", ".join(f"{count} {code}" for code, count in sorted(each.reasons.items()))
 
 
 def _anything(found: Comparison) -> bool:

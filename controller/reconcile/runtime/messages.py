@@ -4,11 +4,10 @@ Source: HAMi pkg/scheduler/event.go and scheduler.go (FilteringSucceed, Filterin
 BindingSucceed, BindingFailed). Reasons that HAMi does not have are our own and say what to do.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from controller.scheduling.decide import Decision, LeftOut, Unschedulable
+from controller.scheduling.decide import Decision, LeftOut, Unschedulable, with_command
 from controller.scheduling.gangs import GangState, GangUnschedulable
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -95,29 +94,12 @@ def _shared(pod: Pod, other: Pod) -> str:
     return ", ".join(key for key in claim_keys(pod) if key in theirs)
 
 
-def refused(refusal: Unschedulable) -> list[Message]:
-    """Return `no available node, <k> nodes do not meet`, then messages by code.
-
-    HAMi's `<k> nodes <Code>(<node>,<node>)` come first, then our own.
+def refused(pod: Pod, refusal: Unschedulable) -> Message:
+    """Return the one message about a pod that found no node: what fails, with both figures, and the
+    next command.
     """
-    if refusal.error:
-        reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
-        return [Message(WARNING, reason, shortened(refusal.error))]
-    by_code: dict[str, list[str]] = defaultdict(list)
-    for node, codes in refusal.nodes.items():
-        for code in codes:
-            by_code[code].append(node)
-    messages = [Message(WARNING, FILTERING_FAILED, shortened(refusal.message), "nodes")]
-    for code in sorted({*by_code, *refusal.node_counts}):
-        nodes = sorted(by_code[code])
-        count = max(refusal.node_counts.get(code, 0), len(nodes))
-        named = ",".join([*nodes, "..."] if count > len(nodes) else nodes)
-        note = f"{count} nodes {code}({named})"
-        if code in refusal.examples:
-            note = f"{note}: {refusal.examples[code]}"
-        messages.append(Message(WARNING, FILTERING_FAILED, shortened(note), code))
-    messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
-    return messages
+    reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
+    return Message(WARNING, reason, shortened(refusal.sentence(pod.key)), "" if refusal.error else "nodes")
 
 
 def invalid_gang(problem: str) -> Message:
@@ -135,12 +117,16 @@ def gang_incomplete(state: GangState) -> Message:
 
 
 def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
-    """Return a message about a gang without room."""
+    """Return the one message about a gang without room; the command is about the member that came
+    closest.
+    """
+    counts = refusal.refusal.node_counts
     if not state.bound:
-        return Message(WARNING, FILTERING_FAILED, shortened(f"{state.key}: {refusal.message}"), "gang")
+        note = with_command(f"{state.key}: {refusal.message}", refusal.member, counts)
+        return Message(WARNING, FILTERING_FAILED, shortened(note), "gang")
     reason = GANG_INCOMPLETE if state.least else FILTERING_FAILED
     note = f"{state.bound} of {state.min_count} members of {state.key} run; {refusal.message}"
-    return Message(WARNING, reason, shortened(note), "gang")
+    return Message(WARNING, reason, shortened(with_command(note, refusal.member, counts)), "gang")
 
 
 def over_budget(refusal: Unschedulable, pause: float) -> Message:

@@ -341,8 +341,6 @@ class GangCycle:
         state = found.state
         by_key = {member.request.pod.key: member.request.pod for member in found.ready}
         self._events.report(POD, pod, messages.gang_refused(state, refusal))
-        for message in messages.refused(refusal.refusal):
-            self._events.report(POD, by_key.get(refusal.member, pod), message)
         if refused_at is not None:
             self._metrics.refused(refusal.refusal.reasons, error=bool(refusal.refusal.error))
         until = self._end_of_hold(found, refusal.message, now)

@@ -116,8 +116,7 @@ class UnplacedPods:
 
         `refused_at`: now, or None if it was not decided because equal pods were refused.
         """
-        for message in messages.refused(refusal):
-            self._events.report(POD, pod, message)
+        self._events.report(POD, pod, messages.refused(pod, refusal))
         self._uneven.discard(ready.signature)
         self._refused[ready.signature] = refusal
         self._refused.move_to_end(ready.signature)

@@ -18,6 +18,7 @@ import numpy as np
 from controller.scheduling.allocation.candidates import blocking_taint
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceEquivalence
 from controller.scheduling.allocation.first_reasons import NEVER, REPLACEABLE, earliest, where
+from controller.scheduling.allocation.idle_devices import IdleDevices
 from controller.scheduling.allocation.mutex import of_parts
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
@@ -123,6 +124,7 @@ class RequestColumns:
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         self.network_attached = 0
+        self._idle: tuple[tuple[int, int], IdleDevices] | None = None
 
     def enough(self, count: int, rows: Positions | None = None) -> Bools:
         """Return the nodes that may have `count` cards for the request.
@@ -136,18 +138,28 @@ class RequestColumns:
         """Return `enough` of one node."""
         return self.fitting.item(row) + self.network_attached >= count
 
-    def cards(self) -> Ints:
-        """Return the cards of the request's class per node, fitting or not. Shape (nodes.size,).
-
-        Reads every row: only for refusals.
-        """
-        rows = np.flatnonzero(self.codes != NOT_OF_CLASS)
-        return self._per_node(rows)
+    def idle(self) -> IdleDevices:
+        """Return the verdicts as if no device were in use, made again once a device is published."""
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        version = devices.structure.version, nodes.size
+        if self._idle is None or self._idle[0] != version:
+            size = devices.size
+            kinds = self._kinds.code[devices.kind[:size]]
+            self._idle = version, IdleDevices(self._published[:size], kinds, self._node[:size], nodes.size)
+        return self._idle[1]
 
     def rows_on(self, nodes: Bools) -> Positions:
         """Return the rows of the class's cards on some nodes."""
-        owned = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
-        return owned[nodes[self._node[owned]]]
+        return self._on(self.idle().owned, nodes)
+
+    def possible_on(self, nodes: Bools) -> Positions:
+        """Return the rows of the cards on some nodes that would fit if they were idle."""
+        return self._on(self.idle().possible, nodes)
+
+    def _on(self, rows: Positions, nodes: Bools) -> Positions:
+        if np.count_nonzero(nodes) == self._inventory.nodes.count:
+            return rows  # all nodes: nothing to look up
+        return rows[nodes[self._node[rows]]]
 
     def reasons(self, rows: Positions, codes: Codes | None = None) -> Codes:
         """Return the codes of some rows for a report, with what only the search knows: `mutex` refuses

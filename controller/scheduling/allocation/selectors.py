@@ -106,6 +106,14 @@ class Selector:
                     "ask first for what a device may lack: has(...), in, .?"
                 )
 
+    def error_on(self, device: Device) -> str:
+        """Return the error on a device; empty if there is none. Raises SelectorOverBudget, SliceSpent."""
+        try:
+            self.matches(device)
+        except AllocatorError as error:
+            return str(error)
+        return ""
+
     def compile_error(self) -> AllocatorError | None:
         """Return the error if the selector does not compile. Raises SelectorOverBudget,
         SliceSpent.

@@ -19,6 +19,7 @@ from controller.scheduling.decide.answers import (
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.decide.company import LeftOut
 from controller.scheduling.decide.decision import decide, decide_slice
+from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.scheduling.decide.trace import Trace
 
@@ -31,6 +32,7 @@ __all__ = [
     "LeftOut",
     "Options",
     "PodClaim",
+    "RefusalReason",
     "SchedulingRequest",
     "Score",
     "SharedClaims",
@@ -40,5 +42,6 @@ __all__ = [
     "decide",
     "decide_slice",
     "pod_shape",
+    "with_command",
     "without_trace",
 ]

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 from controller.scheduling.decide.company import LeftOut
+from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.trace import Trace
 from controller.scheduling.inventory.selector_budget import Overrun, SliceSpent
 from hami_dra.api.resource import ResourceClaim
@@ -49,20 +50,14 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
     message: str
-    """HAMi's `no available node, <k> nodes do not meet`, or the error."""
+    """One sentence (`refusal_reason`), or the error."""
     _: KW_ONLY
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Reason code → number of cards (or nodes) for which it is the first failing reason."""
     nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Node → reason code → count, at most `Options.report_nodes`."""
-    pools: tuple[str, ...] = ()
-    """A few of the pools that cannot be used as published, with the problem, on nodes that would
-    fit otherwise.
-    """
     error: str = ""
     """Set if the allocator could not even search (bad selector, missing class, mixed drivers)."""
-    quotas: tuple[str, ...] = ()
-    """If a quota is among the reasons: the quotas of the namespace and how much of each is used."""
     only_quota: bool = False
     """Some node has room, and only a quota of the namespace is in the way: neither more nodes nor
     preemption would help.
@@ -75,8 +70,14 @@ class Unschedulable:
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     examples: Mapping[str, str] = field(default_factory=dict)
     """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure."""
+    reason: RefusalReason | None = None
+    """What the message says; None where it is an error."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """See `Decision.trace`."""
+
+    def sentence(self, pod_key: str) -> str:
+        """Return the message for a pod, with the next command and HAMi's codes."""
+        return self.error or with_command(self.message, pod_key, self.node_counts)
 
 
 class EqualRefusals:

@@ -32,16 +32,17 @@ from controller.scheduling.decide.pre_score import (
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import rank_among, ranked_nodes_of
+from controller.scheduling.decide.refusal_reason import sentence_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.decide.unlike_refused import unlike_refused
+from controller.scheduling.decide.why_refused import failing_selector, reason_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.node_preferences import PodPreferences, PreferenceScores
 from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_stored_score
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 
 _POOLS_NAMED: Final = 3
@@ -346,19 +347,17 @@ class _Decision:
         selector_errors = (*self._managed.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._search.pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
-        refusal = trace.verdicts.refusal
-        message = self._search.budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
-        if refusal is not None:
-            message = f"no available node: {refusal.sentence}"
-        shortage = trace.shortage()
-        quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
+        error = error or failing_selector(self._inventory, trace)
+        reason = reason_of(self._inventory, self._request, trace)
+        if pools := self._unusable(trace.verdicts.mask):
+            # what they would offer is not known
+            reason = replace(reason, never=False, fix="")
         return Unschedulable(
-            error or message,
+            error or self._search.budget_error or sentence_of(reason, pools),
             reasons=dict(report.reasons),
             nodes=report.nodes,
-            pools=self._unusable(trace.verdicts.mask),
             error=error,
-            quotas=quotas,
+            reason=None if error or self._search.budget_error else reason,
             only_quota=self._only_quota,
             node_counts=report.node_counts,
             examples=trace.verdicts.examples(),

@@ -23,6 +23,7 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.decide.pre_score import Wanted
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.incremental.saturation import CARD_MOST
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, value_of
@@ -72,16 +73,9 @@ class QuotaVerdicts:
         Amounts are limited to CARD_MOST before they become int64, so that neither products nor sums
         overflow.
         """
-        width = len(self._headroom.names)
         if self._headroom.allows(self._headroom.nothing, self._most(), self._headroom.nothing):
             return np.ones(self._inventory.nodes.size, dtype=np.bool_)
-        total = np.zeros((width, self._inventory.nodes.size), dtype=np.int64)
-        for number, (group, columns) in enumerate(self._wanted):
-            each = [
-                self._least(view, column, self._costs(number, place, view))
-                for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
-            ]
-            total += np.minimum.reduce(each)
+        total = self._total()
         left = np.clip(np.array(self._headroom.left, dtype=object), -CARD_MOST, CARD_MOST).astype(np.int64)[:, None]
         affordable: Bools = ~((total > 0) & (total > left)).any(axis=0)
         return affordable
@@ -121,7 +115,34 @@ class QuotaVerdicts:
         notes = tuple(note for resource, note in self._headroom.notes if resource in blamed)
         return Shortage(request, notes, tuple(codes))
 
+    def reason(self, nodes: Bools, shortage: Shortage) -> RefusalReason:
+        """Return which key is exceeded, with what the pod asks at least. `nodes`: those that have
+        such devices.
+        """
+        least = self._total()[:, nodes].min(axis=1).tolist()
+        (resource, note) = next(each for each in self._headroom.notes if each[1] in shortage.notes)
+        for name, asked, limit in zip(self._headroom.names, least, self._headroom.limits, strict=True):
+            if name.resource == resource and 0 < asked < CARD_MOST:
+                wanted = f"needs {name.in_units(asked)} {name.unit} of {name.resource}"
+                return self._reason(wanted, note, never=asked > limit)
+        return self._reason(f"needs more of {resource} than is left", note)
+
+    def _reason(self, asked: str, note: str, *, never: bool = False) -> RefusalReason:
+        fix = "Ask for less, or have the quota raised" if never else ""
+        return RefusalReason("quota", asked, note, never=never, fix=fix, code=names.RESOURCE_QUOTA_NOT_FIT)
+
     # -- costs of a request ------------------------------------------------------------------------
+
+    def _total(self) -> Ints:
+        """Return a lower bound of the cost on each node. Shape (limited resources, nodes.size)."""
+        total = np.zeros((len(self._headroom.names), self._inventory.nodes.size), dtype=np.int64)
+        for number, (group, columns) in enumerate(self._wanted):
+            each = [
+                self._least(view, column, self._costs(number, place, view))
+                for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
+            ]
+            total += np.minimum.reduce(each)
+        return total
 
     def _most(self) -> Cost:
         """Return an upper bound of the cost, whichever cards are chosen.

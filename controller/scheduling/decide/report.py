@@ -49,7 +49,7 @@ class RefusalReport:
         if not nodes.any():
             return
         view, column = group.alternatives[-1], columns[-1]
-        few = nodes & (column.cards() + column.network_attached < max(view.count, 1))
+        few = nodes & (column.idle().of_class + column.network_attached < max(view.count, 1))
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)
         codes = column.reasons(rows, codes)

@@ -65,6 +65,7 @@ class Inventory:
         self._delegated: set[str] = set()
         self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
         self.nodes = self._assembly.nodes
+        self.labels = self._assembly.labels
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
         self._assembly.state.groups.meter = self.verdicts.meter

@@ -59,6 +59,8 @@ _FIRST_ERROR: Final = 3
 _OTHER_ERROR: Final = 255
 """An error beyond those whose messages are stored."""
 
+_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
+
 _QUICK: Final = 0.001
 _SLOW: Final = 0.004
 """Seconds between two readings of the clock: the number of devices that are evaluated in between
@@ -119,6 +121,11 @@ class Verdicts:
             codes = column.codes[rows]
         found: Bools = codes > _NO
         return found
+
+    def failing(self, expression: str, *, payer: Payer = Payer.CLAIM) -> Positions:
+        """Return the rows on which the expression was evaluated and failed."""
+        column = self._column(expression, payer)
+        return np.flatnonzero(column.codes >= _FIRST_ERROR) if column.has_failed else _NO_ROWS
 
     def selected(self, rows: Positions, expressions: Sequence[str], *, payer: Payer = Payer.CLAIM) -> Positions:
         """Return the rows that all expressions select. A row that one expression rejects is not
@@ -320,6 +327,11 @@ class _Column(DerivedColumns):
                 self._known.clear()
             self._known[read] = code
         return code
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed on a device, which may be gone."""
+        return bool(self._errors)
 
     def message(self, code: int, device: Device | None) -> str:
         """Return the error message. `device`: to evaluate it again if the message was not stored;

@@ -1,6 +1,6 @@
 """nodeSelector and required node affinity (kube-scheduler's NodeAffinity)."""
 
-from hami_dra.api.core import Node, NodeSelector, NodeSelectorTerm, Pod
+from hami_dra.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from hami_dra.api.selectors import node_selector_matches
 
 
@@ -44,8 +44,11 @@ def affinity_sentence(pod: Pod, node: Node) -> str:
 
 
 def _words(term: NodeSelectorTerm) -> str:
-    parts = [
-        f"{each.key} {each.operator} ({', '.join(each.values)})" if each.values else f"{each.key} {each.operator}"
-        for each in (*term.match_expressions, *term.match_fields)
-    ]
+    parts = [expression_text(each) for each in (*term.match_expressions, *term.match_fields)]
     return " and ".join(parts) or "an empty term"
+
+
+def expression_text(requirement: NodeSelectorRequirement) -> str:
+    """Return `zone In (a, b)`."""
+    values = f" ({', '.join(requirement.values)})" if requirement.values else ""
+    return f"{requirement.key} {requirement.operator}{values}"

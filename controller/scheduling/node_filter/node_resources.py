@@ -75,8 +75,8 @@ class NodeResources:
                 if resource == "pods":
                     return f"NodeResourcesFit: the node runs {offered} pods already, as many as it may"
                 return (
-                    f"NodeResourcesFit: asks {_figure(resource, amount)} of {resource}, "
-                    f"{_figure(resource, free)} of {_figure(resource, offered)} are free"
+                    f"NodeResourcesFit: asks {figure(resource, amount)} of {resource}, "
+                    f"{figure(resource, free)} of {figure(resource, offered)} are free"
                 )
         return "NodeResourcesFit: a resource is lacking"
 
@@ -93,10 +93,10 @@ class NodeResources:
         return lacking
 
 
-def _figure(resource: str, amount: int) -> str:
+def figure(resource: str, amount: int) -> str:
     """Return an amount as people write it.
 
-    >>> _figure("cpu", 1500), _figure("memory", 3 << 20), _figure("nvidia.com/gpu", 2)
+    >>> figure("cpu", 1500), figure("memory", 3 << 20), figure("nvidia.com/gpu", 2)
     ('1.5', '3 MiB', '2')
     """
     if resource == "cpu":

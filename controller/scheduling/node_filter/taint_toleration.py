@@ -30,7 +30,7 @@ Tolerations = tuple[Toleration, ...]
 
 def taint_code(tolerations: Tolerations, node: Node) -> str:
     """Return the reason code of the first taint that is not tolerated, or an empty text."""
-    taint = _first_untolerated(tolerations, effective_taints(node))
+    taint = untolerated_taint(tolerations, node)
     if taint is None:
         return ""
     if taint.key == UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
@@ -69,11 +69,16 @@ def taint_sentence(tolerations: Tolerations, node: Node) -> str:
     code = taint_code(tolerations, node)
     if code == names.NODE_UNSCHEDULABLE:
         return f"{PLUGINS[code]}: the node is cordoned"
-    taint = _first_untolerated(tolerations, effective_taints(node))
+    taint = untolerated_taint(tolerations, node)
     if taint is None:
         return ""
     value = f"={taint.value}" if taint.value else ""
     return f"TaintToleration: taint {taint.key}{value}:{taint.effect} is not tolerated"
+
+
+def untolerated_taint(tolerations: Tolerations, node: Node) -> Taint | None:
+    """Return the first taint of the node, cordon and conditions included, that is not tolerated."""
+    return _first_untolerated(tolerations, effective_taints(node))
 
 
 def _first_untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:

@@ -27,9 +27,13 @@ class QuotaHeadroom:
     names: tuple[QuotaName, ...]
     left: Cost
     """What the tightest quota for the resource leaves; below 0 if a quota is exceeded."""
+    limits: Cost
+    """What the tightest quota for the resource allows in all."""
     nothing: Cost
     notes: tuple[tuple[str, str], ...]
-    """(resource, text for people: which quota limits it, and how much of it is used)"""
+    """(resource, text for people: which quota limits it, and how much of it is used), the tightest
+    first.
+    """
 
     def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
         """Return the cost of one holding of the device.
@@ -70,14 +74,23 @@ def headroom_of(inventory: Inventory, namespace: str) -> QuotaHeadroom | None:
         return None
     used = inventory.quotas.used(namespace)
     left: dict[QuotaName, int] = {}
+    allowed: dict[QuotaName, int] = {}
     notes = []
     for limit in limits:
         name = limit.name
         in_use = used.get(name.resource, 0)
         left[name] = min(limit.grains - in_use, left.get(name, limit.grains - in_use))
+        allowed[name] = min(limit.grains, allowed.get(name, limit.grains))
         note = (
-            f"ResourceQuota {namespace}/{limit.quota}: {name.key}: "
-            f"{name.in_units(in_use)} of {limit.grains // name.per_unit} {name.unit} are used"
+            f"ResourceQuota {namespace}/{limit.quota} allows {limit.grains // name.per_unit} {name.unit} of {name.key}, "
+            f"{name.in_units(in_use)} of them are used"
         )
-        notes.append((name.resource, note))
-    return QuotaHeadroom(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))
+        notes.append((limit.grains - in_use, name.resource, note))
+    return QuotaHeadroom(
+        namespace,
+        tuple(left),
+        tuple(left.values()),
+        tuple(allowed.values()),
+        (0,) * len(left),
+        tuple([note[1:] for note in sorted(notes)]),
+    )

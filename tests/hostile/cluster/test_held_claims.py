@@ -159,7 +159,7 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, mallory,
 
     # over the quota, and, for others, on the same card
     lab.create(whole_card("c1", 3), pod("a1", claims=["c1"]))
-    lab.wait_event("a1", "FilteringFailed", f"ResourceQuotaNotFit({NODE})")
+    lab.wait_event("a1", "FilteringFailed", "ResourceQuotaNotFit")
     add_to(another_namespace, whole_card("c2", 0), pod("b0", claims=["c2"]))
 
     def is_placed(namespace, name):

@@ -47,8 +47,19 @@ def test_json_on_stdout_and_nothing_else(hami_dra, file):
     assert refused == {
         "pod": "default/large",
         "reasons": {"CardInsufficientMemory": 4},
-        "message": "no available node, 1 nodes do not meet",
+        "message": (
+            "no node fits: needs 92160 MiB on one device; the largest has 15360 MiB (Tesla T4), so it never will"
+        ),
         "error": "",
+        "reason": {
+            "kind": "memory",
+            "asked": "needs 92160 MiB on one device",
+            "best": "the largest has 15360 MiB (Tesla T4)",
+            "never": True,
+            "request": "",
+            "fix": "",
+            "code": "CardInsufficientMemory",
+        },
     }
     assert result.stderr.startswith("note: ")
     assert result.code == 0

@@ -134,7 +134,8 @@ def test_pods_that_would_not_fit_are_told_with_their_reasons():
     ]
     assert found.unplaced[0].reasons == {"CardInsufficientMemory": 4}
     assert found.conclusion.endswith(
-        "2 pods would not fit: default/large-0 (4 CardInsufficientMemory), default/large-1 (4 CardInsufficientMemory)."
+        "2 pods would not fit: default/large-0 and default/large-1 "
+        "(no node fits: needs 20480 MiB on one device; the largest has 15360 MiB (Tesla T4), so it never will)."
     )
 
 

@@ -95,8 +95,11 @@ def test_two_pods_at_the_same_moment_cannot_both_take_the_last_share():
         # an autoscaler could not help it: it keeps the gate
         assert [gate.name for gate in (await harness.pod("q")).spec.scheduling_gates] == [names.GATE]
         notes = {event["note"] for event in await harness.events("FilteringFailed")}
-        assert "2 nodes ResourceQuotaNotFit(n0,n1)" in notes
-        assert f"ResourceQuota {SPACE}/q: {GPUMEM}: 4096 of 6144 MiB are used" in notes
+        assert (
+            f"no node fits now: needs 4096 MiB of {GPUMEM.removeprefix('limits.')}; "
+            f"ResourceQuota {SPACE}/q allows 6144 MiB of {GPUMEM}, 4096 of them are used. "
+            f"Run: hami-dra explain q -n {SPACE} [2 nodes ResourceQuotaNotFit]"
+        ) in notes
         await harness.delete_pod("p")
         await harness.bound("q", seconds=10)
         assert watched.most_used == 4096

@@ -24,20 +24,19 @@ def test_the_texts_are_those_of_hami():
         "Normal", "FilteringSucceed", "find fit node(n1), 5 nodes not fit, 2 nodes fit(n1:3.14,n2:2.00)"
     )
     refusal = Unschedulable(
-        "no available node, 3 nodes do not meet",
+        "no node fits: needs more",
         reasons={"CardInsufficientMemory": 8, "NodeNotReady": 1},
-        nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}, "c": {"NodeNotReady": 1}},
+        node_counts={"NodeNotReady": 1, "CardInsufficientMemory": 2},
     )
-    assert [message.note for message in messages.refused(refusal)] == [
-        "no available node, 3 nodes do not meet",
-        "2 nodes CardInsufficientMemory(a,b)",
-        "1 nodes NodeNotReady(c)",
-    ]
-    assert {message.reason for message in messages.refused(refusal)} == {"FilteringFailed"}
+    message = messages.refused(POD, refusal)
+    assert message.note == (
+        "no node fits: needs more. Run: hami-dra explain p -n ns [2 nodes CardInsufficientMemory, 1 node NodeNotReady]"
+    )
+    assert message.reason == "FilteringFailed"
 
 
 def test_an_error_is_told_alone_and_long_notes_are_cut():
-    [message] = messages.refused(Unschedulable("no available node", error="x" * 2000))
+    message = messages.refused(POD, Unschedulable("no node fits", error="x" * 2000))
     assert len(message.note) == 1024
     assert message.note.endswith("...")
 
@@ -200,14 +199,11 @@ def test_an_event_that_cannot_be_sent_stops_nothing(error):
     playing(story)
 
 
-def test_each_reason_counts_all_nodes_that_have_it_and_names_some():
-    refusal = Unschedulable(
-        "no available node, 40 nodes do not meet",
-        reasons={"CardInsufficientMemory": 160},
-        nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}},
-        node_counts={"CardInsufficientMemory": 40},
-    )
-    assert messages.refused(refusal)[1].note == "40 nodes CardInsufficientMemory(a,b,...)"
+def test_a_long_sentence_is_cut_before_the_command_and_the_codes():
+    refusal = Unschedulable("no node fits: " + "x" * 2000, node_counts={"CardInsufficientMemory": 40})
+    note = messages.refused(POD, refusal).note
+    assert len(note) == 1024
+    assert note.endswith("xxx.... Run: hami-dra explain p -n ns [40 nodes CardInsufficientMemory]")
     decision = Decision("n1", (), Score(1.0), (("n1", 3.0),), 30, 5)
     assert messages.placed(decision).note == "find fit node(n1), 5 nodes not fit, 30 nodes fit(n1:3.00,...)"
 

@@ -156,7 +156,9 @@ def test_every_card_counts_once_by_its_first_reason():
         "CardInsufficientMemory": 1,
         "CardTimeSlicingExhausted": 1,
     }
-    assert answer.message == "no available node, 1 nodes do not meet"
+    assert answer.message == (
+        "no node fits now: needs a device with 7500 MiB; 1 device that would do is not healthy (taint xid:NoSchedule)"
+    )
 
 
 def test_nodes_count_once_by_their_first_reason():
@@ -377,13 +379,13 @@ def test_a_pool_that_cannot_be_used_as_published_is_named():
     answer = refused(inventory, scheduling_request(claim("two", [request()]), name="two"))
     assert answer.reasons == {"CardInsufficientMemory": 1, "NodeInsufficientDevice": 1}
     assert answer.error == ""
-    (problem,) = answer.pools
-    assert problem == (
+    assert answer.message == (
+        "no node fits now: needs a whole device; the only one has tenants; "
         f"pool {DRIVER}/n2 of node n2 cannot be used, incomplete: spec.pool.resourceSliceCount is 2, "
         "slices of generation 3: 1; its driver must publish it again"
     )
     elsewhere = scheduling_request(claim("two", [request()]), name="two", required_node="n1")
-    assert refused(inventory, elsewhere).pools == ()
+    assert "cannot be used" not in refused(inventory, elsewhere).message
 
 
 # --- prioritized lists and constraints under policies ----------------------------------------------------------------

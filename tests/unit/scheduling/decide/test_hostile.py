@@ -76,4 +76,7 @@ def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort(
     inventory = furnished(40)
     answer = asked(inventory, claim(exactly(count=17), constraints=[{"matchAttribute": f"{DRIVER}/rack"}]))
     assert isinstance(answer, Unschedulable)
-    assert answer.message == "no available node, 40 nodes do not meet"
+    assert answer.message == (
+        "no node fits now: 40 nodes have devices for each request; "
+        "no choice of them meets all requests and constraints together"
+    )

@@ -26,8 +26,9 @@ def test_no_card_is_small_enough_for_the_quota():
     report = run({"nvidia.com/gpumem": 1500}, legacy("p", gpu=1))
     assert reasons_of(report) == {"default/p": {NOT_FIT: 4}}
     assert report.unplaced[0]["message"] == (
-        "no available node, 1 nodes do not meet; "
-        "ResourceQuota default/quota: limits.nvidia.com/gpumem: 0 of 1500 MiB are used"
+        "no node fits: needs 2000 MiB of nvidia.com/gpumem; "
+        "ResourceQuota default/quota allows 1500 MiB of limits.nvidia.com/gpumem, 0 of them are used. "
+        "Ask for less, or have the quota raised"
     )
 
 
@@ -113,7 +114,7 @@ def test_all_quotas_of_a_namespace_hold():
     assert len(report.placements) == 1
     assert "limits.nvidia.com/gpu:" not in report.unplaced[0]["message"]  # that one would allow it
     assert (
-        "ResourceQuota default/small: limits.nvidia.com/gpumem: 600 of 1000 MiB are used"
+        "ResourceQuota default/small allows 1000 MiB of limits.nvidia.com/gpumem, 600 of them are used"
         in report.unplaced[0]["message"]
     )
 

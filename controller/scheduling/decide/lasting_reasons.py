@@ -1,0 +1,111 @@
+"""Why no device of the cluster could meet a request, even if all were idle.
+
+Called by `why_refused`. What depends on the published devices alone is kept with them
+(`IdleDevices`), so that a refused pod costs no more for it. Pure.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.idle_devices import IdleDevices
+from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.request_words import ROLES, RequestWords
+from controller.scheduling.inventory.products import products_of
+from hami_dra.api import names
+from hami_dra.api.arrays import Positions
+from hami_dra.api.printable import printable
+from hami_dra.vendors.reasons import CODES
+
+_CAPACITIES_NAMED: Final = 8
+_EXPRESSION: Final = 200
+"""Characters of selectors in a message."""
+_SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
+
+
+def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+    """Return why no node could meet the request."""
+    rows = idle.kept("of class", lambda: idle.rows_of_class)
+    if not rows.size:
+        asked = f"needs a device of DeviceClass {printable(words.view.device_class.key)}"
+        fix = "Is its driver running? See kubectl get resourceslices"
+        code = names.NODE_INSUFFICIENT_DEVICE
+        return words.reason("class", asked, "this cluster has none", code=code, never=True, fix=fix)
+    if idle.possible.size or idle.anywhere:
+        return _too_few(words, idle)
+    # The last check that a device reached: of cards that an annotation excludes, and others that
+    # are too small, the size is what is wrong.
+    number = idle.kept("last", lambda: int(idle.codes[rows].max()))
+    of_code = idle.kept("of code", lambda: rows[idle.codes[rows] == number])
+    code = CODES[number]
+    if code in _SELECTING:
+        return _selected(words, code, idle.kept("products", lambda: products_of(words.inventory).counted(rows)))
+    return _too_small(words, code, of_code, some_excluded=len(of_code) < len(rows))
+
+
+def too_many_together(words: RequestWords, idle: IdleDevices, total: int) -> RefusalReason | None:
+    """Return a reason if requests like this one need more whole devices together than a node has."""
+    if idle.anywhere or total <= int(idle.per_node.max()) or not words.takes_whole_devices(idle):
+        return None
+    best = int(idle.per_node.argmax())
+    most = f"the most a node has is {idle.per_node[best]} ({words.inventory.nodes.names[best]})"
+    asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
+    return RefusalReason("devices", asked, most, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+
+
+def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+    best = idle.kept("best node", lambda: int(idle.per_node.argmax()))
+    most, node = int(idle.per_node[best]) + idle.anywhere, words.inventory.nodes.names[best]
+    such = " such devices" if idle.kept("most of class", lambda: int(idle.of_class.max())) > most else ""
+    row = idle.kept("possible", lambda: int(np.flatnonzero(idle.codes == 0)[0]))
+    asked, code = f"needs {words.devices(row)}", names.NODE_INSUFFICIENT_DEVICE
+    return words.reason("devices", asked, f"the most{such} a node has is {most} ({node})", code=code, never=True)
+
+
+def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded: bool) -> RefusalReason:
+    """Return the figures of the largest device. `rows`: the devices that only this excludes."""
+    devices = words.inventory.devices
+    for role in ROLES:
+        if role.code == code:
+            totals = role.total(devices)
+            best = int(rows[totals[rows].argmax()])
+            on = "one device" if words.count == 1 else f"each of {words.count} devices"
+            allowed = " that the pod's selectors and annotations allow" if some_excluded else ""
+            asked = f"needs {words.wanted(role, devices.device(best).profile)} on {on}"
+            most = f"the largest{allowed} has {role.text(int(totals[best]))} ({products_of(words.inventory).of(best)})"
+            return words.reason(role.kind, asked, most, code=code, never=True)
+    return _unpublished(words, code, int(rows[0]))
+
+
+def _unpublished(words: RequestWords, code: str, row: int) -> RefusalReason:
+    """Return the capacities that there are, where the request names another one, or an amount that no
+    device may give.
+    """
+    requests = words.view.capacity_requests
+    published = sorted(words.inventory.devices.device(row).spec.capacity)
+    there = f"published: {', '.join(map(printable, published[:_CAPACITIES_NAMED])) or 'none'}"
+    for name in requests:
+        if name not in published:
+            asked = f'capacity "{printable(name)}" is not published'
+            fix = "Correct the name in capacity.requests"
+            return words.reason("capacity", asked, there, code=code, never=True, fix=fix)
+    amounts = ", ".join(f"{printable(name)}={printable(text)}" for name, text in requests.items())
+    asked = f"asks for {amounts or 'all capacities'}, which the requestPolicy of no device allows"
+    return words.reason("capacity", asked, there, code=code, never=True)
+
+
+def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:
+    """Return which annotation or selector leaves no device. `there`: the products that there are.
+
+    Annotations come first: where the webhook converted the pod, a selector says the same in CEL.
+    """
+    if words.annotations:
+        named = " and ".join(f"{name}={printable(value)}" for name, value in words.annotations)
+        several = len(words.annotations) > 1
+        asked = f"annotation{'s' if several else ''} {named} exclude{'' if several else 's'} all devices"
+        kind, fix = "annotation", f"Correct the annotation{'s' if several else ''}"
+    else:
+        expressions = " && ".join(each.expression for each in words.view.selectors)
+        asked = f"selector {printable(expressions, _EXPRESSION)} matches no device"
+        kind, fix = "selector", "Correct the selector"
+    return words.reason(kind, asked, f"there are {there}", code=code, never=True, fix=fix)

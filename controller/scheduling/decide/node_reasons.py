@@ -1,0 +1,196 @@
+"""Why nodes whose devices would do are refused for something else: label, taint, resource, cordon.
+
+Called by `why_refused`. In: the nodes that could meet all requests, and the verdicts of the node
+filter. Out: a `RefusalReason` that names the label, the taint or the resource with both figures.
+Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.node_filter.codes import CODES
+from controller.scheduling.node_filter.node_affinity import admits, expression_text, required_affinity
+from controller.scheduling.node_filter.node_resources import figure, wanted_by
+from controller.scheduling.node_filter.taint_toleration import untolerated_taint
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Positions
+from hami_dra.api.core import NodeSelectorTerm
+from hami_dra.api.printable import printable
+
+_BEFORE_AFFINITY: Final = (names.NODE_UNSCHEDULABLE, names.NODE_NOT_READY, names.NODE_TAINTED)
+"""Checked before node affinity: such nodes need not be those that the pod may use."""
+_LOOKED_AT: Final = 64
+"""Nodes that are examined one by one."""
+_VALUES_NAMED: Final = 5
+_PASSING_TAINTS: Final = "node.kubernetes.io/"
+"""Taints that Kubernetes sets and removes itself."""
+_TEXTS: Final[Mapping[str, str]] = {
+    names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
+    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the same devices there",
+    names.NODE_OUTSIDE_DOMAIN: "they are outside the topology domain that the pod's gang was tried in",
+}
+
+
+class NodeReasons:
+    """The reasons of one pod. `there`: nodes whose devices could meet all its requests."""
+
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, verdicts: NodeFilter, there: Bools) -> None:
+        self._inventory = inventory
+        self._request = request
+        self._verdicts = verdicts
+        self._there = there
+
+    def why(self) -> RefusalReason:
+        """Return why none of the nodes may be used: the last check that one of them reached."""
+        by_code = self._by_code()
+        code = list(by_code)[-1]
+        rows = by_code[code]
+        match code:
+            case names.NODE_AFFINITY:
+                return self._affinity(rows)
+            case names.NODE_TAINTED:
+                return self._taint(rows)
+            case names.NODE_RESOURCES:
+                return self._resource(rows)
+            case names.NODE_UNSCHEDULABLE:
+                return self._state(code, rows, "cordoned", f"Run kubectl uncordon {self._name(rows)}")
+            case names.NODE_NOT_READY:
+                return self._state(code, rows, "not ready", f"See kubectl describe node {self._name(rows)}")
+            case _:
+                return self._other(code, rows)
+
+    def _by_code(self) -> dict[str, Positions]:
+        """Return the refused nodes by reason code, in the order of the checks. Nodes that node affinity
+        would exclude as well count for it, while there are few.
+        """
+        codes = self._verdicts.codes
+        found: dict[str, Positions] = {}
+        pod = self._request.pod
+        for number, code in enumerate(CODES):
+            rows = np.flatnonzero(self._there & (codes == number))
+            if not code or not rows.size:
+                continue
+            if code in _BEFORE_AFFINITY and len(rows) <= _LOOKED_AT:
+                allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
+                rows = rows[np.array(allowed, dtype=np.bool_)]
+            if code != names.NODE_AFFINITY or not found:
+                found.update({code: rows} if len(rows) else {})
+        for code, mask in self._verdicts.reasons:
+            if len(rows := np.flatnonzero(self._there & mask)):
+                found[code] = rows
+        return found or {names.NODE_AFFINITY: np.flatnonzero(self._there)}
+
+    # -- labels --------------------------------------------------------------------------------------
+
+    def _affinity(self, rows: Positions) -> RefusalReason:
+        if self._request.required_node:
+            asked = f"spec.nodeName is {printable(self._request.required_node)}"
+            best = f"{counted(len(rows), 'other node')} could meet its requests"
+            return self._label(asked, best, "Remove nodeName, so that hami-dra can choose")
+        labels, pod = self._inventory.labels, self._request.pod
+        for key, value in pod.spec.node_selector.items():
+            if not (labels.with_labels({key: value}) & self._there).any():
+                asked = f"nodeSelector wants {printable(key)}={printable(value)}"
+                return self._label(asked, self._values(key, {key: value}), "Label a node, or change nodeSelector")
+        required = required_affinity(pod)
+        for term in required.node_selector_terms if required is not None else ():
+            for each in (*term.match_expressions, *term.match_fields):
+                alone = NodeSelectorTerm(match_expressions=(each,))
+                if each in term.match_fields or not (labels.of_term(alone) & self._there).any():
+                    asked = f"the required node affinity wants {printable(expression_text(each))}"
+                    return self._label(asked, self._values(each.key), "Label a node, or change the affinity")
+        asked = "no node has all labels that nodeSelector and the required node affinity want"
+        return self._label(asked, "each of them is on some node", "Change one of them")
+
+    def _values(self, key: str, wanted: Mapping[str, str] | None = None) -> str:
+        """Return which values of a label the nodes have, with their numbers."""
+        nodes, labels = self._inventory.nodes, self._inventory.labels
+        present = nodes.present[: nodes.size]
+        if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
+            return f"only {counted(other, 'node')} without the requested devices {'has' if other == 1 else 'have'} it"
+        if key not in nodes.label_keys:
+            return f"no node has a label {printable(key)}"
+        column = labels.column(key)
+        counts = np.bincount(column.current()[present], minlength=len(column.numbers) + 1)[1:]
+        found = sorted(zip(column.numbers, counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
+        found = [each for each in found if each[1]]
+        texts = [f"{printable(value)} ({count})" for value, count in found[:_VALUES_NAMED]]
+        more = f", {len(found) - _VALUES_NAMED} more values" if len(found) > _VALUES_NAMED else ""
+        return f"on the nodes {printable(key)} is {', '.join(texts)}{more}"
+
+    def _label(self, asked: str, best: str, fix: str) -> RefusalReason:
+        return RefusalReason("label", asked, best, never=True, fix=fix, code=names.NODE_AFFINITY)
+
+    # -- taints, resources, states -------------------------------------------------------------------
+
+    def _taint(self, rows: Positions) -> RefusalReason:
+        taint = untolerated_taint(self._request.pod.spec.tolerations, self._inventory.nodes.node(self._first(rows)))
+        code = names.NODE_TAINTED
+        if taint is None:
+            return self._other(code, rows)
+        value = f"={printable(taint.value)}" if taint.value else ""
+        asked = f"the pod does not tolerate taint {printable(taint.key)}{value}:{taint.effect}"
+        passing = taint.key.startswith(_PASSING_TAINTS)
+        fix = "" if passing else "Add a toleration, or remove the taint"
+        return RefusalReason(
+            "taint", asked, self._would_do(rows, "carry it", "carries it"), never=not passing, fix=fix, code=code
+        )
+
+    def _resource(self, rows: Positions) -> RefusalReason:
+        """Return the first resource that is lacking on all of the nodes, else that of the first."""
+        nodes, pod = self._inventory.nodes, self._request.pod
+        for resource, amount in wanted_by(pod):
+            left, offers = self._inventory.left(pod, resource)[rows], nodes.offers(resource)[rows]
+            if int(left.max()) >= amount:
+                continue
+            best = int(left.argmax())
+            asked = f"needs {figure(resource, amount)} of {printable(resource)} on one node"
+            name = nodes.names[int(rows[best])]
+            if amount > int(offers.max()):
+                best = int(offers.argmax())
+                name = nodes.names[int(rows[best])]
+                most = f"the most a node offers is {figure(resource, int(offers[best]))} ({name})"
+                if not offers.any():
+                    most = "no node offers it"
+                return RefusalReason("resource", asked, most, never=True, code=names.NODE_RESOURCES)
+            most = f"the most free is {figure(resource, max(int(left[best]), 0))} of {figure(resource, int(offers[best]))} ({name})"
+            return RefusalReason("resource", asked, most, code=names.NODE_RESOURCES)
+        return self._other(names.NODE_RESOURCES, rows)
+
+    def _state(self, code: str, rows: Positions, state: str, fix: str) -> RefusalReason:
+        asked = f"{self._would_do(rows, f'are {state}', f'is {state}')}"
+        return RefusalReason("node", asked, fix=fix, code=code)
+
+    def _other(self, code: str, rows: Positions) -> RefusalReason:
+        """Return the plugin's own sentence about the first of the nodes."""
+        row = self._first(rows)
+        name = self._inventory.nodes.names[row]
+        text = self._verdicts.why(row) or _TEXTS.get(code, "")
+        if code == names.NODE_REFUSED:
+            text = f"kube-scheduler refused it a moment ago: {self._request.refused_nodes.get(name, '')}"
+        asked = f"on {name}: {printable(text or code, 300)}"
+        others = len(rows) - 1
+        best = (
+            f"{counted(others, 'other node')} with such devices {'is' if others == 1 else 'are'} refused as well"
+            if others
+            else ""
+        )
+        return RefusalReason("node", asked, best, code=code)
+
+    def _would_do(self, rows: Positions, several: str, one: str) -> str:
+        """Return `2 nodes with such devices carry it (a10g-0, ...)`."""
+        more = ", ..." if len(rows) > 1 else ""
+        verb = one if len(rows) == 1 else several
+        return f"{counted(len(rows), 'node')} with the requested devices {verb} ({self._name(rows)}{more})"
+
+    def _first(self, rows: Positions) -> int:
+        return int(rows[np.argmin(self._inventory.nodes.rank[rows])])
+
+    def _name(self, rows: Positions) -> str:
+        return self._inventory.nodes.names[self._first(rows)]

@@ -1,0 +1,104 @@
+"""The one reason why a pod gets no devices, and the one place where it becomes a sentence.
+
+Made by `decide.why_refused`; shown by events, `hami-dra explain`, `simulate` and `whatif`, the
+dashboard and their JSON. Pure.
+
+A sentence says what fails with the figure asked for, the best figure there is, whether that can
+change without anybody doing something, and what to do:
+
+>>> reason = RefusalReason("memory", "needs 80000 MiB on one device", "the largest has 23028 MiB (NVIDIA A10G)", never=True)
+>>> sentence_of(reason)
+'no node fits: needs 80000 MiB on one device; the largest has 23028 MiB (NVIDIA A10G), so it never will'
+>>> with_command(sentence_of(reason), "c03/m03", {"CardInsufficientMemory": 2})
+'no node fits: needs 80000 MiB on one device; the largest has 23028 MiB (NVIDIA A10G), so it never will. \
+Run: hami-dra explain m03 -n c03 [2 nodes CardInsufficientMemory]'
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = 1_024
+"""Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
+_CODES_NAMED: Final = 4
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReason:
+    """Why no node fits. Texts are for people; programs read `kind`, `never` and the codes.
+
+    It is part of JSON outputs: fields may be added, never removed.
+    """
+
+    kind: str
+    """What is lacking: `memory`, `cores`, `slots`, `devices` (their number on a node), `whole
+    devices`, `class`, `selector`, `annotation`, `capacity`, `health`, `set`, `requests`, `label`,
+    `taint`, `resource`, `node`, `quota`, `volume`, `pool`, `search`.
+    """
+    asked: str
+    """What fails, with the figure asked for: `needs 80000 MiB on one device`."""
+    best: str = ""
+    """The best there is: `the largest has 23028 MiB (NVIDIA A10G)`."""
+    never: bool = False
+    """It stays so until somebody changes the pod, the nodes or the devices of the cluster."""
+    request: str = ""
+    """The request of the pod, where it has several: `request metax-0`."""
+    fix: str = ""
+    """What to do, where that is more than asking for less, waiting or adding nodes."""
+    code: str = ""
+    """The reason code that it stands for; empty where there is none."""
+
+
+def sentence_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
+    """Return the sentence, without a full stop. `besides`: what else is wrong, such as a pool that
+    cannot be used.
+    """
+    subject = f"{reason.request}: " if reason.request else ""
+    text = f"no node fits{'' if reason.never else ' now'}: {subject}{reason.asked}"
+    if reason.best:
+        text += f"; {reason.best}"
+    for each in besides:
+        text += f"; {each}"
+    if reason.fix:
+        return f"{text}. {reason.fix}"
+    return f"{text}, so it never will" if reason.never else text
+
+
+def with_command(sentence: str, pod_key: str, node_counts: Mapping[str, int]) -> str:
+    """Return the sentence with the next command, and with the codes in brackets, most nodes first,
+    for people who search for them. The sentence is cut where all of it would be too long.
+    """
+    namespace, _, name = pod_key.partition("/")
+    end = f". Run: hami-dra explain {name} -n {namespace}{_bracket(node_counts)}"
+    if len(sentence) + len(end) > MOST:
+        sentence = sentence[: MOST - len(end) - 3] + "..."
+    return sentence + end
+
+
+def _bracket(node_counts: Mapping[str, int]) -> str:
+    codes = sorted(node_counts, key=lambda code: (-node_counts[code], code))
+    named = [f"{counted(node_counts[code], 'node')} {code}" for code in codes[:_CODES_NAMED]]
+    named += ["..."] if len(codes) > _CODES_NAMED else []
+    return f" [{', '.join(named)}]" if named else ""
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "node"), counted(3, "whole device")
+    ('1 node', '3 whole devices')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def memory_text(amount: int) -> str:
+    """Return an amount of memory in MiB; what is published in other units stays as it is.
+
+    >>> memory_text(80000 << 20), memory_text((1 << 20) + (1 << 19)), memory_text(24)
+    ('80000 MiB', '1.5 MiB', '24')
+    """
+    if amount < _MIB:
+        return str(amount)
+    whole, rest = divmod(amount, _MIB)
+    return f"{whole} MiB" if not rest else f"{amount / _MIB:.1f} MiB"

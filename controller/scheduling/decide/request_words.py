@@ -1,0 +1,129 @@
+"""One request of a refused pod in words: what it asks for of each device, and of how many.
+
+Called by `lasting_reasons` and `passing_reasons`. Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.idle_devices import IdleDevices
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.allocation.request import ResolvedRequest
+from controller.scheduling.decide.refusal_reason import RefusalReason, counted, memory_text
+from controller.scheduling.inventory.columns import DeviceColumns
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import value_of
+from hami_dra.api import names
+from hami_dra.api.arrays import Ints
+from hami_dra.vendors.protocol import CardRequest, DriverProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One of the amounts that a request takes of a device."""
+
+    kind: str
+    code: str
+    """The reason code of a device that has too little of it."""
+    text: Callable[[int], str]
+    name: Callable[[DriverProfile], str | None]
+    """The capacity that a driver publishes it as."""
+    total: Callable[[DeviceColumns], Ints]
+    used: Callable[[DeviceColumns], Ints]
+    asked: Callable[[CardRequest], Ints]
+
+
+ROLES: Final = (
+    Role(
+        "memory",
+        names.CARD_INSUFFICIENT_MEMORY,
+        memory_text,
+        lambda profile: profile.memory,
+        lambda devices: devices.memory_total,
+        lambda devices: devices.memory_used,
+        lambda ask: ask.memory,
+    ),
+    Role(
+        "cores",
+        names.CARD_INSUFFICIENT_CORE,
+        lambda amount: counted(amount, "core"),
+        lambda profile: profile.cores,
+        lambda devices: devices.cores_total,
+        lambda devices: devices.cores_used,
+        lambda ask: ask.cores,
+    ),
+    Role(
+        "slots",
+        names.CARD_TIME_SLICING_EXHAUSTED,
+        lambda amount: counted(amount, "slot"),
+        lambda profile: profile.shares,
+        lambda devices: devices.slots_total,
+        lambda devices: devices.slots_used,
+        lambda ask: ask.slots,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWords:
+    inventory: Inventory
+    view: ResolvedRequest
+    column: RequestColumns
+    annotations: Sequence[tuple[str, str]]
+    """(name, value) of those that allow only some devices."""
+    name: str
+    """How to call the request; empty if the pod has only one."""
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", max(self.view.count, 1))
+
+    def is_whole(self, row: int) -> bool:
+        """Return whether the request takes all memory or all cores of a device that it could get."""
+        devices = self.inventory.devices
+        if not devices.shared[row]:
+            return True
+        ask = self._ask(row)
+        return any(
+            0 < int(role.total(devices)[row]) <= int(role.asked(ask)[0]) for role in ROLES if role.kind != "slots"
+        )
+
+    def takes_whole_devices(self, idle: IdleDevices) -> bool:
+        """Return whether no two of these requests fit on one device."""
+        return bool(idle.possible.size) and self.is_whole(int(idle.possible[0]))
+
+    def devices(self, row: int) -> str:
+        """Return what is requested: `4 devices with 2000 MiB each on one node`. `row`: of a device
+        that could be given.
+        """
+        if self.is_whole(row):
+            return f"{counted(self.count, 'whole device')} on one node" if self.count > 1 else "a whole device"
+        ask = self._ask(row)
+        amounts = [role.text(amount) for role in ROLES[:2] if (amount := int(role.asked(ask)[0]))]
+        each = f" with {' and '.join(amounts)}" if amounts else ""
+        if self.count == 1:
+            return f"a device{each}"
+        return f"{self.count} devices{each}{' each' if each else ''} on one node"
+
+    def amount(self, role: Role, row: int) -> str:
+        """Return what it takes of a device that it could get."""
+        return role.text(int(role.asked(self._ask(row))[0]))
+
+    def wanted(self, role: Role, profile: DriverProfile) -> str:
+        """Return the amount as the request names it: no device could give it."""
+        spelt = self.view.capacity_requests.get(role.name(profile) or "")
+        if spelt is not None:
+            return role.text(value_of(spelt))
+        percent = max(self.view.memory_percents.values(), default=100)
+        return f"{percent} % of the {role.kind}"
+
+    def reason(
+        self, kind: str, asked: str, best: str, *, code: str = "", never: bool = False, fix: str = ""
+    ) -> RefusalReason:
+        return RefusalReason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
+
+    def _ask(self, row: int) -> CardRequest:
+        return self.column.ask(np.array([row], dtype=np.intp))

@@ -1,0 +1,169 @@
+"""The one reason why a pod is refused, from what the decision evaluated.
+
+Called by `decide` when no node fits. What can never be met comes first, judged on idle devices of
+the whole cluster; then what is wrong with the nodes that have such devices; then what is in use
+now. Of several reasons the one counts that the last nodes failed for: it is the closest to a
+placement. Pure.
+
+    checked, in this order                                  kind of the reason
+    the pod as a whole: a volume that nobody can mount      volume
+    each request on idle devices, anywhere                  class, selector, memory, devices, ...
+    all requests on idle devices of one node                requests
+    the nodes where that holds: labels, taints, resources   label, taint, resource, node
+    the quota of the namespace                              quota
+    free devices                                            memory, whole devices, health, ...
+    sets of devices, by the vendors' rules                  set
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.allocation.request import RequestGroup
+from controller.scheduling.decide.lasting_reasons import lasting_reason, too_many_together
+from controller.scheduling.decide.listing_annotations import listing_annotations
+from controller.scheduling.decide.node_reasons import NodeReasons
+from controller.scheduling.decide.passing_reasons import passing_reason
+from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.request_words import RequestWords
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
+from controller.scheduling.decide.trace import Trace, enough
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools
+from hami_dra.api.printable import printable
+
+
+def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace) -> RefusalReason:
+    """Return the reason of a refusal. `trace`: of the decision, before the inventory changes."""
+    return _Refusal(inventory, request, trace).why()
+
+
+def failing_selector(inventory: Inventory, trace: Trace) -> str:
+    """Return the error of a selector that fails on every device that its request could get; empty if
+    there is none. The search reports it only where it reaches such a device.
+    """
+    for group, columns in trace.wanted:
+        view, column = group.alternatives[-1], columns[-1]
+        for selector in view.all_selectors:
+            failing = inventory.verdicts.failing(selector.expression, payer=selector.payer)
+            if failing.size and group.alternatives:
+                could = np.flatnonzero(column.idle().codes == 0)
+                if could.size and np.isin(could, failing).all():
+                    return selector.error_on(inventory.devices.device(int(could[0])))
+    return ""
+
+
+class _Refusal:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace) -> None:
+        self._inventory = inventory
+        self._request = request
+        self._trace = trace
+        self._names = Counter(group.name for group, _ in trace.wanted)
+
+    def why(self) -> RefusalReason:
+        verdicts = self._trace.verdicts
+        if verdicts.refusal is not None:
+            return RefusalReason("volume", verdicts.refusal.sentence, code=verdicts.refusal.code)
+        for group, columns in self._trace.wanted:
+            if not self._could(group, columns).any():
+                return lasting_reason(self._words(group, columns), columns[-1].idle())
+        there = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
+        for group, columns in self._trace.wanted:
+            there &= self._could(group, columns)
+        if not there.any():
+            return self._together()
+        if (reason := self._too_many()) is not None:
+            return reason
+        left = there & verdicts.mask
+        if not left.any():
+            return NodeReasons(self._inventory, self._request, verdicts, there).why()
+        return self._now(left)
+
+    def _could(self, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
+        """Return the nodes that could meet some alternative with idle devices."""
+        (first, *others) = zip(group.alternatives, columns, strict=True)
+        found = first[1].idle().enough(first[0].count)
+        for view, column in others:
+            found |= column.idle().enough(view.count)
+        return found
+
+    def _words(self, group: RequestGroup, columns: list[RequestColumns]) -> RequestWords:
+        view = group.alternatives[-1]
+        stated = self._request.policies.stated.get(view.claim_key, ())
+        listing = listing_annotations(stated, view.name)
+        return RequestWords(self._inventory, view, columns[-1], listing, self._name(group))
+
+    def _name(self, group: RequestGroup) -> str:
+        """Return how to call a request: not at all where the pod has only one."""
+        if len(self._trace.wanted) == 1:
+            return ""
+        name = f"request {printable(group.name)}"
+        return name if self._names[group.name] == 1 else f"{name} of ResourceClaim {group.alternatives[-1].claim_key}"
+
+    # -- several requests ----------------------------------------------------------------------------
+
+    def _together(self) -> RefusalReason:
+        """Every request could be met on some node, but no node could meet them all."""
+        each = [
+            f"{self._name(group).removeprefix('request ')} on {counted(int(self._could(group, columns).sum()), 'node')}"
+            for group, columns in self._trace.wanted
+        ]
+        asked = f"needs the devices of {len(each)} requests on one node"
+        best = f"no node has all of them: {', '.join(each[:4])}{', ...' if len(each) > 4 else ''}"
+        return RefusalReason("requests", asked, best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+
+    def _too_many(self) -> RefusalReason | None:
+        """Whole devices are no longer there for the next request of the same shape."""
+        totals: Counter[object] = Counter()
+        if len(self._trace.wanted) == 1:
+            return None
+        for group, columns in self._trace.wanted:
+            view, idle = group.alternatives[-1], columns[-1].idle()
+            totals[view.shape] += view.count
+            found = too_many_together(self._words(group, columns), idle, totals[view.shape])
+            if found is not None and not group.prioritized:
+                return found
+        return None
+
+    # -- now -----------------------------------------------------------------------------------------
+
+    def _now(self, left: Bools) -> RefusalReason:
+        quota = self._trace.quota
+        shortage = self._trace.shortage()
+        if quota is not None and shortage is not None and shortage.notes:
+            return quota.reason(left, shortage)
+        for group, columns in self._trace.wanted:
+            lacking = left & ~enough(self._inventory, group, columns)
+            left = left & ~lacking
+            if not left.any():
+                return passing_reason(self._words(group, columns), columns[-1].idle(), lacking)
+        for code, refused in self._trace.estimates.refused.items():
+            if (refused & left).any():
+                return self._no_set(code, int((refused & left).sum()))
+        return RefusalReason(
+            "search",
+            f"{counted(int(left.sum()), 'node')} {'has' if left.sum() == 1 else 'have'} devices for each request",
+            "no choice of them meets all requests and constraints together",
+        )
+
+    def _no_set(self, code: str, nodes: int) -> RefusalReason:
+        (group, _), *_ = self._trace.wanted
+        stated = self._request.policies.stated.get(group.alternatives[-1].claim_key, ())
+        demands = [f"{each.annotation}={printable(each.value)}" for each in stated if each.annotation in _SETS]
+        asked = (
+            f"needs {group.alternatives[-1].count} devices {_SET_TEXTS.get(code, 'in a set that the vendor allows')}"
+        )
+        if demands:
+            asked += f" ({', '.join(demands)})"
+        best = f"{counted(nodes, 'node')} {'has' if nodes == 1 else 'have'} enough free devices, but no such set"
+        return RefusalReason("set", asked, best, code=code)
+
+
+_SETS = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
+_SET_TEXTS = {
+    names.TOPOLOGY_NOT_FIT: "that are linked pairwise",
+    names.NUMA_NOT_FIT: "that the vendor's rules allow together, on one NUMA node or as neighbours",
+    names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle",
+}

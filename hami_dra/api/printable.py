@@ -1,0 +1,20 @@
+"""Texts that others wrote, made safe and short enough for a message to people. Pure."""
+
+from typing import Final
+
+MOST: Final = 120
+"""Characters of one name or value in a message."""
+
+
+def printable(text: str, most: int = MOST) -> str:
+    r"""Return the text in one line, without characters that a terminal would obey, and cut.
+
+    >>> printable("gpu\x1b[31m\n= a100")
+    'gpu?[31m = a100'
+    >>> printable("x" * 200, 10)
+    'xxxxxxx...'
+    """
+    if len(text) > 8 * most:
+        text = text[: 8 * most]
+    clean = "".join([char if char.isprintable() else "?" for char in " ".join(text.split())])
+    return clean if len(clean) <= most else clean[: most - 3] + "..."
