@@ -16,12 +16,13 @@ from controller.webhook.convert import (
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.extended import clash_warnings
 from controller.webhook.files import ConvertRefused, convert_documents
-from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
+from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.templates import TemplateCollector
-from controller.webhook.workloads import POD_TEMPLATES, metadata_notices, workload_notices
+from controller.webhook.workloads import POD_TEMPLATES, metadata_notices, unconverted_namespace, workload_notices
 
 __all__ = [
+    "ADVICE_WEBHOOK",
     "CONVERT_WEBHOOK",
     "IGNORE",
     "POD_TEMPLATES",
@@ -40,5 +41,6 @@ __all__ = [
     "manifests",
     "memory_webhook",
     "metadata_notices",
+    "unconverted_namespace",
     "workload_notices",
 ]

@@ -1,4 +1,4 @@
-"""Answer one admission request: convert the pod. The request has no side effects.
+"""Answer one admission request: convert the pod, or give advice. The request has no side effects.
 
 Called by `controller.webhook.server` for the API server's AdmissionReviews, and by
 `controller.webhook.memory_webhook`. In: JSON. Out: JSON. Never raises for the contents of a pod:
@@ -21,6 +21,7 @@ from controller.webhook.convert import ConversionRefused, Options, convert_pod, 
 from controller.webhook.extended import clash_warnings
 from controller.webhook.json_patch import difference
 from controller.webhook.quota import QuotaReader, excesses
+from controller.webhook.workloads import POD_TEMPLATES, group_and_kind, is_pod, unconverted_notices, workload_notices
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
 from hami_dra.kube.protocol import Cluster, ClusterError
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 Raw = dict[str, Any]
 _CLASSES_FRESH: Final = 60.0
 _API_VERSION: Final = "admission.k8s.io/v1"
+_WRITES: Final = frozenset({"CREATE", "UPDATE"})
 
 
 class BadReview(ValueError):
@@ -111,6 +113,25 @@ class Admission:
             elif patch := difference(before, verdict.pod):
                 response["patchType"] = "JSONPatch"
                 response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
+
+    async def advise(self, body: object, *, converted: bool) -> Raw:
+        """Answer an AdmissionReview about a pod or a workload: always allowed, perhaps with warnings.
+
+        `converted`: whether pods of its namespace are converted. Raises BadReview.
+        """
+        request = _request(body)
+        response: Raw = {"uid": request.uid, "allowed": True}
+        found = request.object or {}
+        if request.operation in _WRITES and (is_pod(found) or group_and_kind(found) in POD_TEMPLATES):
+            if not converted:
+                warnings = unconverted_notices(found, request.namespace, self._options)
+            elif request.namespace in self._excluded:
+                warnings = ()
+            else:
+                warnings = workload_notices(found, request.namespace, self._options)
+            if warnings:
+                response["warnings"] = list(warnings)
         return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
     async def admit(self, pod: Mapping[str, Any], namespace: str) -> ReviewVerdict:

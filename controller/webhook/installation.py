@@ -17,6 +17,7 @@ from hami_dra.kube.selectors import match_expressions
 Raw = dict[str, Any]
 FailurePolicy = Literal["Fail", "Ignore"]
 CONVERT_WEBHOOK: Final = "convert.webhook.hami.io"
+ADVICE_WEBHOOK: Final = "advice.webhook.hami.io"
 GATE_WEBHOOK: Final = "gate.webhook.hami.io"
 _SCHEDULER_CONDITION: Final = "scheduler"
 _IMAGE_VARIABLE: Final = "image"
@@ -78,14 +79,21 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
             continue
         if kind == kinds.SERVICE.name and installation.webhook_url:
             continue
-        if kind == kinds.MUTATING_POLICY.name:
-            _set_schedulers(raw["spec"]["matchConditions"], installation.schedulers)
-        if kind == kinds.MUTATING_WEBHOOK.name:
-            _set_webhooks(raw, installation)
-        if (kind, name) == (kinds.VALIDATING_POLICY.name, names.CONTROLLER_PROBE_POLICY):
-            _set_image(raw["spec"]["variables"], installation.probe_image)
+        _fill_in(raw, installation)
         chosen.append(raw)
     return chosen
+
+
+def _fill_in(raw: Raw, installation: Installation) -> None:
+    match raw["kind"]:
+        case kinds.MUTATING_POLICY.name:
+            _set_schedulers(raw["spec"]["matchConditions"], installation.schedulers)
+        case kinds.MUTATING_WEBHOOK.name:
+            _set_webhooks(raw, installation)
+        case kinds.VALIDATING_WEBHOOK.name:
+            _set_advice(raw, installation)
+        case kinds.VALIDATING_POLICY.name if raw["metadata"]["name"] == names.CONTROLLER_PROBE_POLICY:
+            _set_image(raw["spec"]["variables"], installation.probe_image)
 
 
 def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
@@ -108,12 +116,26 @@ def _set_webhooks(raw: Raw, installation: Installation) -> None:
             continue
         if webhook["name"] == CONVERT_WEBHOOK:
             webhook["failurePolicy"] = installation.failure_policy
-            for field, selector in (
-                ("namespaceSelector", installation.namespace_selector),
-                ("objectSelector", installation.pod_selector),
-            ):
-                webhook[field]["matchExpressions"].extend(match_expressions(selector))
+            _select(webhook, installation)
         if installation.webhook_url:
             webhook["clientConfig"] = {"url": installation.webhook_url}
         kept.append(webhook)
     raw["webhooks"] = kept
+
+
+def _set_advice(raw: Raw, installation: Installation) -> None:
+    """Give advice where pods are converted, at the same server."""
+    for webhook in raw["webhooks"]:
+        if webhook["name"] == ADVICE_WEBHOOK:
+            _select(webhook, installation)
+        if installation.webhook_url:
+            path = webhook["clientConfig"]["service"]["path"]
+            webhook["clientConfig"] = {"url": installation.webhook_url.removesuffix("/mutate") + path}
+
+
+def _select(webhook: Raw, installation: Installation) -> None:
+    for field, selector in (
+        ("namespaceSelector", installation.namespace_selector),
+        ("objectSelector", installation.pod_selector),
+    ):
+        webhook[field]["matchExpressions"].extend(match_expressions(selector))

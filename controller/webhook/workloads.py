@@ -59,6 +59,22 @@ def metadata_notices(raw: Raw) -> tuple[str, ...]:
     return tuple(islice(dict.fromkeys(found), MOST))
 
 
+def unconverted_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
+    """Return what to do about a pod or a workload that asks for cards in a namespace whose pods the
+    webhook never sees.
+    """
+    template = raw if is_pod(raw) else pod_template(raw)
+    return (unconverted_namespace(namespace),) if asks_for_cards(template, options.is_served) else ()
+
+
+def unconverted_namespace(namespace: str) -> str:
+    """Return what to do about pods that ask for cards in one of the namespaces `UNCONVERTED`."""
+    return (
+        f"it asks for cards by resource names, and the webhook converts no pods of namespace {namespace}: move it to another "
+        "namespace, or convert the manifest (hami-dra convert -f FILE)"
+    )
+
+
 def workload_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
     """Return sentences about a pod, or about a workload and its pods, refusals first.
 

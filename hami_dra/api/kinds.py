@@ -164,6 +164,9 @@ _ADMISSION = "admissionregistration.k8s.io"
 MUTATING_WEBHOOK: Kind[Object] = Kind(
     "MutatingWebhookConfiguration", _ADMISSION, "v1", "mutatingwebhookconfigurations", False, Object
 )
+VALIDATING_WEBHOOK: Kind[Object] = Kind(
+    "ValidatingWebhookConfiguration", _ADMISSION, "v1", "validatingwebhookconfigurations", False, Object
+)
 MUTATING_POLICY: Kind[Object] = Kind(
     "MutatingAdmissionPolicy", _ADMISSION, "v1", "mutatingadmissionpolicies", False, Object
 )

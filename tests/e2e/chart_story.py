@@ -28,6 +28,7 @@ OURS = (
     "admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
     "admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
     "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "rbac.authorization.k8s.io/v1/clusterroles",

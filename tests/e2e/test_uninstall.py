@@ -110,6 +110,7 @@ def admission_of_ours(lab):
         "mutatingadmissionpolicies",
         "mutatingadmissionpolicybindings",
         "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
     )
@@ -168,6 +169,7 @@ def test_in_full_swing(lab, before):
         "MutatingAdmissionPolicy gate.hami.io deleted",
         "MutatingAdmissionPolicyBinding gate.hami.io deleted",
         "MutatingWebhookConfiguration hami-dra-webhook deleted",
+        "ValidatingWebhookConfiguration hami-dra-webhook deleted",
         "ValidatingAdmissionPolicy fence.hami.io deleted",
         "ValidatingAdmissionPolicyBinding fence.hami.io deleted",
         f"gate {GATE['name']} lifted from 1 pod",

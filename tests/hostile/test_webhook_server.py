@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from controller.webhook.notices import MOST
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.httpserver import Limits
@@ -108,6 +109,48 @@ async def test_a_pod_of_any_shape_is_an_answer(serve, changes, caplog):
     status, _ = await call(server, trusted, "/mutate", data=with_pod(**changes))
     assert status in (200, 400)
     assert "Traceback" not in caplog.text
+
+
+ODD_WORKLOADS = {
+    "no spec": {"spec": None},
+    "a template that is a list": {"spec": {"template": []}},
+    "metadata is a list": {"metadata": [], "spec": {"template": {"spec": {}}}},
+    "annotations are numbers": {"metadata": {"annotations": 7}, "spec": {"template": {"metadata": 7, "spec": 7}}},
+    "20,000 unknown keys": {
+        "metadata": {"annotations": {f"hami.io/{n}": "" for n in range(20_000)}},
+        "spec": {"template": {"spec": {}}},
+    },
+    "20,000 resources": {
+        "spec": {
+            "template": {
+                "spec": {"containers": [{"resources": {"limits": {f"nvidia.com/x{n}": 1 for n in range(20_000)}}}]}
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("path", ["/advise", "/advise-unconverted"])
+@pytest.mark.parametrize("changes", ODD_WORKLOADS.values(), ids=ODD_WORKLOADS)
+async def test_advice_about_a_workload_of_any_shape_is_allowed_or_unreadable(serve, changes, path, caplog):
+    """The configuration ignores a webhook that answers with an error: nothing is refused either way."""
+    server, trusted = await serve()
+    body = review({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}} | changes)
+    status, text = await call(server, trusted, path, body)
+    assert status == 200
+    response = json.loads(text)["response"]
+    assert response["allowed"]
+    assert response.keys() <= {"uid", "allowed", "warnings"}
+    assert len(response.get("warnings", ())) <= MOST
+    assert "Traceback" not in caplog.text
+    assert not server.cluster.requests
+
+
+@pytest.mark.parametrize("path", ["/advise", "/advise-unconverted"])
+@pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
+async def test_unreadable_requests_for_advice_are_bad_requests(serve, data, path):
+    server, trusted = await serve()
+    assert (await call(server, trusted, path, data=data))[0] == 400
 
 
 async def test_a_body_that_is_too_large_is_refused(serve):

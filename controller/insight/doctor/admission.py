@@ -16,7 +16,7 @@ from controller.reconcile.fence import (
     rule_names,
     rules_of,
 )
-from controller.webhook import CONVERT_WEBHOOK
+from controller.webhook import ADVICE_WEBHOOK, CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
@@ -263,6 +263,7 @@ def webhook(state: State) -> Iterator[Finding]:
         from controller.insight.doctor.certificates import certificates  # needs an extra
 
         yield from certificates(state, live, title, convert)
+    yield from _advice(state, live, convert)
     yield from _runtime_classes(live)
     if live.webhook is not None and live.webhook.conversion:
         yield _error(
@@ -271,6 +272,28 @@ def webhook(state: State) -> Iterator[Finding]:
             f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
             f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
         )
+
+
+def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
+    """Check the webhook that warns whoever applies a pod or a workload: nothing fails without it."""
+    configuration = named(live, kinds.VALIDATING_WEBHOOK.name, names.WEBHOOK)
+    hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
+    advice = hooks.get(ADVICE_WEBHOOK)
+    fix = "kubectl apply -f manifests/webhook.yaml, or upgrade the Helm release"
+    if advice is None:
+        problem = "it is missing: kubectl apply does not warn of misspelt annotations and of pods that will be refused"
+    elif advice.get("clientConfig", {}).get("caBundle") != convert.get("clientConfig", {}).get("caBundle"):
+        problem = f"its caBundle is not that of {CONVERT_WEBHOOK}: the API server does not trust the webhook, and no warning is shown"
+        fix = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+    else:
+        return
+    yield Finding(
+        check="webhook",
+        severity=Severity.WARNING,
+        object=f"{kinds.VALIDATING_WEBHOOK.name} {names.WEBHOOK}",
+        problem=problem,
+        fix=fix,
+    )
 
 
 def _runtime_classes(live: Live) -> Iterator[Finding]:

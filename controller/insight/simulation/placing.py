@@ -32,7 +32,7 @@ from controller.scheduling.gangs import (
     decide_gang,
 )
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
-from controller.webhook import UNCONVERTED, ConversionRefused, asks_for_cards, convert_pod
+from controller.webhook import UNCONVERTED, ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
 from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
@@ -92,11 +92,7 @@ def settled(source: str, raw: Raw, view: SimulatedCluster) -> WaitingPod:
     namespace = item.object.metadata.namespace
     if not view.is_converted(namespace):
         if namespace in UNCONVERTED and asks_for_cards(item.raw, view.offers):
-            problem = (
-                f"Pod {item.key} asks for cards by resource names, and the webhook converts no pods of namespace {namespace}: "
-                "move it to another namespace, or convert the manifest (hami-dra convert -f FILE)"
-            )
-            return WaitingPod(item.object, problem=problem)
+            return WaitingPod(item.object, problem=f"Pod {item.key}: {unconverted_namespace(namespace)}")
         return WaitingPod(with_label_keys(item.object))
     try:
         conversion = convert_pod(item.raw, namespace, replace(_UNGATED, is_served=view.offers))

@@ -25,6 +25,7 @@ CHANGES_PODS: Final[tuple[Kind[Any], ...]] = (
     kinds.MUTATING_POLICY_BINDING,
     kinds.MUTATING_POLICY,
     kinds.MUTATING_WEBHOOK,
+    kinds.VALIDATING_WEBHOOK,
 )
 PROTECTS: Final[tuple[Kind[Any], ...]] = (kinds.VALIDATING_POLICY_BINDING, kinds.VALIDATING_POLICY)
 ADMISSION: Final = (*CHANGES_PODS, *PROTECTS)

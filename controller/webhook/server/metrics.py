@@ -21,11 +21,11 @@ class WebhookMetrics:
         )
         self.reviews = Counter(
             "hami_dra_webhook_reviews",
-            "Pods reviewed at admission, by result: converted, unchanged, refused, unreadable.",
+            "Reviews at admission, by result: converted, unchanged, refused, advised, unreadable.",
             ["result"],
             registry=self.registry,
         )
-        for result in ("converted", "unchanged", "refused", "unreadable"):
+        for result in ("converted", "unchanged", "refused", "advised", "unreadable"):
             self.reviews.labels(result)
         self.seconds = Histogram(
             "hami_dra_webhook_review_seconds",
@@ -43,6 +43,10 @@ class WebhookMetrics:
         response = answer["response"]
         result = ("converted" if "patch" in response else "unchanged") if response["allowed"] else "refused"
         self.reviews.labels(result).inc()
+
+    def advised(self, answer: dict[str, Any]) -> None:
+        """Count a review that only gives advice, with or without warnings."""
+        self.reviews.labels("advised" if answer["response"].get("warnings") else "unchanged").inc()
 
     def serves(self, certificate: bytes) -> None:
         """Record the expiry of the certificate in use (PEM, the server's own certificate first)."""

@@ -1,4 +1,4 @@
-"""The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and self-renewing
+"""The admission server: HTTPS, /mutate, /advise, /healthz, /readyz, /metrics, and self-renewing
 certificates.
 
 Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until
@@ -24,11 +24,12 @@ Changed files are read again.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
@@ -73,7 +74,7 @@ class WebhookSettings:
     """Namespace of the Secret and the Service."""
     secret: str = names.WEBHOOK_SECRET
     configuration: str = names.WEBHOOK
-    """The MutatingWebhookConfiguration that gets the authority to trust."""
+    """Name of the webhook configurations that get the authority to trust."""
     hosts: tuple[str, ...] = ()
     """Additional names and addresses in the certificate, next to those of the Service."""
     cert_file: Path | None = None
@@ -245,7 +246,11 @@ def application(
     """
     counted = metrics or WebhookMetrics()
 
-    async def mutate(request: web.Request) -> web.Response:
+    async def answered(
+        request: web.Request,
+        review: Callable[[object], Awaitable[dict[str, Any]]],
+        count: Callable[[dict[str, Any]], None],
+    ) -> web.Response:
         if clients_show_certificates and not _peer_certificate(request):
             counted.reviews.labels("unreadable").inc()
             return web.Response(status=403, text="only the API server may send reviews, with its client certificate")
@@ -253,12 +258,21 @@ def application(
         try:
             body = msgspec.json.decode(data)
             with counted.seconds.time():
-                answer = await admission.review(body)
+                answer = await review(body)
         except Exception as error:  # noqa: BLE001 (bad input of any kind is answered with 400, without a traceback)
             counted.reviews.labels("unreadable").inc()
             return _unreadable(request, error)
-        counted.reviewed(answer)
+        count(answer)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def mutate(request: web.Request) -> web.Response:
+        return await answered(request, admission.review, counted.reviewed)
+
+    def advising(*, converted: bool) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def advise(request: web.Request) -> web.Response:
+            return await answered(request, partial(admission.advise, converted=converted), counted.advised)
+
+        return advise
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -272,6 +286,8 @@ def application(
 
     app = web.Application(client_max_size=_LARGEST_REVIEW)
     app.add_routes([web.post("/mutate", mutate), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    app.add_routes([web.post("/advise", advising(converted=True))])
+    app.add_routes([web.post("/advise-unconverted", advising(converted=False))])
     app.add_routes([web.get("/metrics", exposition)])
     return app
 

@@ -28,7 +28,7 @@ OLD = "2026-11-21T11:00:00Z"
 NEW = "2026-11-21T11:59:55Z"
 ADMISSION_KINDS = (
     "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
-    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 )  # fmt: skip
 MATERIAL = renewed(None, ["hami-dra-webhook.hami-dra-system.svc"], NOW)
 
@@ -42,7 +42,8 @@ def admission(*, without=(), bundle=MATERIAL.authorities):
     for raw in shipped("manifests"):
         if raw["kind"] in found and (raw["kind"], raw["metadata"]["name"]) not in without:
             found[raw["kind"]].append(raw)
-    for hook in (hook for each in found["MutatingWebhookConfiguration"] for hook in each["webhooks"]):
+    configurations = [*found["MutatingWebhookConfiguration"], *found["ValidatingWebhookConfiguration"]]
+    for hook in (hook for each in configurations for hook in each["webhooks"]):
         hook["clientConfig"] = {**hook["clientConfig"], "caBundle": base64.b64encode(bundle).decode()}
     return {kind: tuple(objects) for kind, objects in found.items()}
 
@@ -435,6 +436,17 @@ def test_a_webhook_that_is_missing_weak_or_does_not_answer():
     weak["MutatingWebhookConfiguration"][0]["webhooks"][0]["failurePolicy"] = "Ignore"
     (found,) = webhook(admission=weak)
     assert found.severity is Severity.WARNING
+
+
+def test_advice_that_is_missing_or_not_trusted_is_a_warning():
+    name = ("ValidatingWebhookConfiguration", "hami-dra-webhook")
+    (found,) = webhook(admission=admission(without=[name]))
+    assert (found.severity, found.object) == (Severity.WARNING, " ".join(name))
+    assert "kubectl apply does not warn" in found.problem
+    distrusted = admission()
+    distrusted["ValidatingWebhookConfiguration"][0]["webhooks"][0]["clientConfig"]["caBundle"] = ""
+    (found,) = webhook(admission=distrusted)
+    assert "the API server does not trust the webhook" in found.problem
 
 
 def test_what_exclusive_mode_left_behind_in_native_mode():

@@ -116,6 +116,48 @@ async def test_warnings_reach_the_user(cluster):
     assert "a whole card, is taken" in response["warnings"][0]
 
 
+# --- advice ------------------------------------------------------------------------------------------------------------------
+
+
+async def advice(cluster, wanted, *, converted=True, **request):
+    body = review(wanted, **request)
+    reviewed = await Admission(cluster, excluded_namespaces={"kube-system"}).advise(body, converted=converted)
+    assert not cluster.requests
+    response = reviewed["response"]
+    assert response.pop("allowed")
+    assert response.pop("uid") == "u-1"
+    return response.pop("warnings", None)
+
+
+def deployment(pod_spec):
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": {"template": {"spec": pod_spec}},
+    }
+
+
+async def test_advice_never_changes_or_refuses(cluster):
+    wanted = deployment(with_limits(gpu="1", gpumem="16Gi")["spec"])
+    for operation in ("CREATE", "UPDATE"):
+        (warning,) = await advice(cluster, wanted, operation=operation)
+        assert warning.startswith('its pods will be refused: container "main": resources.limits["nvidia.com/gpumem"]')
+    assert await advice(cluster, wanted, operation="DELETE") is None
+    assert await advice(cluster, wanted, namespace="kube-system") is None
+    assert await advice(cluster, deployment(POD["spec"])) is None
+    assert await advice(cluster, {**wanted, "kind": "Service"}) is None
+    assert await advice(cluster, POD) is None
+
+
+async def test_kube_system_is_not_converted_and_advice_says_so(cluster):
+    for wanted in (POD, deployment(POD["spec"])):
+        (warning,) = await advice(cluster, wanted, converted=False, namespace="kube-system")
+        assert "the webhook converts no pods of namespace kube-system: move it to another namespace" in warning
+    plain = deployment({"containers": [{"name": "main"}]})
+    assert await advice(cluster, plain, converted=False, namespace="kube-system") is None
+
+
 @pytest.mark.parametrize(
     "body",
     [

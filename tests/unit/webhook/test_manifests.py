@@ -7,9 +7,12 @@ import pytest
 
 from controller.reconcile.fence.rules import rule_names
 from controller.reconcile.runtime.events import CONTROLLER
+from controller.webhook.convert import UNCONVERTED
 from controller.webhook.gate import SCHEDULING_ANNOTATIONS
 from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
+from controller.webhook.notices import KEY_DOMAINS, RESOURCE_DOMAINS
 from controller.webhook.server.server import WebhookSettings
+from controller.webhook.workloads import POD_TEMPLATES
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped
@@ -56,6 +59,42 @@ def test_the_webhook_is_asked_about_exactly_the_resources_that_are_converted():
     assert strings(expression) == {name for vendor in LEGACY_VENDORS for name in vendor.resources}
     limits, requests = expression.split("requests")
     assert strings(limits) == strings(requests)
+
+
+def advising(installation=None):
+    raw = only(kinds.VALIDATING_WEBHOOK, manifests(installation))
+    return {webhook["name"]: webhook for webhook in raw["webhooks"]}
+
+
+def test_advice_is_asked_for_in_exactly_the_domains_that_are_read():
+    chosen_by_kind = {"Pod", "CronJob"}
+    advice, unconverted = advising().values()
+    found = conditions(advice)["names-something-of-hami-dra"]
+    assert strings(found) == {*KEY_DOMAINS, *RESOURCE_DOMAINS, *chosen_by_kind, "/"}
+    assert strings(conditions(unconverted)["names-cards"]) == {*RESOURCE_DOMAINS, *chosen_by_kind, "/"}
+    assert strings(conditions(advice)["not-converted"]) == {"Pod", names.CONVERTED_REQUEST}
+    left = unconverted["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert set(left) == UNCONVERTED - {names.SYSTEM_NAMESPACE}
+
+
+def test_advice_can_stop_nobody():
+    for webhook in advising().values():
+        assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+        assert webhook["timeoutSeconds"] <= 2
+        wanted = {kind.lower() + "s" for group, kind in POD_TEMPLATES if group}
+        assert {each for rule in webhook["rules"] for each in rule["resources"]} == {*wanted, "pods"}
+        assert all(rule["operations"] == ["CREATE"] for rule in webhook["rules"] if rule["resources"] == ["pods"])
+
+
+def test_advice_is_given_where_pods_are_converted_by_the_same_server():
+    url = "https://10.0.0.1:8443/mutate"
+    chosen = Installation(namespace_selector="gpu=hami", pod_selector="!legacy", webhook_url=url)
+    advice, unconverted = advising(chosen).values()
+    convert = webhooks(chosen)[CONVERT_WEBHOOK]
+    assert advice["namespaceSelector"] == convert["namespaceSelector"]
+    assert advice["objectSelector"]["matchExpressions"] == [{"key": "legacy", "operator": "DoesNotExist"}]
+    assert advice["clientConfig"] == {"url": "https://10.0.0.1:8443/advise"}
+    assert unconverted["clientConfig"] == {"url": "https://10.0.0.1:8443/advise-unconverted"}
 
 
 def test_policy_and_webhook_gate_by_the_same_rule_as_the_code():
@@ -164,6 +203,7 @@ def test_the_webhook_writes_nothing_but_its_own_certificate():
     assert {resource: (verbs, named) for verbs, _, resource, named, _ in writes} == {
         "secrets": ({"get", "patch"}, [names.WEBHOOK_SECRET]),
         "mutatingwebhookconfigurations": ({"get", "patch"}, [names.WEBHOOK]),
+        "validatingwebhookconfigurations": ({"get", "patch"}, [names.WEBHOOK]),
     }
     given = manifests(Installation(own_certificate=False))
     assert list(rules(names.WEBHOOK, given)) == []

@@ -35,10 +35,13 @@ async def test_reviews_are_counted_by_result(cluster):
         for body in (legacy, plain, refused):
             await call(server, trusted, "/mutate", body)
         await call(server, trusted, "/mutate", data=UNREADABLE)
+        misspelt = review()
+        misspelt["request"]["object"]["metadata"]["annotations"] = {"hami.io/gpu-policy": "binpack"}
+        await call(server, trusted, "/advise", misspelt)
         status, text = await call(server, trusted, "/metrics")
     assert status == 200
-    assert counted(text) == {"converted": 1, "unchanged": 1, "refused": 1, "unreadable": 1}
-    assert "hami_dra_webhook_review_seconds_count 3.0" in text
+    assert counted(text) == {"converted": 1, "unchanged": 1, "refused": 1, "advised": 1, "unreadable": 1}
+    assert "hami_dra_webhook_review_seconds_count 4.0" in text
 
 
 async def test_the_end_of_the_certificate_is_that_of_the_one_that_is_served(cluster):

@@ -23,7 +23,8 @@ LOCAL = {"host": "127.0.0.1", "port": 0, "hosts": ("127.0.0.1",), "retry_interva
 async def cluster():
     cluster = SteeredCluster()
     webhooks = [{"name": "a", "clientConfig": {"url": "https://x"}}]
-    await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "hami-dra-webhook"}, "webhooks": webhooks})
+    for kind in (kinds.MUTATING_WEBHOOK, kinds.VALIDATING_WEBHOOK):
+        await cluster.create(kind, {"metadata": {"name": "hami-dra-webhook"}, "webhooks": webhooks})
     secret = {"metadata": {"name": names.WEBHOOK_SECRET}, "type": "Opaque"}
     await cluster.create(kinds.SECRET, secret, namespace=names.SYSTEM_NAMESPACE)
     return cluster
@@ -58,6 +59,18 @@ async def test_the_api_server_is_told_whom_to_trust_and_then_answered(cluster):
         assert '"patch":' in text
         for path in ("/healthz", "/readyz"):
             assert await call(server, await bundle(cluster), path) == (200, "ok")
+
+
+async def test_the_configuration_of_advice_trusts_the_same_authority_and_may_be_missing(cluster):
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
+        await server.ready()
+        raw = await cluster.get_raw(kinds.VALIDATING_WEBHOOK, "hami-dra-webhook")
+        assert base64.b64decode(raw["webhooks"][0]["clientConfig"]["caBundle"]).decode() == await bundle(cluster)
+        status, text = await call(server, await bundle(cluster), "/advise", review())
+        assert (status, '"allowed":true' in text, '"patch"' in text) == (200, True, False)
+    await cluster.delete(kinds.VALIDATING_WEBHOOK, "hami-dra-webhook")
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
+        await server.ready()
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"apiVersion": "admission.k8s.io/v1"}'])
