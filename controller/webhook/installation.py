@@ -138,4 +138,5 @@ def _select(webhook: Raw, installation: Installation) -> None:
         ("namespaceSelector", installation.namespace_selector),
         ("objectSelector", installation.pod_selector),
     ):
-        webhook[field]["matchExpressions"].extend(match_expressions(selector))
+        if selector:
+            webhook[field].setdefault("matchExpressions", []).extend(match_expressions(selector))

@@ -192,9 +192,15 @@ def test_the_webhooks_token_writes_nothing_but_its_certificate(webhook, namespac
         (webhook.get, CLASSES),
         (webhook.get, SECRETS),
         (webhook.get, CORE.format("kube-system", "secrets")),
-        (webhook.get, f"{ADMISSION}/mutatingwebhookconfigurations"),
-        (webhook.create, f"{ADMISSION}/mutatingwebhookconfigurations", {"metadata": {"name": "x"}}),
-        (webhook.patch, f"{ADMISSION}/mutatingwebhookconfigurations/other", {"webhooks": []}),
+        *(
+            attempt
+            for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+            for attempt in (
+                (webhook.get, f"{ADMISSION}/{plural}"),
+                (webhook.create, f"{ADMISSION}/{plural}", {"metadata": {"name": "x"}}),
+                (webhook.patch, f"{ADMISSION}/{plural}/other", {"webhooks": []}),
+            )
+        ),
         (webhook.get, CORE.format(namespace, "pods")),
     ):
         assert "cannot" in refused(action, *arguments), arguments
@@ -448,6 +454,7 @@ def test_uninstall_takes_away_what_is_ours_only(uninstall, create, control_plane
     for action, *arguments in (
         (uninstall.delete, others),
         (uninstall.delete, f"{ADMISSION}/mutatingwebhookconfigurations/others"),
+        (uninstall.delete, f"{ADMISSION}/validatingwebhookconfigurations/others"),
         (uninstall.delete, f"{ADMISSION}/validatingwebhookconfigurations/others"),
         (uninstall.get, SECRETS),
         (uninstall.delete, f"{SECRETS}/others"),
