@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from controller.dashboard import drawing, trends
+from controller.dashboard import drawing, fabric, trends
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
 from controller.dashboard.paging import PageSlice, page_slice
@@ -164,16 +164,29 @@ class CardPages:
         vendors: dict[str, list[drawing.DrawnCard]] = {}
         for card in cards:
             vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks))
+        roots = {card.id: self._pcie_root(card) for card in cards}
         return {
             "node": next(each for each in seen.nodes if each.node == name),
             "vendors": [
-                {"name": vendor, "islands": drawing.islands(drawn), "links": drawing.links(drawn), "cards": drawn}
+                {
+                    "name": vendor,
+                    "islands": drawing.islands(drawn),
+                    "links": fabric.fabric(drawn),
+                    "tree": fabric.pcie_tree(drawn, roots),
+                    "cards": drawn,
+                }
                 for vendor, drawn in vendors.items()
             ],
-            "circle": drawing.CIRCLE,
+            "size": fabric.SIZE,
             "readings": {card.id: self._readings.of(name, card.uuid) for card in cards} if self._readings.on else None,
             "legend": _legend(cards, marks),
         }
+
+    def _pcie_root(self, card: Card) -> str:
+        devices = self._source.inventory.devices
+        row = devices.row_of(DeviceId(card.driver, card.pool, card.device))
+        device = devices.device(row)
+        return device.string_attribute(device.profile.pcie_root) if device.profile.pcie_root else ""
 
     def device(self, query: Query) -> Context:
         self._readings.wanted()

@@ -5,7 +5,6 @@ of classes (`c0` ... `c9`); everything that has a colour also has a letter, so t
 carries meaning alone.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +16,6 @@ from controller.insight.overview import Card, Tenant
 COLOURS: Final = 10
 CARD_WIDTH: Final = 200
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CIRCLE: Final = 320
-"""Side of the link drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,79 +142,6 @@ def islands(cards: Sequence[DrawnCard]) -> list[Island]:
     for each in cards:
         found.setdefault(max(each.card.island, 0), []).append(each)
     return [Island(number, tuple(found[number])) for number in sorted(found, key=lambda number: (number == 0, number))]
-
-
-# --- links ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    x: float
-    y: float
-    number: str
-    state: str
-    island: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLine:
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    lanes: int
-    one: str
-    other: str
-
-    @property
-    def weight(self) -> int:
-        """Return which of six line widths to use."""
-        return min(self.lanes, 6)
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    dots: tuple[Dot, ...]
-    lines: tuple[LinkLine, ...]
-
-
-def links(cards: Sequence[DrawnCard]) -> Links | None:
-    """Return one vendor's cards on one node around a circle, with lines for fast links.
-
-    Returns None if no links are known.
-    """
-    known = [each for each in cards if each.card.links and each.card.index is not None]
-    if len(known) < 2:
-        return None
-    radius, middle = CIRCLE / 2 - 36, CIRCLE / 2
-    dots = []
-    for place, each in enumerate(known):
-        angle = 2 * math.pi * place / len(known) - math.pi / 2
-        dots.append(
-            Dot(
-                round(middle + radius * math.cos(angle), 1),
-                round(middle + radius * math.sin(angle), 1),
-                each.number,
-                each.state,
-                max(each.card.island, 0),
-            )
-        )
-    lines = [
-        LinkLine(one.x, one.y, other.x, other.y, lanes, one.number, other.number)
-        for a, (one, card) in enumerate(zip(dots, known, strict=True))
-        for other, peer in list(zip(dots, known, strict=True))[a + 1 :]
-        if (lanes := _lanes(card.card.links, peer.card.index))
-    ]
-    return Links(tuple(dots), tuple(lines)) if lines else None
-
-
-def _lanes(row: str, index: int | None) -> int:
-    if index is None or not 0 <= index < len(row) or row[index] == "-":
-        return 0
-    try:
-        return int(row[index], 36)
-    except ValueError:
-        return 0
 
 
 # --- history ------------------------------------------------------------------------------------

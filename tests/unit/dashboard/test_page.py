@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.dashboard import chinese, drawing, pages, reasons, render, trends, wording
+from controller.dashboard import chinese, drawing, fabric, pages, reasons, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, History
@@ -202,14 +202,35 @@ def test_a_card_is_drawn_by_what_its_tenants_hold():
     assert [drawing.letter(n) for n in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
 
 
-def test_links_are_drawn_once_each():
-    cards = [drawing.drawn(card(index=n, links=links), {}) for n, links in enumerate(("-c0", "c-1", "01-"))]
-    found = drawing.links(cards)
-    assert [(line.one, line.other, line.lanes, line.weight) for line in found.lines] == [
-        ("0", "1", 12, 6),
-        ("1", "2", 1, 1),
-    ]
-    assert drawing.links([drawing.drawn(card(links="zz?"), {})]) is None
+def linked(rows):
+    return [drawing.drawn(card(index=n, device=f"d{n}", links=links), {}) for n, links in enumerate(rows)]
+
+
+def test_links_are_drawn_as_what_they_are():
+    found = fabric.fabric(linked(["-c0", "c-1", "01-"]))
+    assert (found.kind, [(line.one, line.other, line.lanes, line.weight) for line in found.lines]) == (
+        "links",
+        [("0", "1", 12, 6), ("1", "2", 1, 1)],
+    )
+    switch = fabric.fabric(linked([f"{'c' * n}-{'c' * (7 - n)}" for n in range(8)]))
+    assert (switch.kind, switch.lanes, len(switch.lines)) == ("switch", 12, 8), "one line for each device, not 28"
+    mesh = fabric.fabric(linked([f"{'1' * n}-{'1' * (7 - n)}" for n in range(8)]))
+    assert mesh.kind == "mesh", "seven lanes of each device: no switch is needed"
+    assert fabric.fabric(linked(["-444", "4-44", "44-4", "444-"])).kind == "links"
+    assert fabric.fabric(linked(["zz?"])) is None
+    assert fabric.fabric(linked(["-0", "0-"])) is None
+
+
+def test_a_pcie_tree_has_its_numa_nodes_and_roots():
+    cards = [drawing.drawn(card(device=f"d{n}", index=n, numa=n // 2), {}) for n in range(4)]
+    roots = {each.card.id: "pci0000:00" if n < 2 else f"pci0000:8{n}" for n, each in enumerate(cards)}
+    found = fabric.pcie_tree(cards, roots)
+    assert [(each.label, len(each.below)) for each in found.numa] == [("0", 1), ("1", 2)]
+    assert [(each.label, len(each.below)) for each in found.roots] == [
+        ("pci0000:00", 2), ("pci0000:82", 1), ("pci0000:83", 1),
+    ]  # fmt: skip
+    assert [dot.number for dot in found.dots] == ["0", "1", "2", "3"]
+    assert fabric.pcie_tree(cards, roots | {cards[0].card.id: ""}) is None
 
 
 def claim(name, device=""):
