@@ -284,7 +284,30 @@ def enflame(bench):
     assert devices(seen, "/dev/gcu") == [f"/dev/gcu{number}", "/dev/gcuctl"]
 
 
-@pytest.mark.parametrize("vendor", [metax, kunlunxin, neuron, enflame], ids=lambda vendor: vendor.__name__)
+def ascend(bench):
+    """Whole NPUs of one ring with their device nodes; a vNPU, which only Ascend Docker Runtime could make, without any."""
+    for name in ("davinci_manager", "devmm_svm", "hisi_hdc", *(f"davinci{index}" for index in range(8))):
+        bench.node.add_device(name)
+    bench.start_driver("atlas-800t-a2")
+    seen = bench.run(pod("two", resources={"limits": {"huawei.com/Ascend910B3": "2"}}))
+    numbers = sorted(device.rpartition("-")[2] for device in bench.allocated("two"))
+    assert len(numbers) == 2
+    assert env(seen, "ASCEND_") == {"ASCEND_VISIBLE_DEVICES": ",".join(numbers)}
+    control = [f"/dev/{name}" for name in ("davinci_manager", "devmm_svm", "hisi_hdc")]
+    assert [devices(seen, name) for name in control] == [[name] for name in control]
+    assert devices(seen, "/dev/davinci") == sorted([*(f"/dev/davinci{number}" for number in numbers), control[0]])
+
+    part_of_one = {"huawei.com/Ascend910B3": "1", "huawei.com/Ascend910B3-memory": "16384"}
+    seen = bench.run(pod("vnpu", resources={"limits": part_of_one}))
+    (device,) = bench.allocated("vnpu")
+    assert env(seen, "ASCEND_") == {
+        "ASCEND_VISIBLE_DEVICES": device.split("-")[1],
+        "ASCEND_VNPU_SPECS": "vir05_1c_16g",
+    }
+    assert devices(seen, "/dev/davinci") == []
+
+
+@pytest.mark.parametrize("vendor", [metax, kunlunxin, neuron, enflame, ascend], ids=lambda vendor: vendor.__name__)
 def test_a_part_of_a_card_of_another_vendor(bench, vendor):
     vendor(bench)
     bench.delete_all()

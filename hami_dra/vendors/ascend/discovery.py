@@ -21,7 +21,7 @@ from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import memory, said
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
-from hami_dra.vendors.ascend.models import MAKER
+from hami_dra.vendors.ascend.models import product_of
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.table import INFO, ChipRow, ChipTable, parse_table
 
@@ -141,7 +141,7 @@ def _record(row: ChipRow, die: str, matrix: Matrix | None, version: str, *, shar
             rank=_WITHOUT_DIE * (not die) + _WITHOUT_MATRIX * (matrix is None),
             listed_by=(INFO,),
         ),
-        product=MAKER + row.name,
+        product=product_of(row.name),
         memory=memory(str(row.memory), "MiB"),
         pci_bus_id="" if row.bus_id in shared else row.bus_id,
         links=matrix.links.get(row.index, {}) if matrix else {},

@@ -139,13 +139,27 @@ def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyReq
         )
     template = None if memory is None else series.template_for(memory)
     if template is None:
-        return LegacyRequest(count, model=series.name)
+        return LegacyRequest(_modules(family, resources, count) * series.module, model=series.name)
     if count > 1:
         raise InvalidLegacy(
             f"{resources.field(family.memory)} is {memory}, which is a vNPU ({template.name}), and a container can have only one: write "
             f'{family.cards}: "1", or leave the memory out for {count} whole NPUs'
         )
     return LegacyRequest(1, {names.CAP_MEMORY: template.memory * MIB}, model=series.name, exact=True)
+
+
+def _modules(family: ResourceFamily, resources: ContainerResources, count: int) -> int:
+    """Return the modules that hold so many whole NPUs; a single NPU takes its module, as in HAMi.
+
+    Raises InvalidLegacy for another number that is no multiple.
+    """
+    size = family.series.module
+    if count > 1 and count % size:
+        raise InvalidLegacy(
+            f"{resources.field(family.cards)} is {count}, and NPUs of series {family.series.name} are taken by modules of {size}: write "
+            f'"{count + size - count % size}"'
+        )
+    return -(-count // size)
 
 
 def _selector(name: str, items: tuple[str, ...]) -> str:

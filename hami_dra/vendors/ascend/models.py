@@ -8,6 +8,9 @@ the most that a request may name.
 
 A template takes a fixed part of the memory, the AI cores and the AI CPUs of a chip. Any vNPUs that
 fit in all three may be on one chip at the same time; they have no place on it.
+
+A 910C is a module of two chips, which npu-smi calls `Ascend910`. Each chip is a card here, as in
+HAMi, and whole cards are taken by modules.
 """
 
 from dataclasses import dataclass
@@ -51,6 +54,8 @@ class AscendSeries:
     """Smallest first."""
     older: tuple[str, ...] = ()
     """Names of the series in earlier versions of HAMi."""
+    module: int = 1
+    """Chips of one module, with consecutive numbers, which are taken together (HAMi's `superPod`)."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,13 +129,29 @@ _ALL: Final = (
             VnpuTemplate("vir04", 12_288, 4, 4),
         ),
     ),
+    AscendSeries("Ascend910C", "Ascend910", _64G, _64G, 20, 7, 16, _OF_64G, module=2),
 )
 SERIES: Final = {series.name: series for series in _ALL}
-_BY_PRODUCT: Final = {MAKER + series.chip: series for series in _ALL}
+
+
+def product_of(chip: str) -> str:
+    """Return the product of a chip as npu-smi prints it.
+
+    >>> product_of("910B4"), product_of("Ascend910")
+    ('Ascend910B4', 'Ascend910')
+    """
+    return chip if chip.startswith(MAKER) else MAKER + chip
+
+
+_BY_PRODUCT: Final = {product_of(series.chip): series for series in _ALL}
 
 
 def series_of(card: Card) -> AscendSeries | None:
     """Return the series of a card; None for a chip that HAMi has no configuration for: it is
     published whole, without a series.
     """
-    return _BY_PRODUCT.get(card.product)
+    return series_of_product(card.product)
+
+
+def series_of_product(product: str) -> AscendSeries | None:
+    return _BY_PRODUCT.get(product)

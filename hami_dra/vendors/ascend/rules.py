@@ -8,15 +8,19 @@ Called by the vendor. In: one request and the cards of one node. Out: all sets, 
   first that takes least of idle rings, so that these stay whole, and of equal ones the set that
   leaves fewest free cards in its rings.
 - A single card, and a vNPU, goes by the device policy, as in HAMi.
+- Several cards of a series whose chips share a module (910C) are whole modules, as in HAMi
+  (computeBestCombination910C); one card of it comes from a module that is broken already.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations, groupby, product
+from itertools import combinations, groupby, islice, product
 from math import prod
 from typing import Final, NamedTuple
 
 from hami_dra.api import names
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
+from hami_dra.vendors.ascend.models import series_of_product
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import (
     CandidateSets,
@@ -57,13 +61,59 @@ class Ring(NamedTuple):
         return self.free.bit_count()
 
 
+class Module(NamedTuple):
+    """The chips of one module that may be taken, as a bit mask."""
+
+    free: int
+    is_whole: bool
+    """All of its chips may be taken."""
+
+
 def arrange(node_view: NodeView) -> CandidateSets | None:
-    """Return all sets of a request for several cards; None where no card is in a ring."""
+    """Return all sets of a request; None where the device policy alone decides."""
+    eligible = node_view.mask(CardState.ELIGIBLE)
+    modules = modules_of(node_view.layout, eligible)
+    if modules:
+        tiers = module_tiers(modules, node_view.layout, node_view.count)
+        return CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
     if node_view.count == 1 or not all(node_view.layout.group):
         return None
-    eligible = node_view.mask(CardState.ELIGIBLE)
     tiers = tiers_of(rings_of(node_view.layout, eligible), node_view.count)
     return CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+
+
+def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
+    """Return the modules that have some of these cards; nothing if chips are modules of their own."""
+    members: dict[int, int] = {}
+    for position in bits(cards):
+        series = series_of_product(layout.product[position])
+        if series is None or series.module == 1:
+            return ()
+        number = layout.index[position] // series.module
+        members[number] = members.get(number, 0) | 1 << position
+    whole = max((series.module for product in layout.product if (series := series_of_product(product))), default=1)
+    return tuple(Module(mask, mask.bit_count() == whole) for _, mask in sorted(members.items()))
+
+
+def module_tiers(modules: Sequence[Module], layout: Layout, count: int) -> Iterator[CandidateTier]:
+    """Yield the sets for `count` cards: whole modules of one ring first; one card comes from a module
+    that is not whole, where there is one.
+    """
+    if count == 1:
+        for is_whole in (False, True):
+            singles = [1 << card for each in modules if each.is_whole is is_whole for card in bits(each.free)]
+            if singles:
+                yield CandidateTier(float(_NETWORK_WEIGHT), tuple(singles))
+        return
+    whole = [each.free for each in modules if each.is_whole]
+    if not whole or count % whole[0].bit_count():
+        return
+    found: dict[float, list[int]] = {}
+    for chosen in islice(combinations(whole, count // whole[0].bit_count()), MOST_SETS):
+        rings = Counter(layout.group[card] for each in chosen for card in bits(each))
+        found.setdefault(score(tuple(rings.values())), []).append(sum(chosen))
+    for value, sets in sorted(found.items(), reverse=True):
+        yield CandidateTier(value, tuple(sets))
 
 
 def rings_of(layout: Layout, cards: int) -> tuple[Ring, ...]:

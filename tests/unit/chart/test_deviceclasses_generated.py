@@ -109,7 +109,7 @@ def test_golden_slices_are_inside_the_limits(path):
 
 def test_every_machine_is_there():
     assert {path.stem for path in (ROOT / "resourceslices").glob("*.yaml")} == {
-        "a2-ultragpu-2g-mig", "atlas-300i-pro-6", "atlas-800-9000", "atlas-800i-a2", "atlas-800t-a2", "c500-8", "dgx-1",
+        "a2-ultragpu-2g-mig", "atlas-300i-pro-6", "atlas-800-9000", "atlas-800i-a2", "atlas-800t-a2", "atlas-800t-a3", "c500-8", "dgx-1",
         "dgx-a100", "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "gb200-nvl72", "hgx-h200", "inf2.48xlarge",
         "l40s-pcie-8", "p800-oam-8", "s60-8", "trn1.32xlarge", "trn2.48xlarge", "v100-pairs-8",
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Ascend NPUs, from what npu-smi prints.
 
 The layouts are those of outputs in public issues and documents: `info` of 910B3 (ms-swift, vllm-ascend), 910B4 (ms-swift) and
-310P3 with one and two chips on a board (lmdeploy, HAMi); `-t topo` of ms-swift; `-t board` of mindspeed and openMind.
+310P3 with one and two chips on a board (lmdeploy, HAMi); 910C (vllm-ascend); `-t topo` of ms-swift; `-t board` of mindspeed and openMind.
 """
 
 import pytest
@@ -9,17 +9,19 @@ import pytest
 from hami_dra.api.hardware import IdentitySource, PcieDistance, Provenance
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.vendors.ascend import discovery as ascend
+from hami_dra.vendors.ascend.models import series_of
 from hami_dra.vendors.ascend.publish import rings
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.table import parse_table
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "ascend"
-B3, B4, P3, TWO_CHIPS, BOARD, OLD_BOARD, MESH, RINGS, PCIE = (
+B3, B4, C, P3, TWO_CHIPS, BOARD, OLD_BOARD, MESH, RINGS, PCIE = (
     (FOLDER / name).read_text(encoding="utf-8")
     for name in (
         "info.910b3.txt",
         "info.910b4.one.txt",
+        "info.910c.txt",
         "info.310p3.txt",
         "info.310p3.two-chips.txt",
         "board.txt",
@@ -79,6 +81,19 @@ def test_eight_cards_in_one_ring(tools):
         matrix_known=True,
         provenance=Provenance(listed_by=("npu-smi info",)),
     )
+    assert set(rings(found.cards).values()) == {1}
+
+
+def test_chips_of_a_910c_are_cards_by_their_number_on_the_machine(tools):
+    found = read(tools, {"info": C, **boards((0, 0), (0, 1), (1, 0), (1, 1))})
+    assert [(card.index, card.product, card.npu_id, card.chip_id) for card in found.cards] == [
+        (0, "Ascend910", 0, 0),
+        (1, "Ascend910", 0, 1),
+        (2, "Ascend910", 1, 0),
+        (3, "Ascend910", 1, 1),
+    ]
+    assert len({card.uuid for card in found.cards}) == 4
+    assert {series_of(card).name for card in found.cards} == {"Ascend910C"}
     assert set(rings(found.cards).values()) == {1}
 
 

@@ -31,6 +31,12 @@ def test_boards_without_power():
     )
 
 
+def test_the_second_chip_of_a_module_reports_no_power():
+    found = monitor.parse_info(text("info.910c.txt"))
+    assert [reading.power for reading in found.readings] == [171.5, None, 172.5, None]
+    assert found.problems == ()
+
+
 def test_values_out_of_range_are_problems():
     found = monitor.parse_info(text("info.910b4.one.txt").replace("| 0           0 ", "| 101         0 "))
     (reading,) = found.readings

@@ -23,7 +23,7 @@ from tests.support.settings import vendor_settings
 ROOT = Path(__file__).resolve().parents[3]
 CLASSES = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "deviceclasses").glob("ascend-*.yaml"))]
 (PUBLISHING,) = [vendor for vendor in PUBLISHING_VENDORS if vendor.name == "ascend"]
-T2, I2, OLD, PCIE = "atlas-800t-a2", "atlas-800i-a2", "atlas-800-9000", "atlas-300i-pro-6"
+T2, I2, A3, OLD, PCIE = "atlas-800t-a2", "atlas-800i-a2", "atlas-800t-a3", "atlas-800-9000", "atlas-300i-pro-6"
 MIB = 1 << 20
 
 
@@ -250,6 +250,55 @@ def test_claims_may_ask_for_vnpus_by_memory_template_or_several():
         raw["spec"]["containers"][0]["resources"] = {"claims": [{"name": "npu"}]}
         found = cards(on(I2, given, raw))["p"]
         assert all(infix in device for device in found)
+
+
+# --- modules of two chips (910C) -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked_for", "count"), [(1, 2), (2, 2), (4, 4), (16, 16)])
+def test_npus_of_a_910c_are_taken_by_modules(asked_for, count):
+    assert asked({"huawei.com/Ascend910C": asked_for})["count"] == count
+    pods = [ascend("held", "Ascend910C", 2), ascend("p", "Ascend910C", asked_for)]
+    found = cards(on(A3, *pods)).get("p", [])
+    numbers = sorted(int(name.removeprefix("npu-")) for name in found)
+    assert len(numbers) == (count if count < 16 else 0)
+    assert numbers == [number for first in numbers[::2] for number in (first, first + 1)]
+    assert all(number % 2 == 0 for number in numbers[::2])
+
+
+def test_an_odd_number_of_npus_of_a_910c_is_refused_as_by_hami():
+    with pytest.raises(ConversionRefused, match='are taken by modules of 2: write "4"'):
+        asked({"huawei.com/Ascend910C": 3})
+
+
+def test_half_modules_are_no_room_for_two_npus():
+    """A vNPU on one chip of every module: eight chips are free, and no module."""
+    vnpus = [
+        pod(
+            f"v{module}",
+            limits={"huawei.com/Ascend910C": 1, "huawei.com/Ascend910C-memory": 16_384},
+            annotations={"hami.io/use-Ascend910C-uuid": machine(A3, "n").cards[2 * module].uuid},
+        )
+        for module in range(8)
+    ]
+    report = on(A3, *vnpus, ascend("p", "Ascend910C", 2))
+    (refused,) = report.unplaced
+    assert refused["reasons"]["AllocatedCardsInsufficientRequest"] == 1
+
+
+def test_one_npu_of_a_910c_comes_from_a_module_that_is_broken():
+    request = {"deviceClassName": "ascend-910c.hami.io", "count": 1}
+    third = {"selectors": [{"cel": {"expression": 'device.attributes["hami.io"].index == 6'}}]}
+    first = claim("first", {"name": "r", "exactly": request | third})
+    own = claim("one", {"name": "r", "exactly": request})
+    assert cards(on(A3, own, pod("p", "one")))["p"] == ["npu-8"]  # the lowest NUMA node
+    assert cards(on(A3, first, pod("f", "first"), own, pod("p", "one")))["p"] == ["npu-7"]
+
+
+def test_memory_of_a_template_is_a_vnpu_of_one_chip():
+    """HAMi's example job-910C.yaml."""
+    found = cards(on(A3, ascend("p", "Ascend910C", 1, 16_384)))["p"]
+    assert [name.rpartition("-")[0] for name in found] == ["npu-8-vir05-1c-16g"]
 
 
 # --- what is published -----------------------------------------------------------------------------------------------------
