@@ -6,8 +6,11 @@ import pytest
 
 from hack.controlplane.variants import GANG_ALPHAS, GANGS, GANGS_1_36
 from tests.e2e.gang_watch import GangWatcher
+from tests.e2e.holder import Holder
 from tests.e2e.objects import cpu, device_class, part, pod, request, template
+from tests.e2e.test_undo import committed_node, lack_cpu
 from tests.support.gang_objects import (
+    RACK,
     REQUIRED_TOPOLOGY,
     annotated,
     in_labelled_group,
@@ -127,7 +130,48 @@ def test_a_gang_of_sixteen_nodes_goes_into_the_tightest_clique(lab, gang):
     note = lab.hami.wait_for("why the third waits", refusal)
     assert f"9 of 10 members fit at once in one domain of {CLIQUE}" in note
     assert note.count(".1 has room for 9 of 10 members, 1 too few") == 2
-    assert not set(third) & bound(lab).keys()
+
+    # a label that no node has
+    lost = gang("lost", *like(pod(templates=["node"]), "lost", 2), topology="example.com/rock")
+    note = lab.wait_event(lost[0], "FilteringFailed", "no node has the label example.com/rock")
+    assert note.endswith("correct the key, or label the nodes")
+    assert not {*third, *lost} & bound(lab).keys()
+
+
+@pytest.mark.kubernetes(GANG_ALPHAS)
+def test_a_member_that_kube_scheduler_refuses_takes_its_gang_to_another_rack(lab, gang):
+    """The topology is required, so the others cannot stay where they are."""
+    racks = {"a": {"n0", "n1"}, "b": {"n2", "n3"}}
+    for rack, nodes in racks.items():
+        lab.machines(DGX, *sorted(nodes), labels={RACK: rack})
+    lab.create(template("eight", whole_cards(8)))
+    with Holder(lab.plane, "pods") as holder:
+        holder.arm()
+        train = gang("train", *like(pod(templates=["eight"], resources=cpu("1")), "train", 2), topology=RACK)
+        holder.wait_caught()
+        node = lab.hami.wait_for("the commit", lambda: committed_node(lab, train[0], 1))
+        lack_cpu(lab, node)
+        holder.let_go()
+    (other,) = [nodes for nodes in racks.values() if node not in nodes]
+    lab.wait_running(names=train, seconds=120)
+    assert {bound(lab)[each] for each in train} == other
+    assert lab.overcommitted() == []
+
+
+@pytest.mark.kubernetes("1.37.1", GANGS)
+def test_members_that_must_be_apart_are_bound_at_the_first_attempt(lab, gang):
+    """kube-scheduler takes them one by one, and would refuse a second member on a node before each has a first one."""
+    lab.machines(DGX, "n0", "n1", "n2", "n3")
+    lab.create(template("card", whole_cards()))
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    one = pod(
+        templates=["card"], topologySpreadConstraints=[{**spread, "labelSelector": {"matchLabels": {"job": "x"}}}]
+    )
+    one["metadata"].setdefault("labels", {})["job"] = "x"
+    train = gang("train", *like(one, "train", 12))
+    lab.wait_running(names=train)
+    assert sorted(Counter(bound(lab)[each] for each in train).values()) == [3, 3, 3, 3]
+    assert [event["note"] for each in train for event in lab.events(each, reason="FailedScheduling")] == []
 
 
 def channel(node):

@@ -77,7 +77,7 @@ class BindingCycle:
         `check`: why the gang must not run after all, or empty; called before the gates are lifted.
         `done`: called when all members have ended, whatever the result.
         """
-        commit = GangCommit(key, len(placed), self._committer, self.slots, check=check, done=done)
+        commit = GangCommit(key, [pod for pod, _ in placed], self._committer, self.slots, check=check, done=done)
         for pod, decision in placed:
             self.start(group, pod, decision, commit)
 
@@ -125,7 +125,7 @@ class BindingCycle:
         try:
             if gang is not None:
                 # it holds a slot while it writes, and none while it waits for other members
-                await self._commit(pod, decision, gang.commit)
+                await self._commit(pod, decision, gang.commit, gang.lane)
             else:
                 async with self.slots.held(namespace):
                     await self._commit(pod, decision, self._committer.commit)
@@ -135,12 +135,15 @@ class BindingCycle:
             if gang is not None:
                 gang.member_ended()
 
-    async def _commit(self, pod: Pod, decision: Decision, write: Callable[[Pod, Decision], Awaitable[Pod]]) -> None:
+    async def _commit(
+        self, pod: Pod, decision: Decision, write: Callable[[Pod, Decision], Awaitable[Pod]], lane: str = ""
+    ) -> None:
+        """Write the decision. `lane`: as of `GateKeeper.lift`."""
         started = self._clock.monotonic()
         try:
             current = await write(pod, decision)
             self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
-            self._written(pod, decision, current)
+            self._written(pod, decision, current, lane)
         except Stale as error:
             log.info("pod %s: decided again: %s", pod.key, error)
             self._failed(pod, decision, "stale", self._pause(pod))
@@ -156,7 +159,7 @@ class BindingCycle:
             self._failed(pod, decision, "refused", self._settings.retry_most)
         self._end(pod)
 
-    def _written(self, pod: Pod, decision: Decision, current: Pod) -> None:
+    def _written(self, pod: Pod, decision: Decision, current: Pod, lane: str) -> None:
         """Forget what was assumed: the informers have the written claims already."""
         for entry in decision.allocations:
             self._inventory.confirm(entry.claim.metadata.uid)
@@ -167,7 +170,7 @@ class BindingCycle:
             self._events.report(POD, pod, messages.left_out(pod, decision.node, left))
             self._events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
-            self._gate.lift(current, "allocated", placed=True)
+            self._gate.lift(current, "allocated", placed=True, lane=lane)
 
     def _failed(self, pod: Pod, decision: Decision, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the

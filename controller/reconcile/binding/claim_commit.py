@@ -67,13 +67,14 @@ class ClaimCommitter:
         await self.allocate(pod, decision, prepared)
         return prepared.pod
 
-    async def prepare(self, pod: Pod, decision: Decision) -> Prepared:
-        """Nominate the node and mark the claims: nothing is allocated yet.
+    async def prepare(self, pod: Pod, decision: Decision, *, nominate: bool = True) -> Prepared:
+        """Nominate the node and mark the claims: nothing is allocated yet. Without `nominate` the pod
+        is only read again.
 
         Raises Stale, Rejected, LeadershipLost.
         """
         marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
-        outcomes = await _all([self._nominate(pod, decision), *marks])
+        outcomes = await _all([self._current(pod, decision, nominate=nominate), *marks])
         current: Pod | BaseException = outcomes[0]
         marked = outcomes[1:]
         if isinstance(current, BaseException):
@@ -104,7 +105,7 @@ class ClaimCommitter:
             claim, allocation, consumer, lambda: self._is_fenced(drivers) and self._informers.are_claims_current
         )
 
-    async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
+    async def _current(self, pod: Pod, decision: Decision, *, nominate: bool) -> Pod:
         """Write the node into the pod's status and return the present pod. Raises Stale,
         LeadershipLost.
 
@@ -112,7 +113,7 @@ class ClaimCommitter:
         itself; with a nomination it tries that node only. It is a hint: if it cannot be written,
         the pod is just read.
         """
-        current = await self._nominated(pod, decision.node)
+        current = await (self._nominated(pod, decision.node) if nominate else self._read(pod))
         self._check(pod, current, decision)
         return current
 

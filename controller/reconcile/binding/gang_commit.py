@@ -14,7 +14,7 @@ rest next to them or releases them (`scheduling_cycle.gangs`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from controller.reconcile.binding.claim_commit import ClaimCommitter
@@ -22,11 +22,12 @@ from controller.reconcile.binding.claim_writer import Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.scheduling.decide import Decision
 from controller.scheduling.gangs import GangKey
+from controller.scheduling.node_filter.pod_topology_spread import is_hard
 from hami_dra.api.core import Pod
 
 
 class GangCommit:
-    """One commit of `size` members.
+    """One commit of these pods, in the order in which kube-scheduler takes them from its queue.
 
     `check`: why the gang must not run after all, or empty. `done`: called when all members have
     ended.
@@ -35,7 +36,7 @@ class GangCommit:
     def __init__(
         self,
         key: GangKey,
-        size: int,
+        pods: Sequence[Pod],
         committer: ClaimCommitter,
         slots: CommitSlots,
         *,
@@ -47,11 +48,21 @@ class GangCommit:
         self._slots = slots
         self._check = check
         self._done = done
-        self._under_way = size
+        self._under_way = len(pods)
         self._turns = asyncio.Semaphore(slots.at_once(key.namespace))
-        self._meeting = asyncio.Barrier(size)
+        self._meeting = asyncio.Barrier(len(pods))
         self._problem = ""
         """Why the gang is not committed."""
+        self._order: dict[str, int] = {}
+        """Uid → place, where kube-scheduler admits each member only after those before it."""
+        if any(is_hard(each) for pod in pods for each in pod.spec.topology_spread_constraints):
+            self._order = {pod.metadata.uid: place for place, pod in enumerate(pods)}
+        self._ended = [asyncio.Event() for _ in self._order]
+
+    @property
+    def lane(self) -> str:
+        """The lane in which gates are lifted one after the other; empty where any order will do."""
+        return str(self._key) if self._order else ""
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
         """Write one member and wait for the others. Returns the pod as it was before its allocation.
@@ -60,7 +71,8 @@ class GangCommit:
         """
         try:
             async with self._turn():
-                prepared = await self._committer.prepare(pod, decision)
+                # kube-scheduler counts nominated pods on a node whose spread it judges
+                prepared = await self._committer.prepare(pod, decision, nominate=not self._order)
             await self._meet(last=False)
             async with self._turn():
                 written = await self._committer.allocate(pod, decision, prepared)
@@ -73,6 +85,10 @@ class GangCommit:
             async with self._turn():
                 await self._committer.take_back(written, pod)
             raise
+        if (place := self._order.get(pod.metadata.uid, 0)) > 0:
+            await self._ended[place - 1].wait()
+        if self._order:
+            self._ended[place].set()
         return prepared.pod
 
     def member_ended(self) -> None:

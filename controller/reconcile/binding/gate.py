@@ -93,6 +93,7 @@ class _PendingGate:
     pod: Pod
     why: str
     placed: bool
+    lane: str
     backoff: Backoff = field(default_factory=lambda: Backoff(_PAUSE_FIRST, _PAUSE_MOST))
     reported: bool = False
     under_way: bool = False
@@ -111,18 +112,20 @@ class GateKeeper:
         """By UID of the pod."""
         self._placed = Lanes(_PLACED_AT_ONCE)
         self._others = Lanes(_OTHERS_AT_ONCE)
+        self._in_order = Lanes(1)
 
-    def lift(self, pod: Pod, why: str, *, placed: bool = False) -> None:
-        """Remove the gate in the background. Gates of `placed` pods wait for no others.
+    def lift(self, pod: Pod, why: str, *, placed: bool = False, lane: str = "") -> None:
+        """Remove the gate in the background. Gates of `placed` pods wait for no others, but for those
+        of the same `lane`: these are removed one after the other, in the order of the calls.
 
         A gate that could not be removed keeps its pauses.
         """
         uid = pod.metadata.uid
         wanted = self._wanted.get(uid)
         if wanted is None:
-            wanted = self._wanted[uid] = _PendingGate(pod, why, placed)
+            wanted = self._wanted[uid] = _PendingGate(pod, why, placed, lane)
         elif placed and not wanted.placed:
-            wanted.placed = True
+            wanted.placed, wanted.lane = True, lane
         else:
             return
         if not wanted.backoff.failures:
@@ -135,16 +138,17 @@ class GateKeeper:
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeadershipLost, in an exception group."""
-        async with self._placed, self._others:
+        async with self._placed, self._others, self._in_order:
             await asyncio.Event().wait()
 
     def _try(self, uid: str, wanted: _PendingGate, pause: float = 0.0) -> None:
-        lanes = self._placed if wanted.placed else self._others
+        lanes = self._in_order if wanted.lane else self._placed if wanted.placed else self._others
+        lane = wanted.lane or wanted.pod.metadata.namespace
         work = partial(self._attempt, uid)
         if pause > 0:
-            lanes.add_later(pause, wanted.pod.metadata.namespace, uid, work)
+            lanes.add_later(pause, lane, uid, work)
         else:
-            lanes.add(wanted.pod.metadata.namespace, uid, work)
+            lanes.add(lane, uid, work)
 
     async def _attempt(self, uid: str) -> None:
         wanted = self._wanted.get(uid)

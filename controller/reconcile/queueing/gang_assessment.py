@@ -11,6 +11,7 @@ from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedu
 from controller.scheduling.gangs import GangState, TopologyConstraint, constraints_of
 from controller.scheduling.incremental import digest_of
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class GangAssessment:
 
     state: GangState
     ready: tuple[Schedulable, ...] = ()
-    """To be decided, oldest first."""
+    """To be decided, in the order in which kube-scheduler would take them from its queue."""
     settled: tuple[Pod, ...] = ()
     """They need no decision: all their claims are allocated, or hami-dra allocates none of them."""
     blocked: tuple[BlockedMember, ...] = ()
@@ -90,7 +91,8 @@ def assess_gang(
                 break
         else:
             settled.append(pod)
-    ready.sort(key=lambda each: (each.request.pod.metadata.creation_timestamp or "", each.request.pod.key))
+    turns = {pod.metadata.uid: turn for turn, pod in enumerate(sorted(pending, key=priority, reverse=True))}
+    ready.sort(key=lambda each: turns[each.request.pod.metadata.uid])
     nodes = {pod.spec.node_name for pod in state.members} | {node_of(pod) for pod in settled}
     return GangAssessment(
         state,

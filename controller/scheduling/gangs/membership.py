@@ -206,7 +206,7 @@ class Gangs:
     def state(self, key: GangKey) -> GangState:
         """Return what is known of the gang. Costs as much as it has members."""
         gang = self._gangs.get(key, _Gang())
-        members = sorted((pod for pod in gang.pods.values() if _state(pod) in ("pending", "bound")), key=_age)
+        members = sorted((pod for pod in gang.pods.values() if _state(pod) in ("pending", "bound")), key=_created)
         min_count, problem = self._min_count(key, gang, members)
         return GangState(
             key=key,
@@ -333,8 +333,8 @@ def _state(pod: Pod) -> str:
     return "succeeded" if pod.status.phase == "Succeeded" else ""
 
 
-def _age(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.creation_timestamp or "", pod.key
+def _created(pod: Pod) -> str:
+    return pod.metadata.creation_timestamp or ""
 
 
 def _topology(key: GangKey, group: Object | None, members: Iterable[Pod]) -> tuple[TopologyConstraint, ...]:

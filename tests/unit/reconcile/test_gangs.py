@@ -64,3 +64,33 @@ async def test_members_are_counted_in_the_state_of_their_gang(harness):
     await harness.add(kinds.POD, member("ic", "part", 3))
     await harness.sleep(30)
     assert pending() == {"ready": 0, "no_room": 3, "waiting": 0}
+
+
+@story_of(nodes=0)
+async def test_gates_of_members_that_must_be_spread_are_lifted_one_after_the_other_in_their_order(harness):
+    """Of equal age, they arrived in an order that is not that of their names; the one of priority 9 is first."""
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    spread["labelSelector"] = {"matchLabels": {"pod-group.scheduling.sigs.k8s.io/name": "train"}}
+    order = ["m2", "m10", "m1", "m0"]
+    lifted, under_way = [], []
+
+    async def watch(request):
+        if request.label == "patch pods":
+            lifted.append(request.name)
+            under_way.append(request.name)
+            assert len(under_way) == 1
+            await harness.sleep(0.01)
+            under_way.clear()
+
+    await prepare(harness)
+    for name in ("n0", "n1"):
+        await harness.add_node(name, labels={"kubernetes.io/hostname": name})
+    for name in order:
+        spec = {"topologySpreadConstraints": [spread], "priority": 9 if name == "m1" else 0}
+        await harness.add(kinds.POD, member(name, **spec))
+    harness.cluster.hooks.append(watch)
+    harness.start(**QUICK)
+    await harness.bound(*order)
+    assert lifted == ["m1", "m2", "m10", "m0"]
+    assert {found.status.nominated_node_name for found in await harness.pods()} == {""}
+    assert sorted((await nodes(harness)).values()) == ["n0", "n0", "n1", "n1"]
