@@ -2,6 +2,7 @@
 
 from typing import Final
 
+_MIB: Final = 1 << 20
 MOST: Final = 120
 """Characters of one name or value in a message."""
 
@@ -18,3 +19,13 @@ def printable(text: str, most: int = MOST) -> str:
         text = text[: 8 * most]
     clean = "".join([char if char.isprintable() else "?" for char in " ".join(text.split())])
     return clean if len(clean) <= most else clean[: most - 3] + "..."
+
+
+def mebibytes(amount: int) -> str:
+    """Return an amount of bytes in MiB, never in powers of ten.
+
+    >>> mebibytes(80000 << 20), mebibytes(16 << 40), mebibytes((1 << 20) + (1 << 19))
+    ('80000 MiB', '16777216 MiB', '1.5 MiB')
+    """
+    whole, rest = divmod(amount, _MIB)
+    return f"{amount / _MIB:.1f} MiB" if rest else f"{whole} MiB"

@@ -189,9 +189,9 @@ class Ward:
         if others:
             return f"events of {name} beside the expected one: {others}"
         if not (case.folder / "setup.yaml").exists() and told.get("simulate", True):
-            said = self.simulated(case)
-            if not any(matches(told["says"], text) for text in said):
-                return f"simulate says of {name}: {said}\n    where the event says {told['says']}"
+            said, sentence = self.simulated(case), told["says"].partition(". Run: hami-dra explain")[0]
+            if not any(matches(sentence, text) for text in said):
+                return f"simulate says of {name}: {said}\n    where the event says {sentence}"
         return ""
 
     def differences(self, cases, seconds=25):

@@ -13,6 +13,7 @@ from controller.scheduling.allocation import ResolvedRequest
 from controller.scheduling.inventory import Device
 from controller.scheduling.scoring import Policies
 from hami_dra.api import names
+from hami_dra.api.printable import mebibytes
 
 _MIB: Final = 1 << 20
 _DEFAULT: Final = "default"
@@ -103,13 +104,13 @@ def refusal(code: str, figures: Figures, view: ResolvedRequest, device: Device) 
 
 
 def amount(number: int, role: str) -> str:
-    return f"{number / _MIB:g} MiB" if role == "memory" and number >= _MIB else str(number)
+    return mebibytes(number) if role == "memory" and number >= _MIB else str(number)
 
 
 def of_total(used: int, total: int, role: str) -> str:
     """Return a text such as `15000 of 81920 MiB`."""
     if role == "memory" and total >= _MIB:
-        return f"{used / _MIB:g} of {total / _MIB:g} MiB"
+        return f"{mebibytes(used).removesuffix(' MiB')} of {mebibytes(total)}"
     return f"{used} of {total}"
 
 

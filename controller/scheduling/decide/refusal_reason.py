@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hami_dra.api.printable import mebibytes
+
 MOST: Final = 1_024
 """Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
 _CODES_NAMED: Final = 4
@@ -98,7 +100,4 @@ def memory_text(amount: int) -> str:
     >>> memory_text(80000 << 20), memory_text((1 << 20) + (1 << 19)), memory_text(24)
     ('80000 MiB', '1.5 MiB', '24')
     """
-    if amount < _MIB:
-        return str(amount)
-    whole, rest = divmod(amount, _MIB)
-    return f"{whole} MiB" if not rest else f"{amount / _MIB:.1f} MiB"
+    return str(amount) if amount < _MIB else mebibytes(amount)

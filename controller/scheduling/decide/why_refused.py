@@ -141,24 +141,33 @@ class _Refusal:
                 return passing_reason(self._words(group, columns), columns[-1].idle(), lacking)
         for code, refused in self._trace.estimates.refused.items():
             if (refused & left).any():
-                return self._no_set(code, int((refused & left).sum()))
+                return self._no_set(code, refused & left)
         return RefusalReason(
             "search",
             f"{counted(int(left.sum()), 'node')} {'has' if left.sum() == 1 else 'have'} devices for each request",
             "no choice of them meets all requests and constraints together",
         )
 
-    def _no_set(self, code: str, nodes: int) -> RefusalReason:
-        (group, _), *_ = self._trace.wanted
-        stated = self._request.policies.stated.get(group.alternatives[-1].claim_key, ())
+    def _no_set(self, code: str, nodes: Bools) -> RefusalReason:
+        """Return which sets of devices are lacking. Where all devices of the nodes are free, none will
+        ever be there.
+        """
+        (group, columns), *_ = self._trace.wanted
+        view, column = group.alternatives[-1], columns[-1]
+        stated = self._request.policies.stated.get(view.claim_key, ())
         demands = [f"{each.annotation}={printable(each.value)}" for each in stated if each.annotation in _SETS]
-        asked = (
-            f"needs {group.alternatives[-1].count} devices {_SET_TEXTS.get(code, 'in a set that the vendor allows')}"
-        )
+        asked = f"needs {counted(view.count, 'device')} {_SET_TEXTS.get(code, 'in a set that the vendor allows')}"
         if demands:
             asked += f" ({', '.join(demands)})"
-        best = f"{counted(nodes, 'node')} {'has' if nodes == 1 else 'have'} enough free devices, but no such set"
-        return RefusalReason("set", asked, best, code=code)
+        never = bool((column.fitting[: len(nodes)] == column.idle().per_node)[nodes].all())
+        count = int(nodes.sum())
+        best = f"{counted(count, 'node')} {'has' if count == 1 else 'have'} enough {'idle' if never else 'free'} devices, but no such set"
+        fix = (
+            ("Relax the annotation, or ask for fewer devices" if demands else "Ask for another number of devices")
+            if never
+            else ""
+        )
+        return RefusalReason("set", asked, best, never=never, fix=fix, code=code)
 
 
 _SETS = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})

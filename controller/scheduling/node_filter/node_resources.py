@@ -9,6 +9,7 @@ from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Pod
+from hami_dra.api.printable import mebibytes
 
 Wanted = tuple[tuple[str, int], ...]
 """(resource, amount) of what a pod requests, above 0."""
@@ -102,5 +103,5 @@ def figure(resource: str, amount: int) -> str:
     if resource == "cpu":
         return f"{amount / 1000:g}"
     if amount >= _MIB and (resource in {"memory", "ephemeral-storage"} or resource.startswith("hugepages-")):
-        return f"{amount / _MIB:g} MiB"
+        return mebibytes(amount)
     return str(amount)
