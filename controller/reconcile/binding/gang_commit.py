@@ -22,7 +22,7 @@ from controller.reconcile.binding.claim_writer import Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.scheduling.decide import Decision
 from controller.scheduling.gangs import GangKey
-from controller.scheduling.node_filter.pod_topology_spread import is_hard
+from controller.scheduling.node_filter import is_hard
 from hami_dra.api.core import Pod
 
 

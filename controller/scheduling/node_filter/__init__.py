@@ -11,6 +11,7 @@ from controller.scheduling.node_filter.nodes import (
     UNSCHEDULABLE_TAINT,
     effective_taints,
 )
+from controller.scheduling.node_filter.pod_topology_spread import is_hard
 from controller.scheduling.node_filter.resized_requests import resize_state
 from controller.scheduling.node_filter.taint_toleration import taint_code
 from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
@@ -24,6 +25,7 @@ __all__ = [
     "NodeColumn",
     "admits",
     "effective_taints",
+    "is_hard",
     "pinned_names",
     "resize_state",
     "taint_code",

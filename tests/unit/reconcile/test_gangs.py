@@ -83,13 +83,13 @@ async def test_gates_of_members_that_must_be_spread_are_lifted_one_after_the_oth
             under_way.clear()
 
     await prepare(harness)
+    harness.cluster.hooks.append(watch)
+    harness.start(**QUICK)
     for name in ("n0", "n1"):
         await harness.add_node(name, labels={"kubernetes.io/hostname": name})
     for name in order:
         spec = {"topologySpreadConstraints": [spread], "priority": 9 if name == "m1" else 0}
         await harness.add(kinds.POD, member(name, **spec))
-    harness.cluster.hooks.append(watch)
-    harness.start(**QUICK)
     await harness.bound(*order)
     assert lifted == ["m1", "m2", "m10", "m0"]
     assert {found.status.nominated_node_name for found in await harness.pods()} == {""}
