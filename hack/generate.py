@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 
 from controller.cli import progress, simulate, whatif
 from controller.webhook.files import convert_documents
+from hack.cli_reference import cli_reference
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
 from hack.package_picture import package_picture
@@ -75,7 +76,7 @@ def generated() -> dict[str, str]:
             files[f"{case}/notes"] = notes
     files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
-    return files | pictures() | package_picture() | vendor_lists() | stubs()
+    return files | pictures() | package_picture() | vendor_lists() | cli_reference() | stubs()
 
 
 def device_classes(vendors: Iterable[PublishingVendor]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
@@ -15,11 +16,13 @@ from controller.cli.heap import return_holes
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
+    INSTALL_NAMESPACE_RENAMED,
     FeatureGatesOption,
     GangSource,
     Gate,
     HealthHost,
     HealthPort,
+    InstallNamespace,
     Kubeconfig,
     LogFormat,
     LogFormatOption,
@@ -39,23 +42,21 @@ HELP = """Run the controller: it scores nodes and devices for pending pods with 
 One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics are on the port.
 
 Examples:
-
     hami-dra controller
-
     hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
-
     hami-dra controller --manage gpu.nvidia.com --device-policy binpack
-
     hami-dra controller --manage-profile driverprofiles/gpu.amd.com.yaml
-
     hami-dra controller --mode native
-
     hami-dra controller --dashboard-bind 127.0.0.1:8090
 """
 
 
+class _Command(Command):
+    RENAMED = INSTALL_NAMESPACE_RENAMED
+
+
 def register(app: typer.Typer) -> None:
-    app.command("controller", help=HELP)(controller)
+    app.command("controller", help=HELP, cls=_Command)(controller)
 
 
 def controller(
@@ -102,7 +103,7 @@ def controller(
     installation: Annotated[
         str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
     ] = names.MANAGED_BY,
-    namespace: Annotated[str, typer.Option(help="Namespace of the lease.")] = names.SYSTEM_NAMESPACE,
+    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     unschedulable_timeout: Annotated[
         str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
     ] = "15s",
@@ -243,7 +244,7 @@ def controller(
             ),
             leadership=runtime.LeadershipSettings(
                 leader_election=leader_elect,
-                namespace=namespace,
+                namespace=install_namespace,
                 lease=lease_timings(lease_duration, renew_deadline, retry_period, write_timeout),
                 stall_limit=seconds(stall_limit, "--stall-limit"),
             ),

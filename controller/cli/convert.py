@@ -1,12 +1,13 @@
 """`hami-dra convert`: prints legacy manifests converted to claims on stdout."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Manifest, ManifestOption, print_objects
 from controller.cli.service_options import RuntimeClasses, runtime_classes
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
@@ -15,30 +16,22 @@ Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds 
 ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is sent to a cluster. Notes go to stderr.
 
 Examples:
-
     hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
-
     hami-dra convert -f examples/ | kubectl apply -f -
-
     hami-dra convert -f examples/ --runtime-class nvidia=nvidia
 
 Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
 """
 
 
-class Output(StrEnum):
-    yaml = "yaml"
-    json = "json"
-
-
 def register(app: typer.Typer) -> None:
-    app.command("convert", help=HELP)(convert)
+    app.command("convert", help=HELP, cls=Command)(convert)
 
 
 def convert(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.yaml,
+    output: ManifestOption = Manifest.yaml,
     runtime_class: RuntimeClasses = None,
 ) -> None:
     from controller.cli.manifest_files import read_documents
@@ -51,11 +44,4 @@ def convert(
         raise CommandError(str(error)) from error
     for warning in converted.warnings:
         typer.echo(f"note: {warning}", err=True)
-    if output is Output.json:
-        import json
-
-        typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": converted.documents}, indent=2))
-    else:
-        from hami_dra.driver.yaml_text import yaml_text
-
-        typer.echo(yaml_text(converted.documents), nl=False)
+    print_objects(converted.documents, output)

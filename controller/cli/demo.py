@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from controller.cli.command import Command
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -23,7 +25,6 @@ HELP = """Show the four patterns on an embedded cluster: two nodes with four GPU
 The webhook, the controller and the slices are those of a real cluster; only Kubernetes itself is simulated, in memory.
 
 Example:
-
     hami-dra demo
 """
 TITLES: Final = {
@@ -43,7 +44,7 @@ COLOURS: Final = ("green", "yellow", "magenta", "blue")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("demo", help=HELP)(demo)
+    app.command("demo", help=HELP, cls=Command)(demo)
 
 
 def demo() -> None:

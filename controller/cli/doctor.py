@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
-from controller.cli.output_options import Output, OutputOption
+from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import Mode
+from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace, Mode
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from controller.cli.tables import Layout, Line, counted, paragraph, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -32,19 +34,22 @@ waiting pods, pods that kube-scheduler refuses where their devices are, quotas. 
 Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
 
 Examples:
-
     hami-dra doctor
-
     hami-dra doctor -o json
-
-    hami-dra doctor --namespace hami-dra-system --kubeconfig ~/.kube/config
-
+    hami-dra doctor --install-namespace gpus --context production
     hami-dra doctor -f resourceslices/
 """
 
 
+_INDENT: Final = " " * 9
+
+
+class _Command(Command):
+    RENAMED = INSTALL_NAMESPACE_RENAMED
+
+
 def register(app: typer.Typer) -> None:
-    app.command("doctor", help=HELP)(doctor)
+    app.command("doctor", help=HELP, cls=_Command)(doctor)
 
 
 def doctor(
@@ -58,7 +63,7 @@ def doctor(
         typer.Option(help="A driver that the controller manages in addition to hami-dra's own; may be repeated."),
     ] = None,
     manage_profile: ManageProfile = None,
-    namespace: Annotated[str, typer.Option(help="Namespace in which hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
+    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     installation: Annotated[
         str, typer.Option(help="The controller's --installation: claims of other installations are ignored.")
     ] = names.MANAGED_BY,
@@ -66,23 +71,29 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
+    import msgspec
+
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
     from controller.insight.doctor import examine
 
     profiles = driver_profiles(manage_profile)
-    chosen = _Chosen(None if mode is None else mode.value, [*(manage or ()), *profiles.given], namespace, installation)
+    chosen = _Chosen(
+        None if mode is None else mode.value, [*(manage or ()), *profiles.given], install_namespace, installation
+    )
     connection = Connection(kubeconfig, context)
     with Progress() as progress:
-        read = None if files else _read(connection, namespace, progress)
+        read = None if files else _read(connection, install_namespace, progress)
         documents = read_state(files, connection, progress=progress) if read is None else read.documents
         state = chosen.state(seen(documents, profiles), read)
         pending = _pending(documents, read, profiles, progress) if state.mode == "exclusive" else ()
     report = examine(replace(state, pending=pending))
-    if output is Output.json:
-        _print_json(report)
+    if output.is_table:
+        print_lines(_lines(report, Layout.of(output)))
+    elif output is Output.name:
+        print_lines(dict.fromkeys(_reference(each.object) for each in report.findings))
     else:
-        _print(report)
+        print_document({"healthy": report.healthy, **msgspec.to_builtins(report)}, output)
     if not report.healthy:
         raise typer.Exit(1)
 
@@ -186,37 +197,28 @@ def _guessed(live: "Live | None") -> str:
     return "exclusive" if {names.FENCE_POLICY, names.GATE_POLICY} & listed else "native"
 
 
-def _print_json(report: "DoctorReport") -> None:
-    import msgspec
+def _reference(what: str) -> str:
+    """Return `pod/team/train` of `Pod team/train`."""
+    kind, _, key = what.partition(" ")
+    return f"{kind.lower()}/{key}" if key else kind
 
-    text = msgspec.json.encode({"healthy": report.healthy, **msgspec.to_builtins(report)})
-    typer.echo(msgspec.json.format(text, indent=2).decode())
 
-
-def _print(report: "DoctorReport") -> None:
-    from rich.text import Text
-
-    from controller.cli.tables import print_wide
+def _lines(report: "DoctorReport", layout: Layout) -> Iterator[Line]:
+    """Yield the conclusion, each problem with its fix, and what could not be checked."""
     from controller.insight.doctor import Severity
 
-    for finding in report.findings:
-        colour = "red" if finding.severity is Severity.ERROR else "yellow"
-        print_wide(
-            Text.assemble((f"{finding.severity.value:8}", colour), f"{finding.check}: {finding.object}"),
-            Text(f"        {finding.problem}"),
-            Text(f"        fix: {finding.fix}"),
-            Text(""),
-        )
-    for check, why in report.skipped.items():
-        print_wide(Text(f"{'in part' if check in report.checked else 'not made':8} {check}: {why}", style="dim"))
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
-    print_wide(
-        Text(
-            f"{_counted(len(report.checked), 'check')} made: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
-        )
-    )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+    checks = f"{counted(len(report.checked), 'check')} made"
+    yield Line(f"{checks}: {counted(errors, 'error')}, {counted(warnings, 'warning')}", "bold")
+    for finding in report.findings:
+        colour = "red" if finding.severity is Severity.ERROR else "yellow"
+        yield Line("")
+        yield from paragraph(f"{finding.severity.value:9}{finding.check}: {finding.object}", layout, colour=colour)
+        yield from paragraph(finding.problem, layout, indent=_INDENT)
+        yield from paragraph(f"fix: {finding.fix}", layout, indent=_INDENT)
+    if report.skipped:
+        yield Line("")
+    for check, why in report.skipped.items():
+        made = "in part" if check in report.checked else "not made"
+        yield from paragraph(f"{made:9}{check}: {why}", layout, colour="dim")

@@ -41,15 +41,10 @@ One process serves all vendors whose cards it finds, or the named ones. SIGHUP m
 again. /healthz, /readyz and /metrics are on the port.
 
 Examples:
-
     hami-dra driver --node gpu-node-1
-
     hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
-
     hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
-
     hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
-
     hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
 
 A file of simulated faults has one fault a line: the card's index or UUID, a code, a message. Changes to

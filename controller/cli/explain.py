@@ -1,14 +1,20 @@
 """`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
 
 import asyncio
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from controller.cli import completion_values as values
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
-from controller.cli.output_options import Output, OutputOption
+from controller.cli.explain_tables import Shown, drawn
+from controller.cli.namespace_options import Namespace, pod_namespace
+from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     FeatureGatesOption,
@@ -18,6 +24,7 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
+from controller.cli.tables import Layout, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -27,26 +34,27 @@ if TYPE_CHECKING:
     from controller.insight.simulation import SimulationSettings
     from hami_dra.api.core import Pod
 
-HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
-terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
-each policy and its origin.
+HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
+split into terms, the runner-up and what it lost by, each policy and its origin. --devices adds every device with
+the reason against it and the compared figures.
 
 Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had no node
-yet; waiting pods do not count, except the other members of its gang (docs/gangs.md). With --controller it shows the decision that the running controller made,
-if it is still stored. Notes go to stderr.
+yet; waiting pods do not count, except the other members of its gang (docs/gangs.md). With --controller it shows
+the decision that the running controller made, if it is still stored. Notes go to stderr.
+
+How to read the nodes: they are compared by the vendors' value of the best set of devices (TOPOLOGY, if any), then
+by what the pod prefers of nodes (PREFERS, if anything: kube-scheduler's scores, times their weights), then by
+SCORE: binpack and fair-share prefer the highest, spread the lowest; the lower name wins ties. The score of a node
+is 10 x used / total, before the pod; that of a device is computed with the pod on it, times the weights. Under
+fair-share the score of a node is the sum of the costs shown. See docs/explain.md.
 
 Examples:
-
     hami-dra explain trainer-0 -n research
-
+    hami-dra explain trainer-0 --devices
     hami-dra explain claim/trainer-0-gpu -n research -o json
-
     hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n.yaml
-
     hami-dra explain -f n.yaml -f deviceclasses -f examples/nvidia one-numa-node
-
     hami-dra explain trainer-0 --node gpu-7 --node gpu-8
-
     hami-dra explain trainer-0 --controller http://localhost:8090
 
 Exit status: 0 if there is an explanation, whatever the outcome; 2 on bad input, and if there is no such
@@ -59,13 +67,33 @@ _PATIENCE: Final = 30.0
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain", help=HELP)(explain)
+    app.command("explain", help=HELP, cls=Command)(explain)
 
 
 def explain(
-    target: Annotated[str, typer.Argument(metavar="POD|claim/NAME", help="NAME, NAMESPACE/NAME, or claim/NAME.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD|claim/NAME",
+            help="NAME, NAMESPACE/NAME, or claim/NAME.",
+            show_default=False,
+            autocompletion=values.pods_and_claims,
+        ),
+    ],
     *,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod or claim.")] = "default",
+    namespace: Namespace = None,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Also show each device of the most relevant nodes, with its figures.")
+    ] = False,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NODE", help="Show the devices of this node; may be repeated.", autocompletion=values.nodes
+        ),
+    ] = None,
+    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
+    output: OutputOption = Output.table,
+    no_headers: NoHeaders = False,
     files: Files = None,
     controller: Annotated[
         str | None,
@@ -101,18 +129,13 @@ def explain(
     scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
-    node: Annotated[
-        list[str] | None,
-        typer.Option(help="Show the cards of this node; may be repeated. Default: the most relevant nodes."),
-    ] = None,
-    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
-    output: OutputOption = Output.table,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     from controller.cli.policy_options import simulation_settings
 
-    kind, key = _target(target, namespace)
+    connection = Connection(kubeconfig, context)
+    kind, key = _target(target, lambda: pod_namespace(namespace, files, connection))
     if controller is not None and files:
         raise CommandError(
             "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
@@ -131,25 +154,26 @@ def explain(
             profiles=driver_profiles(manage_profile),
             kubernetes_version=kubernetes_version,
         )
-        found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
-        if not files:
-            note(
-                "computed now; to see the controller's actual decision: "
-                f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT}, "
-                f"then the same with --controller http://localhost:{_PORT}"
-            )
-    _print(found, node or [], output, all_nodes=all_nodes)
+        found = _computed(files, connection, kind, key, settings)
+    if not output.is_table:
+        _print_document(found, output)
+        return
+    shown = Shown(tuple(node or ()), devices=devices or output is Output.wide, all_nodes=all_nodes)
+    _check_nodes(found, shown.nodes)
+    print_lines(drawn(found, shown, Layout.of(output, no_headers=no_headers)))
+    if sys.stdout.isatty():
+        _say_more(found, shown, live=controller is None and not files)
 
 
-def _target(target: str, namespace: str) -> tuple[str, str]:
-    """Return (`pod` or `claim`, key). Raises CommandError."""
+def _target(target: str, namespace: Callable[[], str]) -> tuple[str, str]:
+    """Return (`pod` or `claim`, key); `namespace` is asked where the target has none. Raises CommandError."""
     parts = target.split("/")
     kind = "pod"
     if len(parts) > 1 and parts[0] in _KINDS:
         kind = _KINDS[parts.pop(0)]
     if len(parts) > 2 or not all(parts):
         raise CommandError(f"{target!r}: write NAME, NAMESPACE/NAME, claim/NAME or claim/NAMESPACE/NAME")
-    return kind, "/".join(parts) if len(parts) == 2 else f"{namespace}/{parts[0]}"
+    return kind, "/".join(parts) if len(parts) == 2 else f"{namespace()}/{parts[0]}"
 
 
 _KINDS: Final = {
@@ -260,18 +284,28 @@ def _token(path: Path) -> str:
     return token
 
 
-def _print(found: "Explanation", nodes: list[str], output: Output, *, all_nodes: bool) -> None:
-    if output is Output.json:
-        import json
-
-        import msgspec
-
-        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False))
+def _print_document(found: "Explanation", output: Output) -> None:
+    if output is Output.name:
+        print_lines([f"node/{found.node}"] if found.node else [])
         return
-    from controller.cli.explain_tables import drawn
-    from controller.cli.tables import print_wide
+    import msgspec
 
+    print_document(msgspec.to_builtins(found), output)
+
+
+def _check_nodes(found: "Explanation", nodes: Sequence[str]) -> None:
     known = {node.node for node in found.nodes}
     if unknown := [name for name in nodes if name not in known]:
         raise CommandError(f"--node: {', '.join(unknown)}: not among the nodes of the explanation; see --all-nodes")
-    print_wide(*drawn(found, nodes, all_nodes=all_nodes))
+
+
+def _say_more(found: "Explanation", shown: "Shown", *, live: bool) -> None:
+    """Say on a terminal what else there is."""
+    if not shown.devices and not shown.nodes and any(node.cards for node in found.nodes):
+        note("--devices shows each device with its figures, --help how to read the table")
+    if live:
+        note(
+            "computed now; for the decision that the controller made: "
+            f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT}, "
+            f"then the same with --controller http://localhost:{_PORT}"
+        )

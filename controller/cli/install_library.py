@@ -15,9 +15,7 @@ the file that preloads it are written below --library-folder, each at once, so t
 keep the ones that they started with; a file that is there already with that content is left alone.
 
 Examples:
-
     hami-dra install-library --from /k8s-vgpu/lib/nvidia
-
     hami-dra install-library --from /opt/hami-core --library-folder /opt
 
 Exit status: 0, or 2 if there is no library that this node could use, or it cannot be written.

@@ -1,43 +1,98 @@
-"""The `hami-dra` command: one entry, commands in their own modules, heavy imports inside commands.
+"""The `hami-dra` command, which is `kubectl hami`, too: a command is imported when it is used.
 
 A command raises `CommandError` (exit 2) for what the user must fix; anything else is a bug and
 keeps its traceback.
 """
 
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import version as package_version
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from controller.cli.errors import CommandError
 from controller.cli.extras import needed_extra
+from controller.cli.program import program
 
-COMMANDS = (
-    "demo",
-    "status",
-    "explain",
-    "doctor",
-    "simulate",
-    "whatif",
-    "snapshot",
-    "convert",
-    "controller",
-    "driver",
-    "webhook",
-    "slices",
-    "topology",
-    "install_library",
-    "uninstall",
-)
-"""Modules of this folder with a `register(app)`, in the order of --help."""
+COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Look at a cluster": {
+        "status": "Show devices, what is in use, and by whom",
+        "explain": "Say why a pod got its node and devices, or none",
+        "doctor": "Find problems, and say how to fix each",
+        "topology": "Show how the devices of a node are connected",
+        "version": "Show the versions of all components",
+    },
+    "Try before you change": {
+        "simulate": "Place the pods of manifests, without a cluster",
+        "whatif": "Show the effects of a policy, more pods or fewer nodes",
+        "snapshot": "Save the state of a cluster for simulate, explain and whatif",
+        "convert": "Convert HAMi manifests to ResourceClaims",
+        "demo": "Show four placements on a cluster in memory",
+    },
+    "Run on the cluster": {
+        "controller": "Run the controller, which allocates devices to pods",
+        "webhook": "Run the webhook, which converts HAMi resources to claims",
+        "driver": "Run the node driver, which publishes and prepares devices",
+        "slices": "Print, check or publish ResourceSlices",
+        "install-library": "Install HAMi-core on this node",
+        "uninstall": "Remove hami-dra from a cluster",
+    },
+    "Other": {
+        "completion": "Print the completion script of a shell",
+    },
+}
+"""Title → command → its line in the list of all; a command is a module of this folder with a
+`register(app)`. They stand here so that the list is shown without importing them.
+"""
+
+HELP: Final = """Allocate GPUs and other devices with Kubernetes DRA: binpack, spread, topology and sharing.
+
+{program} COMMAND --help has examples."""
+
+
+class LazyGroup(TyperGroup):
+    """All commands; each is imported when it is used, and the list of them needs none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (typer's signature)
+        return command_names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 (typer's signature)
+        if cmd_name not in command_names():
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = loaded(cmd_name)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in command_names() and not ctx.resilient_parsing:
+            ctx.fail(_no_such_command(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:  # noqa: ARG002 (typer's signature)
+        from typer._click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=line) for name, line in _lines() if name.startswith(incomplete)]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(HELP.format(program=program()))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
+        width = max(map(len, command_names()))
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
+
 
 app = typer.Typer(
     name="hami-dra",
-    help="A scoring scheduler for Kubernetes Dynamic Resource Allocation, with HAMi's semantics.",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -45,7 +100,9 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"hami-dra {package_version('hami-dra')}")
+        from importlib.metadata import version
+
+        typer.echo(f"hami-dra {version('hami-dra')}")
         raise typer.Exit
 
 
@@ -57,27 +114,48 @@ def _root(
     pass
 
 
-def application() -> typer.Typer:
-    """Return the application with all its commands."""
-    if not app.registered_commands:
-        for command in COMMANDS:
-            import_module(f"controller.cli.{command}").register(app)
-    return app
+def command_names() -> list[str]:
+    """Return the names of all commands, in the order of --help."""
+    return [name for name, _ in _lines()]
+
+
+def loaded(name: str) -> Any:
+    """Import a command and return it, as typer runs it."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    import_module(f"controller.cli.{name.replace('-', '_')}").register(single)
+    return typer.main.get_command(single)
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Entry point of the console script."""
+    """Entry point of the console scripts `hami-dra` and `kubectl-hami`."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["__complete"]:
+        from controller.cli.completion import answer
+
+        answer(given[1:])
+        return
     try:
-        application()(arguments)
+        app(given, prog_name=program())
     except CommandError as error:
-        typer.echo(f"hami-dra: {error}", err=True)
+        typer.echo(f"{program()}: {error}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
         advice = needed_extra(error.name or "")
         if not advice:
             raise
-        typer.echo(f"hami-dra: this command {advice}", err=True)
+        typer.echo(f"{program()}: this command {advice}", err=True)
         sys.exit(2)
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    return (item for commands in COMMANDS.values() for item in commands.items())
+
+
+def _no_such_command(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, command_names())
+    return f"No such command {name!r}." + (f" Did you mean {', '.join(map(repr, near))}?" if near else "")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,59 @@
-"""The option `--output` of commands that print a table or data."""
+"""The options of what is printed: `--output` and `--no-headers`, with kubectl's names and meanings."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 
 class Output(StrEnum):
     table = "table"
-    json = "json"
-
-
-class OutputWithYaml(StrEnum):
-    table = "table"
+    wide = "wide"
     json = "json"
     yaml = "yaml"
+    name = "name"
+
+    @property
+    def is_table(self) -> bool:
+        return self in {Output.table, Output.wide}
 
 
-_OPTION: Final = typer.Option("-o", "--output", help="Output format.")
+class Manifest(StrEnum):
+    """Formats of commands that print objects."""
+
+    yaml = "yaml"
+    json = "json"
+    name = "name"
+
+
+_OPTION: Final = typer.Option("-o", "--output", help="Output format; wide has more columns, name only names.")
 OutputOption = Annotated[Output, _OPTION]
-OutputWithYamlOption = Annotated[OutputWithYaml, _OPTION]
+ManifestOption = Annotated[Manifest, typer.Option("-o", "--output", help="Output format.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the headers of tables.")]
+
+
+def print_document(document: Any, output: Output | Manifest) -> None:
+    """Print JSON-like data as JSON or YAML."""
+    if output == "json":
+        import json
+
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text([document]), nl=False)
+
+
+def print_objects(objects: Sequence[Mapping[str, Any]], output: Output | Manifest) -> None:
+    """Print objects as kubectl does: YAML documents, a List as JSON, or `kind.group/name`."""
+    if output == "json":
+        print_document({"apiVersion": "v1", "kind": "List", "items": list(objects)}, output)
+    elif output == "yaml":
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text([dict(each) for each in objects]), nl=False)
+    else:
+        for each in objects:
+            group = each["apiVersion"].rpartition("/")[0]
+            typer.echo(f"{each['kind'].lower()}{f'.{group}' if group else ''}/{each['metadata']['name']}")

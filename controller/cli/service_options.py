@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.cli import completion_values as values
 from controller.cli.errors import CommandError
 
 
@@ -32,9 +33,26 @@ class Gate(StrEnum):
 
 
 Kubeconfig = Annotated[
-    str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
+    str | None,
+    typer.Option(metavar="FILE", envvar="KUBECONFIG", help="Default: in-cluster, else ~/.kube/config."),
 ]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Context of the kubeconfig; default: its current one.", autocompletion=values.contexts
+    ),
+]
+InstallNamespace = Annotated[
+    str,
+    typer.Option(
+        "--install-namespace",
+        metavar="NAMESPACE",
+        help="Namespace in which hami-dra is installed.",
+        autocompletion=values.namespaces,
+    ),
+]
+INSTALL_NAMESPACE_RENAMED: Final = {"--namespace": "--install-namespace"}
+"""Of commands whose --namespace was the installation's; now it is a pod's everywhere."""
 LogFormatOption = Annotated[LogFormat, typer.Option(help="Log format.")]
 Verbosity = Annotated[
     int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")

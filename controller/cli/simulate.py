@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
-from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
+from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
+from controller.cli.program import program
 from controller.cli.service_options import (
     FeatureGatesOption,
     KubernetesVersionOption,
@@ -19,6 +21,8 @@ from controller.cli.service_options import (
     PreferencesOption,
     SchedulerNamesOption,
 )
+from controller.cli.state import note
+from controller.cli.tables import NONE, Layout, Line, Table, counted, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -32,13 +36,9 @@ allocated claims count as they are; the others are placed in file order. Without
 the slices name are assumed to be empty. Notes go to stderr.
 
 Examples:
-
     hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
-
     hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
-
     hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
-
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
@@ -46,13 +46,14 @@ Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on
 
 
 def register(app: typer.Typer) -> None:
-    app.command("simulate", help=HELP)(simulate)
+    app.command("simulate", help=HELP, cls=Command)(simulate)
 
 
 def simulate(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
-    output: OutputWithYamlOption = OutputWithYaml.table,
+    output: OutputOption = Output.table,
+    no_headers: NoHeaders = False,
     node_policy: Annotated[
         str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = None,
@@ -107,61 +108,72 @@ def simulate(
             report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
     except BadManifest as error:
         raise CommandError(str(error)) from error
-    for note in [*report.notes, *report.notices]:
-        typer.echo(f"note: {note}", err=True)
-    _print(report, output)
+    for text in [*report.notes, *report.notices]:
+        note(text)
+    if output.is_table:
+        print_lines(_lines(report, Layout.of(output, no_headers=no_headers)))
+        _say_next(report, files)
+    elif output is Output.name:
+        print_lines([f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced)])
+    else:
+        print_document(report.document(), output)
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
 
 
-def _print(report: "SimulationReport", output: OutputWithYaml) -> None:
-    if output is OutputWithYaml.json:
-        import json
+def _lines(report: "SimulationReport", layout: Layout) -> list[Line]:
+    """Return the conclusion, pods that found no node, gangs, and the others with their devices."""
+    placed, unplaced = len(report.placements), len(report.unplaced)
+    if not placed and not unplaced:
+        return [Line("no pod to place in the input")]
+    left = f", {unplaced} {'finds' if unplaced == 1 else 'find'} no node" if unplaced else ""
+    parts = [Line(f"{counted(placed, 'pod')} placed{left}", "bold")]
+    for table in (_unplaced(report), _gangs(report), _placed(report, wide=layout.wide)):
+        if table:
+            parts += [Line(""), *table.lines(layout)]
+    return parts
 
-        typer.echo(json.dumps(report.document(), indent=2))
-    elif output is OutputWithYaml.yaml:
-        from hami_dra.driver.yaml_text import yaml_text
 
-        typer.echo(yaml_text([report.document()]), nl=False)
-    else:
-        _print_tables(report)
-
-
-def _print_tables(report: "SimulationReport") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from controller.cli.tables import print_wide
-
-    if report.placements:
-        table = Table("POD", "NODE", "CLAIM", "DEVICES", "SCORE", box=None, pad_edge=False)
-        for placement in report.placements:
-            table.add_row(
-                placement["pod"],
-                placement["node"],
-                "\n".join(claim["podClaimName"] for claim in placement["claims"]),
-                "\n".join(_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]),
-                _scores(placement["score"]),
-            )
-        print_wide(table)
+def _unplaced(report: "SimulationReport") -> Table:
+    """Return the pods that found no node, except those that their gang speaks for."""
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
-    alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != (entry["error"] or entry["message"])]
-    if alone:
-        table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
-        for entry in alone:
+    table = Table("UNPLACED", "REASONS", "MESSAGE")
+    for entry in report.unplaced:
+        if refused.get(entry["pod"]) != (entry["error"] or entry["message"]):
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            # As Text: brackets in messages are not markup.
-            table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
-        print_wide(*([""] if report.placements else []), table)
-    if report.gangs:
-        table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON", box=None, pad_edge=False)
-        for gang in report.gangs:
-            figures = (gang["placed"], len(gang["members"]), gang["minCount"])
-            note = gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]
-            table.add_row(gang["gang"], *map(str, figures), Text(note))
-        print_wide(*([""] if report.placements or alone else []), table)
-    if not report.placements and not report.unplaced:
-        print_wide("no pod to place in the input")
+            table.add(entry["pod"], reasons or NONE, entry["error"] or entry["message"])
+    return table
+
+
+def _gangs(report: "SimulationReport") -> Table:
+    table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON")
+    for gang in report.gangs:
+        figures = (gang["placed"], len(gang["members"]), gang["minCount"])
+        note = gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]
+        table.add(gang["gang"], *map(str, figures), note)
+    return table
+
+
+def _placed(report: "SimulationReport", *, wide: bool) -> Table:
+    table = Table("POD", "NODE", "CLAIM", *(["SCORE"] if wide else []), "DEVICES")
+    for placement in report.placements:
+        table.add(
+            placement["pod"],
+            placement["node"],
+            "\n".join(claim["podClaimName"] for claim in placement["claims"]),
+            *([_scores(placement["score"])] if wide else []),
+            "\n".join(_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]),
+        )
+    return table
+
+
+def _say_next(report: "SimulationReport", files: list[Path]) -> None:
+    """Name the command that says why the first pod found no node."""
+    if report.unplaced:
+        namespace, _, name = report.unplaced[0]["pod"].partition("/")
+        sources = " ".join(f"-f {file}" for file in files)
+        there = "" if namespace == "default" else f" -n {namespace}"
+        note(f"why, node by node: {program()} explain {name}{there} {sources}")
 
 
 def _devices(results: Iterable[dict[str, Any]]) -> str:

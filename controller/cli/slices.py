@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli import completion_values as values
 from controller.cli.errors import CommandError
-from controller.cli.output_options import OutputWithYaml, OutputWithYamlOption
+from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
 from controller.cli.service_options import Context, FenceOption, Kubeconfig
-from controller.cli.tables import print_wide
+from controller.cli.tables import Layout, Table, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 
 if TYPE_CHECKING:
@@ -23,17 +24,11 @@ HELP = """Print, check or publish ResourceSlices.
 The devices of a machine are printed exactly as the driver publishes them. A fleet file names machines and how many of each.
 
 Examples:
-
     hami-dra slices --list
-
     hami-dra slices --machine g4dn.12xlarge --node n1
-
     hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
-
     hami-dra slices --machine dgx-a100 --mig
-
     hami-dra slices --check resourceslices/
-
     hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
 
 A fleet file:
@@ -55,7 +50,10 @@ def slices(
     command: typer.Context,
     *,
     list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
-    machine: Annotated[str | None, typer.Option(help="Print the slices of one reference machine.")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="Print the slices of one reference machine.", autocompletion=values.machines),
+    ] = None,
     node: Annotated[
         str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
     ] = None,
@@ -76,7 +74,8 @@ def slices(
             "an API server checks each slice too, and stores nothing."
         ),
     ] = None,
-    output: OutputWithYamlOption = OutputWithYaml.table,
+    output: OutputOption = Output.table,
+    no_headers: NoHeaders = False,
     with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
     fence: Annotated[
         FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
@@ -99,14 +98,15 @@ def slices(
         raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
     if (publish or remove) and fleet is None:
         raise CommandError("--publish and --remove need --fleet: put the machines into a fleet file (see --help)")
+    layout = Layout.of(output, no_headers=no_headers)
     if list_machines:
-        _list()
+        _list(output, layout)
     elif check:
         _check(check, kubeconfig, context)
     elif fleet is not None and (publish or remove):
         _publish(fleet, kubeconfig, context, fence=fence.value, once=once, remove=remove)
     elif fleet is not None:
-        _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output)
+        _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output, layout)
     elif machine is not None:
         single = {
             "machine": machine,
@@ -117,21 +117,24 @@ def slices(
         }
         file = _parse({"nodes": [single]})
         objects = _fleet_objects(file, fence=fence.value, with_nodes=with_nodes, where="nodes[0]: ")
-        _print(_without_fleet(objects), output)
+        _print(_without_fleet(objects), output, layout)
 
 
 # --- print ----------------------------------------------------------------------------------------
 
 
-def _list() -> None:
-    from rich.table import Table
-
+def _list(output: Output, layout: Layout) -> None:
     from hami_dra.driver.simulated import machine_names, summary
 
-    table = Table("MACHINE", "DESCRIPTION", box=None)
-    for name in machine_names():
-        table.add_row(name, summary(name))
-    print_wide(table)
+    if output is Output.name:
+        print_lines(machine_names())
+    elif output.is_table:
+        table = Table("MACHINE", "DESCRIPTION")
+        for name in machine_names():
+            table.add(name, summary(name))
+        print_lines(table.lines(layout))
+    else:
+        print_document([{"name": name, "description": summary(name)} for name in machine_names()], output)
 
 
 def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
@@ -168,36 +171,29 @@ def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return objects
 
 
-def _print(objects: list[dict[str, Any]], output: OutputWithYaml) -> None:
-    if output is OutputWithYaml.yaml:
-        from hami_dra.driver.yaml_text import yaml_text
-
-        typer.echo(yaml_text(objects), nl=False)
-    elif output is OutputWithYaml.json:
-        import json
-
-        typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2))
+def _print(objects: list[dict[str, Any]], output: Output, layout: Layout) -> None:
+    if output.is_table:
+        print_lines(_table(objects, wide=layout.wide).lines(layout))
     else:
-        _print_table(objects)
+        print_objects(objects, output)
 
 
-def _print_table(objects: list[dict[str, Any]]) -> None:
+def _table(objects: list[dict[str, Any]], *, wide: bool) -> Table:
     import msgspec
-    from rich.table import Table
 
     from hami_dra.api.resource import ResourceSlice
     from hami_dra.driver.cards_view import cards_of
 
     found = [msgspec.convert(item, ResourceSlice) for item in objects if item["kind"] == "ResourceSlice"]
-    table = Table(
-        "NODE", "DRIVER", "DEVICE", "PRODUCT", "MEMORY", "CORES", "SHARES", "ISLAND", "NUMA", "UUID", box=None
-    )
+    more = ("ISLAND", "NUMA", "UUID") if wide else ()
+    table = Table("NODE", "DRIVER", "DEVICE", "PRODUCT", ">MEMORY", ">CORES", ">SHARES", *more)
     for card in cards_of(found):
         numa = "" if card.numa is None else str(card.numa)
-        table.add_row(
-            card.node, card.driver, card.device, card.product, card.memory, card.cores, card.shares, card.group, numa, card.uuid
+        more = (card.group, numa, card.uuid) if wide else ()
+        table.add(
+            card.node, card.driver, card.device, card.product, card.memory, card.cores, card.shares, *more
         )  # fmt: skip
-    print_wide(table)
+    return table
 
 
 # --- check ----------------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
     if problems:
         raise typer.Exit(1)
     rest = "" if by_server else " in their pools; with --kubeconfig an API server checks each slice too"
-    typer.echo(f"{len(found)} ResourceSlice{'s' if len(found) > 1 else ''}, no problems{rest}")
+    typer.echo(f"{counted(len(found), 'ResourceSlice')}, no problems{rest}")
 
 
 async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
@@ -327,7 +323,8 @@ async def _keep(
         fleet = Fleet(cluster, file, fence=fence)
         await fleet.sync_once()
         number = sum(group.count for group in file.nodes)
-        typer.echo(f"fleet {file.name!r}: {f'{number} nodes are published' if number else 'nothing is left'}", err=True)
+        left = f"{counted(number, 'node')} published" if number else "nothing is left"
+        typer.echo(f"fleet {file.name!r}: {left}", err=True)
         if once:
             return
         typer.echo(f"keeping them up to date, and following {path}; Ctrl-C ends", err=True)

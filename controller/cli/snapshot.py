@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
+from controller.cli.output_options import Manifest, print_objects
+from controller.cli.program import program
 from controller.cli.state import KINDS, Connection, Context, Kubeconfig, note, read_state
+from controller.cli.tables import counted
 
 if TYPE_CHECKING:
     from hami_dra.kube.documents import Document
@@ -24,11 +28,8 @@ compared line by line. Inside a pod its service account is used.
 Read the file with `-f` of simulate, explain, whatif, status and topology.
 
 Examples:
-
-    hami-dra snapshot -o monday.json
-
-    hami-dra snapshot --context production -o monday.yaml
-
+    hami-dra snapshot --to monday.json
+    hami-dra snapshot --context production --to monday.yaml
     hami-dra snapshot | hami-dra whatif -f /dev/stdin --without-node gpu-7
 
 Exit status: 0 if the file was written, 2 if the cluster cannot be read.
@@ -36,33 +37,62 @@ Exit status: 0 if the file was written, 2 if the cluster cannot be read.
 
 
 def register(app: typer.Typer) -> None:
-    app.command("snapshot", help=HELP)(snapshot)
+    app.command("snapshot", help=HELP, cls=Command)(snapshot)
+
+
+def _formats() -> list[str]:
+    return list(Manifest)
 
 
 def snapshot(
     *,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file: JSON, or YAML if its name ends in .yaml.")
+    file: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Write to this file: YAML if its name ends in .yaml, else JSON."),
     ] = None,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="<json|yaml|name>", help="Output format.", autocompletion=_formats)
+    ] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     from controller.cli.progress import Progress
     from controller.insight.simulation import gather
 
+    file, form = _destination(file, output)
     with Progress() as progress:
         documents = read_state((), Connection(kubeconfig, context), progress=progress)
     for problem in gather(documents).unreadable:
         note(problem)
-    text = snapshot_text(documents, as_yaml=output is not None and output.suffix in {".yaml", ".yml"})
-    if output is None:
+    if form is Manifest.name:
+        print_objects([each.raw for each in documents], form)
+        return
+    text = snapshot_text(documents, as_yaml=form is Manifest.yaml)
+    if file is None:
         typer.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"--output {output}: {error.strerror}") from error
-    typer.echo(f"{len(documents)} objects in {output}", err=True)
+        raise CommandError(f"--to {file}: {error.strerror}") from error
+    typer.echo(f"{counted(len(documents), 'object')} in {file}", err=True)
+
+
+def _destination(file: Path | None, output: str) -> tuple[Path | None, Manifest]:
+    """Return the file, None for stdout, and the format. Raises CommandError.
+
+    `-o` took a file once: what is no format but looks like a file still is one.
+    """
+    if output and output not in list(Manifest):
+        if "." not in output and "/" not in output:
+            raise CommandError(f"--output {output}: it is none of {', '.join(Manifest)}; name a file with --to")
+        if file is not None:
+            raise CommandError(f"--output {output}: give a format; the file is {file}")
+        note(f"-o names a format now, as in kubectl; write: {program()} snapshot --to {output}")
+        file, output = Path(output), ""
+    if output:
+        return file, Manifest(output)
+    return file, Manifest.yaml if file is not None and file.suffix in {".yaml", ".yml"} else Manifest.json
 
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:

@@ -36,7 +36,7 @@ Files = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        help="File or folder, such as the output of `hami-dra snapshot`; may be repeated. Default: the live cluster.",
+        help="File or folder, such as what snapshot writes; may be repeated. Default: the live cluster.",
     ),
 ]
 

@@ -1,14 +1,9 @@
-"""Tables of `hami-dra status`. In: an `Overview`, quota lines. Out: lines of text with colours.
+"""Tables of `hami-dra status`. In: an `Overview`, quota lines. Out: lines of text with colours."""
 
-Plain text instead of rich's tables, which take half a minute for 16,000 cards. Text from the
-cluster is never interpreted as markup.
-"""
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from rich.cells import cell_len
+from controller.cli.tables import NONE, Layout, Line, Table, printable
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
@@ -16,40 +11,40 @@ if TYPE_CHECKING:
     from controller.insight.simulation import PendingPods
     from controller.scheduling.quota import QuotaLine
 
-_NONE: Final = "-"
 _BAD: Final = "red"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-class Line(NamedTuple):
-    text: str
-    colour: str = ""
-    """Name in click and rich; empty: the terminal's default."""
-
-
-def cards(overview: "Overview") -> list[Line]:
+def cards(overview: "Overview", layout: Layout) -> list[Line]:
     if not overview.cards:
         return [Line("no cards: no ResourceSlice of a driver is published, or none is left by the options given")]
-    table = _Table("NODE", "CARD", "PRODUCT", ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
+    more = ("DRIVER", ">INDEX", ">NUMA", "UUID") if layout.wide else ()
+    table = Table("NODE", "CARD", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
     for card in overview.cards:
         table.add(
             card.node or "(several)",
             card.device,
-            card.product or _NONE,
+            card.product or NONE,
+            *(_identity(card) if layout.wide else ()),
             _memory(card.memory_used, card.memory_total),
             _of(card.cores_used, card.cores_total),
             _of(card.shares_used, card.shares_total),
             _health(card),
-            "\n".join(_tenant(card, tenant) for tenant in card.tenants) or _NONE,
+            "\n".join(_tenant(card, tenant) for tenant in card.tenants) or NONE,
             colour=_BAD if card.health else "",
         )
-    return [*table.lines(), *_unpublished(overview)]
+    return [*table.lines(layout), *_unpublished(overview)]
 
 
-def nodes(overview: "Overview") -> list[Line]:
+def _identity(card: "Card") -> tuple[str, ...]:
+    index = NONE if card.index is None else str(card.index)
+    return card.driver, index, str(card.numa) if card.numa > 0 else NONE, card.uuid or NONE
+
+
+def nodes(overview: "Overview", layout: Layout) -> list[Line]:
     if not overview.nodes:
         return [Line("no node has cards, or none is left by the options given")]
-    table = _Table("NODE", "STATE", "VENDORS", "PRODUCTS", ">CARDS", ">FREE", ">MEMORY", ">CORES", ">SHARES")
+    table = Table("NODE", "STATE", "VENDORS", "PRODUCTS", ">CARDS", ">FREE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.nodes:
         state = (
             "gone" if not each.there else "not ready" if not each.ready else "cordoned" if each.cordoned else "ready"
@@ -60,7 +55,7 @@ def nodes(overview: "Overview") -> list[Line]:
             each.node,
             state,
             ", ".join(each.vendors),
-            ", ".join(each.products) or _NONE,
+            ", ".join(each.products) or NONE,
             str(each.cards),
             str(each.free_cards),
             _memory(each.memory_used, each.memory_total),
@@ -68,13 +63,13 @@ def nodes(overview: "Overview") -> list[Line]:
             _of(each.shares_used, each.shares_total),
             colour="" if each.ready and not each.troubled_cards else _BAD,
         )
-    return table.lines()
+    return table.lines(layout)
 
 
-def namespaces(overview: "Overview") -> list[Line]:
+def namespaces(overview: "Overview", layout: Layout) -> list[Line]:
     if not overview.namespaces:
         return [Line("no namespace holds a card, or none is left by the options given")]
-    table = _Table("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">CARDS", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
+    table = Table("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">CARDS", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.namespaces:
         table.add(
             each.namespace,
@@ -87,56 +82,56 @@ def namespaces(overview: "Overview") -> list[Line]:
             str(each.cores),
             str(each.shares),
         )
-    return table.lines()
+    return table.lines(layout)
 
 
-def quotas(lines: "Sequence[QuotaLine]") -> list[Line]:
+def quotas(lines: "Sequence[QuotaLine]", layout: Layout) -> list[Line]:
     if not lines:
         return [Line("no ResourceQuota limits cards, such as limits.nvidia.com/gpumem")]
-    table = _Table("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
+    table = Table("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
     for line in lines:
         colour = _BAD if line.used >= line.hard else ""
         table.add(line.namespace, line.quota, line.resource, str(line.used), str(line.hard), line.unit, colour=colour)
-    return table.lines()
+    return table.lines(layout)
 
 
-def pending(found: "PendingPods") -> list[Line]:
+def pending(found: "PendingPods", layout: Layout) -> list[Line]:
     """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
     if not found.pods:
         return [Line("no pod waits for cards")]
-    table = _Table("POD", "SINCE", "WHY")
+    table = Table("POD", "SINCE", "WHY")
     for each in found.pods:
-        table.add(each.pod, each.since or _NONE, "\n".join(each.why), colour=_BAD if each.held else "")
+        table.add(each.pod, each.since or NONE, "\n".join(each.why), colour=_BAD if each.held else "")
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
-    return [*table.lines(), *more]
+    return [*table.lines(layout), *more]
 
 
-def usage(used: "Sequence[UsedCard]") -> list[Line]:
+def usage(used: "Sequence[UsedCard]", layout: Layout) -> list[Line]:
     """Return a table of what containers really use, below the others."""
     if not used:
         text = "no driver knows what containers use of shared cards: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
         return [Line(""), Line(text)]
-    table = _Table("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
+    table = Table("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
     for node, card, use in used:
-        memory = _NONE if use.memory_used is None else in_bytes(use.memory_used)
+        memory = NONE if use.memory_used is None else in_bytes(use.memory_used)
         table.add(
             node,
             card,
             f"{use.namespace}/{use.pod}",
             use.container,
             f"{memory}/{in_bytes(use.memory_limit)}" if use.memory_limit else memory,
-            _NONE if use.utilization is None else f"{use.utilization:.0f}%",
+            NONE if use.utilization is None else f"{use.utilization:.0f}%",
         )
-    return [Line(""), *table.lines()]
+    return [Line(""), *table.lines(layout)]
 
 
-def summary(overview: "Overview") -> list[Line]:
+def summary(overview: "Overview", layout: Layout) -> list[Line]:
     """Return each vendor's packing, unusable pools, and deleted claims whose devices are held."""
     found: list[Line] = []
     if overview.packing:
         sizes = list(overview.packing[0].free_islands)
         islands = "/".join(map(str, sizes))
-        table = _Table(
+        table = Table(
             "VENDOR", ">NODES", ">EMPTY", ">CARDS", ">FREE", ">PARTLY", ">FULL", f">FREE ISLANDS {islands}", ">FRAGMENTED", ">MEMORY"
         )  # fmt: skip
         for each in overview.packing:
@@ -152,7 +147,7 @@ def summary(overview: "Overview") -> list[Line]:
                 f"{each.fragmentation:.0%}",
                 _memory(each.memory_used, each.memory_total),
             )
-        found += [Line(""), *table.lines()]
+        found += [Line(""), *table.lines(layout)]
     if overview.problems:
         found.append(Line(""))
         found += [Line(f"{what}: {problem}", _BAD) for what, problem in sorted(overview.problems.items())]
@@ -165,7 +160,7 @@ def summary(overview: "Overview") -> list[Line]:
 def _vanished(each: "Vanished") -> str:
     what = f"ResourceClaim {each.namespace}/{each.claim} is gone" if each.uid else "several ResourceClaims are gone"
     holders = f"pod {', '.join(each.pods)}" if each.pods else f"node {each.node}"
-    return _printable(f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over")
+    return printable(f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over")
 
 
 def in_bytes(amount: int) -> str:
@@ -176,39 +171,12 @@ def in_bytes(amount: int) -> str:
     return f"{size:.1f}".removesuffix(".0") + (_UNITS[place] if amount else "")
 
 
-class _Table:
-    """A table with columns as wide as needed. `>` before a name: numbers, aligned right."""
-
-    def __init__(self, *columns: str) -> None:
-        self._right = [name.startswith(">") for name in columns]
-        self._rows: list[tuple[tuple[str, ...], str]] = [(tuple(name.removeprefix(">") for name in columns), "")]
-
-    def add(self, *cells: str, colour: str = "") -> None:
-        """Add a row. A cell may have several lines."""
-        for row in zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):
-            self._rows.append((tuple(map(_printable, row)), colour))
-
-    def lines(self) -> list[Line]:
-        widths = [max(map(cell_len, column)) for column in zip(*(row for row, _ in self._rows), strict=True)]
-        return [Line("  ".join(self._padded(row, widths)).rstrip(), colour) for row, colour in self._rows]
-
-    def _padded(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
-        for cell, width, right in zip(row, widths, self._right, strict=True):
-            padding = " " * (width - cell_len(cell))
-            yield padding + cell if right else cell + padding
-
-
-def _printable(text: str) -> str:
-    """Replace unprintable characters: published text may contain terminal commands."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
-
-
 def _memory(used: int, total: int) -> str:
-    return f"{in_bytes(used)}/{in_bytes(total)}" if total else _NONE
+    return f"{in_bytes(used)}/{in_bytes(total)}" if total else NONE
 
 
 def _of(used: int, total: int) -> str:
-    return f"{used}/{total}" if total else _NONE
+    return f"{used}/{total}" if total else NONE
 
 
 def _health(card: "Card") -> str:

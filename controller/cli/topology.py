@@ -1,15 +1,19 @@
 """`hami-dra topology`: the connections between the cards of a node, as a matrix."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import completion_values as values
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
+from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Context, Kubeconfig
-from controller.cli.tables import print_wide
+from controller.cli.tables import Layout, Line, Table, counted, print_lines
 
 if TYPE_CHECKING:
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
@@ -21,13 +25,9 @@ distance, NUMA nodes and islands; and which cards are free.
 Shows the contents of the node's ResourceSlices and of ResourceClaims: the data that the scheduler uses.
 
 Examples:
-
     hami-dra topology gpu-1
-
     hami-dra topology gpu-1 --kubeconfig ~/.kube/config
-
     hami-dra topology --machine dgx-h100
-
     hami-dra topology -f resourceslices/l40s-pcie-8.yaml
 """
 
@@ -36,22 +36,31 @@ _NARROW = 6
 
 
 def register(app: typer.Typer) -> None:
-    app.command("topology", help=HELP)(topology)
+    app.command("topology", help=HELP, cls=Command)(topology)
 
 
 def topology(
     *,
     node: Annotated[
         str | None,
-        typer.Argument(metavar="[NODE]", help="The node; without other options its devices are read from the cluster."),
+        typer.Argument(
+            metavar="[NODE]",
+            help="The node; without other options its devices are read from the cluster.",
+            autocompletion=values.nodes,
+        ),
     ] = None,
-    machine: Annotated[str | None, typer.Option(help="A reference machine (hami-dra slices --list).")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="A reference machine (hami-dra slices --list).", autocompletion=values.machines),
+    ] = None,
     files: Annotated[
         list[Path] | None,
         typer.Option("-f", "--filename", help="Files with ResourceSlices, and ResourceClaims if any."),
     ] = None,
     manage_profile: ManageProfile = None,
     publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
+    output: OutputOption = Output.table,
+    no_headers: NoHeaders = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -77,9 +86,15 @@ def topology(
     groups: dict[tuple[str, str], list[CardView]] = {}
     for card in cards:
         groups.setdefault((card.node, card.driver), []).append(card)
-    for (name, driver), members in groups.items():
-        _draw(name, driver, members, with_use=not machine)
-    _legend([card for card in cards if not card.partition])
+    if output is Output.name:
+        print_lines(f"{card.node}/{card.device}" for card in cards)
+    elif not output.is_table:
+        print_document([asdict(card) for card in cards], output)
+    else:
+        layout = Layout.of(output, no_headers=no_headers)
+        for (name, driver), members in groups.items():
+            print_lines(_drawn(name, driver, members, layout, with_use=not machine))
+        print_lines(_legend([card for card in cards if not card.partition]))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -159,62 +174,68 @@ async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Foun
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def _draw(node: str, driver: str, members: "Sequence[CardView]", *, with_use: bool) -> None:
-    from rich.table import Table
-
-    from hami_dra.driver.cards_view import SELF, connection, free_of
-
+def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: Layout, *, with_use: bool) -> list[Line]:
+    """Return the matrix of one node's devices of one driver, and what is known of them as a whole."""
     cards = [member for member in members if not member.partition]
     parts = [member for member in members if member.partition]
-    drawn = any(card.links or card.distance for card in cards)
+    lines = [Line(f"{node}  ({driver})", "bold"), *_matrix(cards, parts, with_use=with_use).lines(layout)]
+    if not _is_connected(cards):
+        lines.append(Line("this driver publishes neither links nor distances between cards"))
+    return [*lines, *_islands(cards), *_partitions(cards, parts), Line("")]
+
+
+def _is_connected(cards: "Sequence[CardView]") -> bool:
+    return any(card.links or card.distance for card in cards)
+
+
+def _matrix(cards: "Sequence[CardView]", parts: "Sequence[CardView]", *, with_use: bool) -> Table:
+    from hami_dra.driver.cards_view import connection, free_of
+
+    others = cards if _is_connected(cards) else ()
     wide = any(len(card.device) > _NARROW for card in cards)
-    table = Table(box=None, title=f"{node}  ({driver})", title_justify="left", pad_edge=False)
-    table.add_column("")
-    for card in cards if drawn else ():
-        table.add_column(str(card.index) if wide and card.index is not None else card.device, justify="center")
     numa, root, island = (
         any(getattr(card, name) not in (None, "") for card in cards) for name in ("numa", "root", "group")
     )
-    faulty = any(card.taints for card in cards)
     optional = (
-        ("NUMA", numa), ("PCIE ROOT", root), ("ISLAND", island), ("PRODUCT", True), ("FREE", with_use), ("TAINTS", faulty)
-    )  # fmt: skip
-    for name, is_shown in optional:
-        if is_shown:
-            table.add_column(name)
+        ("NUMA", numa),
+        ("PCIE ROOT", root),
+        ("ISLAND", island),
+        ("PRODUCT", True),
+        ("FREE", with_use),
+        ("TAINTS", any(card.taints for card in cards)),
+    )
+    names = [str(card.index) if wide and card.index is not None else card.device for card in others]
+    table = Table("", *names, *(name for name, is_shown in optional if is_shown))
     for card in cards:
-        words = [connection(card, other) for other in cards if drawn]
-        free = free_of(card, [part for part in parts if part.index == card.index])
         texts = (
-            "" if card.numa is None else str(card.numa), card.root, card.group or "none", card.product, free,
+            "" if card.numa is None else str(card.numa),
+            card.root,
+            card.group or "none",
+            card.product,
+            free_of(card, [part for part in parts if part.index == card.index]),
             ", ".join(card.taints),
-        )  # fmt: skip
-        table.add_row(
+        )
+        table.add(
             card.device,
-            *(f"[dim]{word}[/dim]" if word == SELF else word for word in words),
+            *(connection(card, other) for other in others),
             *(text for text, (_, is_shown) in zip(texts, optional, strict=True) if is_shown),
         )
-    print_wide(table)
-    if not drawn:
-        print_wide("this driver publishes neither links nor distances between cards")
-    _islands(cards)
-    _partitions(cards, parts)
-    print_wide("")
+    return table
 
 
-def _islands(cards: "Sequence[CardView]") -> None:
+def _islands(cards: "Sequence[CardView]") -> Iterator[Line]:
     from hami_dra.driver.cards_view import islands_of, spans
 
     islands = islands_of(cards)
     for group, members in islands.items():
-        print_wide(f"island {group}: {len(members)} cards ({spans(members)})")
+        yield Line(f"island {group}: {counted(len(members), 'card')} ({spans(members)})")
     alone = [card for card in cards if not card.group]
     if alone and islands:
-        print_wide(f"in no island: {spans(alone)}")
+        yield Line(f"in no island: {spans(alone)}")
 
 
-def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> None:
-    """Print the possible partitions of cards; equal cards share a line."""
+def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Iterator[Line]:
+    """Yield the possible partitions of cards; equal cards share a line."""
     from hami_dra.driver.cards_view import spans
 
     node_class: dict[str, list[CardView]] = {}
@@ -227,10 +248,10 @@ def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Non
             text = ", ".join(f"{count} x {name}" for name, count in counts.items())
             node_class.setdefault(text, []).append(card)
     for text, members in node_class.items():
-        print_wide(f"{spans(members)} can be partitioned into {text}, if these do not overlap")
+        yield Line(f"{spans(members)} can be partitioned into {text}, if these do not overlap")
 
 
-def _legend(cards: "Sequence[CardView]") -> None:
+def _legend(cards: "Sequence[CardView]") -> Iterator[Line]:
     from hami_dra.driver.cards_view import LANES, LEGEND, connection
 
     drawn = [card for card in cards if card.links or card.distance]
@@ -238,4 +259,4 @@ def _legend(cards: "Sequence[CardView]") -> None:
     used = {LANES if connection(*pair).startswith("L") else connection(*pair) for pair in pairs}
     for word, meaning in LEGEND.items():
         if word in used:
-            print_wide(f"{word:5} {meaning}")
+            yield Line(f"{word:5} {meaning}")

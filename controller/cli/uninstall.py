@@ -1,10 +1,12 @@
 """`hami-dra uninstall`: removes hami-dra from a cluster so that nothing is left stuck."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.command import Command
+from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -17,18 +19,21 @@ Running pods keep their devices; kube-scheduler allocates pending claims again. 
 times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it in that time.
 
 Nothing is removed before everything has been listed. An object that cannot be read or written does not stop
-the rest: it is named, and the exit status is 2 at the end.
+the rest: it is named, and the exit status is 2 at the end. On a terminal it lists everything and asks first.
 
 Examples:
-
-    hami-dra uninstall
-
-    hami-dra uninstall --kubeconfig ~/.kube/config --namespace hami-dra-system
+    hami-dra uninstall --dry-run
+    hami-dra uninstall --yes
+    hami-dra uninstall --install-namespace gpus --context production
 """
 
 
+class _Command(Command):
+    RENAMED = INSTALL_NAMESPACE_RENAMED
+
+
 def register(app: typer.Typer) -> None:
-    app.command("uninstall", help=HELP)(uninstall)
+    app.command("uninstall", help=HELP, cls=_Command)(uninstall)
 
 
 def uninstall(
@@ -38,12 +43,35 @@ def uninstall(
     installation: Annotated[
         str, typer.Option(help="The controller's --installation: claims of other installations are left alone.")
     ] = names.MANAGED_BY,
-    namespace: Annotated[str, typer.Option(help="Namespace of the controller's lease.")] = names.SYSTEM_NAMESPACE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask on a terminal.")] = False,
+    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.repair import Plan
 
-    run_service(_run(kubeconfig, context, Plan(installation=installation, namespace=namespace)))
+    plan = Plan(installation=installation, namespace=install_namespace)
+    if dry_run:
+        run_service(_list(kubeconfig, context, plan))
+        return
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        run_service(_list(kubeconfig, context, plan))
+        typer.confirm("Remove all of this?", abort=True)
+    run_service(_run(kubeconfig, context, plan))
+
+
+async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
+    """Print what `_run` would remove. Raises ClusterError."""
+    from controller.reconcile.repair import to_remove
+    from hami_dra.kube.http import connect
+
+    cluster = connect(kubeconfig, context)
+    try:
+        found = await to_remove(cluster, plan)
+    finally:
+        await cluster.close()
+    for line in found or ("nothing of hami-dra is left in this cluster",):
+        typer.echo(line)
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:

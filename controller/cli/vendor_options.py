@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperOption
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ VENDORS: Final = "{vendors}"
 """In the help of a command's own option: the names of all vendors."""
 
 
-class DriverCommand(TyperCommand):
+class DriverCommand(Command):
     """A command with a flag for each option of a vendor, and with vendors' names in its help."""
 
     only_published: ClassVar = False

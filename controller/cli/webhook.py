@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.service_options import (
+    INSTALL_NAMESPACE_RENAMED,
     Gate,
+    InstallNamespace,
     Kubeconfig,
     LogFormat,
     LogFormatOption,
@@ -29,15 +32,17 @@ sign their certificates with an existing authority (the chart does this); with -
 the certificate is managed elsewhere. Nothing else is written.
 
 Examples:
-
     hami-dra webhook
-
     hami-dra webhook --kubeconfig ~/.kube/config --host 127.0.0.1 --port 9443
 """
 
 
+class _Command(Command):
+    RENAMED = INSTALL_NAMESPACE_RENAMED
+
+
 def register(app: typer.Typer) -> None:
-    app.command("webhook", help=HELP)(webhook)
+    app.command("webhook", help=HELP, cls=_Command)(webhook)
 
 
 def webhook(
@@ -53,7 +58,7 @@ def webhook(
         list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
     ] = None,
     runtime_class: RuntimeClasses = None,
-    namespace: Annotated[str, typer.Option(help="Namespace of its Service and Secret.")] = names.SYSTEM_NAMESPACE,
+    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
         list[str] | None, typer.Option(help="An additional name or address in the certificate; may be repeated.")
     ] = None,
@@ -98,7 +103,7 @@ def webhook(
                 schedulers=tuple(scheduler_name or ["default-scheduler"]),
                 runtime_classes=runtime_classes(runtime_class),
             ),
-            namespace=namespace,
+            namespace=install_namespace,
             hosts=tuple(certificate_host or []),
             cert_file=cert_file,
             key_file=key_file,

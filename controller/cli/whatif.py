@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli.command import Command
 from controller.cli.errors import CommandError
-from controller.cli.output_options import Output, OutputOption
+from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     FeatureGatesOption,
@@ -17,30 +18,25 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
+from controller.cli.tables import Layout, print_lines
 
 if TYPE_CHECKING:
-    from controller.insight.whatif import Change, Comparison
+    from controller.insight.whatif import Change
 
 HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
 fit. Changes nothing.
 
 Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they are, except
 those of removed nodes; with --replace all pods that have devices are placed again, in order of creation. The
-comparison is with the state reached without the change: pending pods are placed in both. The last line has
+comparison is with the state reached without the change: pending pods are placed in both. The first line has
 the conclusion. Notes go to stderr.
 
 Examples:
-
     hami-dra whatif --device-policy binpack --replace
-
     hami-dra whatif --node-policy spread --override-annotations --replace
-
     hami-dra whatif --without-node gpu-7 -o json
-
     hami-dra snapshot -o monday.json
-
     hami-dra whatif -f monday.json --with more.yaml
-
     hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
@@ -49,7 +45,7 @@ bad input.
 
 
 def register(app: typer.Typer) -> None:
-    app.command("whatif", help=HELP)(whatif)
+    app.command("whatif", help=HELP, cls=Command)(whatif)
 
 
 def whatif(
@@ -103,6 +99,7 @@ def whatif(
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
     output: OutputOption = Output.table,
+    no_headers: NoHeaders = False,
     fail_unplaced: Annotated[
         bool,
         typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
@@ -110,9 +107,12 @@ def whatif(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
+    import msgspec
+
     from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
+    from controller.cli.whatif_tables import comparison
     from controller.insight.simulation import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 
@@ -164,7 +164,13 @@ def whatif(
             raise CommandError(str(error)) from error
     for text in found.notes:
         note(text)
-    _print(found, output)
+    if output.is_table:
+        print_lines(comparison(found, Layout.of(output, no_headers=no_headers)))
+    elif output is Output.name:
+        pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
+        print_lines(f"pod/{pod}" for pod in dict.fromkeys((*pods, *(each.pod for each in found.unplaced))))
+    else:
+        print_document(msgspec.to_builtins(found), output)
     if fail_unplaced and found.lost:
         raise typer.Exit(1)
 
@@ -187,16 +193,3 @@ def _check(change: "Change") -> None:
             "the change is empty: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
             "--without-node, --replace"
         )
-
-
-def _print(found: "Comparison", output: Output) -> None:
-    if output is Output.json:
-        import json
-
-        import msgspec
-
-        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
-    else:
-        from controller.cli.whatif_tables import print_comparison
-
-        print_comparison(found)

@@ -1,15 +1,12 @@
 """A comparison as tables; called by `hami-dra whatif`.
 
-Unchanged values are left out; the conclusion comes last.
+Unchanged values are left out; the conclusion comes first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from rich.table import Table
-from rich.text import Text
-
-from controller.cli.tables import print_wide
+from controller.cli.tables import NONE, Layout, Line, Table, paragraph
 from controller.insight.overview import NodeView, Packing
 from controller.insight.whatif import Comparison, Move, Unplaced
 
@@ -18,34 +15,36 @@ _ROWS: Final = 50
 """Rows of one table; of more only the number is given, and -o json has all of them."""
 
 
-def print_comparison(found: Comparison) -> None:
+def comparison(found: Comparison, layout: Layout) -> list[Line]:
+    """Return the conclusion, then what changes."""
     tables = [
-        _vendors(found),
-        _nodes(found),
+        _unplaced(found.unplaced),
         _moved(found.moved),
         _table(("PLACED", "NODE", "DEVICES"), ((each.pod, each.node, _names(each.devices)) for each in found.placed)),
-        _unplaced(found.unplaced),
+        _nodes(found),
+        _vendors(found),
     ]
-    for table, left in filter(None, tables):
-        print_wide(table, *([f"and {left} more: -o json has all of them"] if left else []), "")
-    print_wide(found.conclusion)
+    lines = paragraph(found.conclusion, layout, colour="bold")
+    for table, left in tables:
+        if table:
+            lines += [Line(""), *table.lines(layout)]
+            lines += [Line(f"and {left} more: -o json has all of them")] if left else []
+    return lines
 
 
-Shown = tuple[Table, int] | None
-"""A table and the number of rows left out; None if there is nothing to show."""
+Limited = tuple[Table, int]
+"""A table and the number of rows left out."""
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Shown:
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Limited:
     every = list(rows)
-    if not every:
-        return None
-    table = Table(*headers, box=None, pad_edge=False)
+    table = Table(*headers)
     for row in every[:_ROWS]:
-        table.add_row(*map(Text, row))  # names and messages are not markup
+        table.add(*row)
     return table, max(len(every) - _ROWS, 0)
 
 
-def _vendors(found: Comparison) -> Shown:
+def _vendors(found: Comparison) -> Limited:
     headers = ("VENDOR", "CARDS", "FREE", "PARTLY USED", "FREE ISLANDS OF 2, 4, 8", "FRAGMENTATION", "EMPTY NODES")
     figures: tuple[Callable[[Packing], str], ...] = (
         lambda one: str(one.cards),
@@ -61,8 +60,8 @@ def _vendors(found: Comparison) -> Shown:
     )
 
 
-def _nodes(found: Comparison) -> Shown:
-    headers = ("NODE", "CARDS", "FREE", "MEMORY GiB", "CORES", "PODS")
+def _nodes(found: Comparison) -> Limited:
+    headers = ("NODE", "CARDS", "FREE", "MEMORY, GIB", "CORES", "PODS")
     figures: tuple[Callable[[NodeView], str], ...] = (
         lambda one: str(one.cards),
         lambda one: str(one.free_cards),
@@ -91,7 +90,7 @@ def _arrow(before: str, after: str) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _moved(moves: Sequence[Move]) -> Shown:
+def _moved(moves: Sequence[Move]) -> Limited:
     return _table(
         ("MOVED", "FROM", "DEVICES", "TO", "DEVICES"),
         (
@@ -101,14 +100,14 @@ def _moved(moves: Sequence[Move]) -> Shown:
     )
 
 
-def _unplaced(pods: Sequence[Unplaced]) -> Shown:
+def _unplaced(pods: Sequence[Unplaced]) -> Limited:
     return _table(
         ("UNPLACED", "WAS ON", "REASONS", "MESSAGE"),
         (
             (
                 each.pod,
                 each.was_on or ("(new)" if each.new else "(waits)"),
-                ", ".join(f"{count} {code}" for code, count in sorted(each.reasons.items())),
+                ", ".join(f"{count} {code}" for code, count in sorted(each.reasons.items())) or NONE,
                 each.error or each.message,
             )
             for each in pods

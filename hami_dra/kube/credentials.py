@@ -120,8 +120,8 @@ def from_kubeconfig(
     `path` None: $KUBECONFIG (several files are merged, the first definition of a name wins), else
     ~/.kube/config.
     """
-    where = path or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    config = _merged([Path(part).expanduser() for part in where.split(os.pathsep) if part])
+    where = _where(path, environment)
+    config = _merged(where)
     name = context or config["current-context"]
     if not name:
         raise ConfigError(f"kubeconfig {where}: no current-context; name one with --context")
@@ -153,10 +153,35 @@ def from_kubeconfig(
     )
 
 
-def _merged(paths: list[Path]) -> dict[str, Any]:
+def context_names(path: str | None = None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the names of the contexts in the kubeconfig that `from_kubeconfig` reads."""
+    return sorted(_merged(_where(path, environment))["contexts"])
+
+
+def default_namespace(path: str | None = None, context: str | None = None) -> str:
+    """Return the namespace of the context, or of the service account, without connecting.
+
+    As `hami_dra.kube.http.connect` chooses between them. Raises ConfigError.
+    """
+    if path is None and context is None and is_in_cluster():
+        return in_cluster().namespace
+    where = _where(path, os.environ)
+    config = _merged(where)
+    name = context or config["current-context"]
+    chosen = _named(config, "contexts", name, where) if name else {}
+    return str(chosen.get("namespace") or "default")
+
+
+def _where(path: str | None, environment: Mapping[str, str]) -> str:
+    """Return the paths of the kubeconfig files, as in $KUBECONFIG."""
+    return path or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+
+
+def _merged(where: str) -> dict[str, Any]:
     """Merge kubeconfig files. Entries carry their file's folder in `.folder`, for relative
     paths.
     """
+    paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
     merged: dict[str, Any] = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
     found = False
     for path in paths:

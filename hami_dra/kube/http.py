@@ -59,6 +59,7 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     JSON: "application/json-patch+json",
     APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
+_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 def connect(
@@ -134,8 +135,19 @@ class HttpCluster:
             # The snapshot of the pages was compacted: list again, without pages.
             return await self._pages(kind, namespace, query, None)
 
+    async def names(self, kind: Kind[Any], namespace: str = "", *, limit: int = 500) -> Sequence[str]:
+        """Return the names of up to `limit` objects; the server sends their metadata only."""
+        query = {"limit": str(limit)}
+        body = await self._transport.read(f"list {kind.plural}", kind.path(namespace), query, accept=_METADATA_LIST)
+        return [each["metadata"]["name"] for each in _json(body, f"list {kind.plural}").get("items") or ()]
+
     async def list_raw(
-        self, kind: Kind[T], *, on_page: Callable[[int, int], None] = lambda _read, _left: None
+        self,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        on_page: Callable[[int, int], None] = lambda _read, _left: None,
     ) -> Sequence[dict[str, Any]]:
         """Return all objects as JSON, including fields without a Struct.
 
@@ -143,18 +155,24 @@ class HttpCluster:
         of objects read and, if the server reports it, left.
         """
         try:
-            return await self._raw_pages(kind, PageSize(), on_page)
+            return await self._raw_pages(kind, namespace, label_selector, PageSize(), on_page)
         except Gone:
-            return await self._raw_pages(kind, None, on_page)
+            return await self._raw_pages(kind, namespace, label_selector, None, on_page)
 
     async def _raw_pages(
-        self, kind: Kind[T], pages: PageSize | None, on_page: Callable[[int, int], None]
+        self,
+        kind: Kind[T],
+        namespace: str,
+        label_selector: str,
+        pages: PageSize | None,
+        on_page: Callable[[int, int], None],
     ) -> Sequence[dict[str, Any]]:
         what = f"list {kind.plural}"
+        query = _selectors(label_selector, "")
         items: list[dict[str, Any]] = []
         token = ""
         while True:
-            body = await self._transport.read(what, kind.path(), _paged({}, pages, token))
+            body = await self._transport.read(what, kind.path(namespace), _paged(query, pages, token))
             try:
                 page = read_json_page(body)
             except msgspec.DecodeError as error:

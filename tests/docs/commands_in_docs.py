@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from controller.cli.main import application
+from controller.cli.main import app, loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -77,17 +77,12 @@ def shown_in_help(name: str) -> Iterator[Shown]:
 
 
 def help_of(name: str) -> str:
-    (found,) = [command for command in application().registered_commands if command.name == name]
-    return found.help or ""
-
-
-def command_names() -> list[str]:
-    return [command.name or "" for command in application().registered_commands]
+    return str(loaded(name).help or "")
 
 
 def params_of(name: str) -> list[Any]:
     """The parameters of a command, with those that it adds when it is parsed."""
-    group = typer.main.get_command(application())
+    group = typer.main.get_command(app)
     root = group.make_context("hami-dra", [name], resilient_parsing=True)
     command = group.get_command(root, name)
     assert command is not None, name
@@ -105,7 +100,7 @@ def options_of(name: str) -> list[tuple[str, ...]]:
 
 def parse(words: list[str]) -> Mapping[str, object]:
     """The parameters of a hami-dra command line, without running it. Raises what typer raises for a wrong one."""
-    group = typer.main.get_command(application())
+    group = typer.main.get_command(app)
     root = group.make_context("hami-dra", list(words), resilient_parsing=False)
     with root:
         command = group.get_command(root, words[0]) if words[:1] else None
@@ -115,7 +110,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
             return dict(context.params)
 
 
-NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot", "install-library"}
+NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot", "install-library", "version"}
 READS_CLUSTER_OR_FILES = {"topology", "status", "explain", "doctor", "whatif"}
 
 

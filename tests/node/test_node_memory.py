@@ -10,7 +10,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.main import application
+from controller.cli.main import app
 from controller.insight.overview import ContainerUse, container_uses
 from hack.node import cuda
 from hack.node.image import CUDA, Image
@@ -37,7 +37,7 @@ def start(bench, image, tmp_path):
     """`start(*flags)`: a driver for two T4s and two faster A10Gs, on a node where the library is installed; returns its folder."""
     folder = bench.library / "vgpu"
     arguments = ["install-library", f"--from={cuda.ensure()}", f"--library-folder={bench.library}"]
-    assert CliRunner().invoke(application(), arguments).exit_code == 0
+    assert CliRunner().invoke(app, arguments).exit_code == 0
     for name in (*(f"nvidia{index}" for index in BUSES), "nvidiactl", "nvidia-uvm"):
         bench.node.add_device(name)
     names = {T4: '"Tesla T4"', A10G: '"NVIDIA A10G"'}

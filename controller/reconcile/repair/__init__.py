@@ -7,7 +7,7 @@ from controller.reconcile.repair.external_allocations import ClaimAllocationUse,
 from controller.reconcile.repair.installed_objects import ADMISSION
 from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
-from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller
+from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller, to_remove
 
 __all__ = [
     "ADMISSION",
@@ -22,4 +22,5 @@ __all__ = [
     "UnconvertedPodWatch",
     "Uninstaller",
     "overlaps",
+    "to_remove",
 ]

@@ -90,6 +90,20 @@ async def take_stock(cluster: Cluster, installation: str) -> InstalledObjects:
     return present
 
 
+def summary(present: InstalledObjects) -> list[str]:
+    """Return a line for each object that is removed, and for each kind of mark on objects of others."""
+    ours = [*present.admission, *present.rules, *present.probes]
+    lines = [f"{kind.name} {each.key}" for kind, each in ours]
+    marks = (
+        (f"scheduling gate {names.GATE}", "pod", present.gated),
+        (f"annotation {names.ALLOCATED_BY}", "claim", present.claims),
+        (f"annotation {names.QUOTA_USED}", "quota", present.quotas),
+    )
+    return lines + [
+        f"{what} of {len(found)} {kind}{'' if len(found) == 1 else 's'}" for what, kind, found in marks if found
+    ]
+
+
 async def gated_pods(cluster: Cluster) -> list[Pod]:
     """Return the pods with our scheduling gate. Raises ClusterError."""
     return await _gated(cluster, await cluster.list(kinds.POD))

@@ -29,6 +29,7 @@ from controller.reconcile.repair.installed_objects import (
     PROTECTS,
     InstalledObjects,
     gated_pods,
+    summary,
     take_stock,
     webhook_templates,
 )
@@ -71,6 +72,22 @@ class LeftBehind(Exception):
 
     The message has a line for each: fix it, then run this again.
     """
+
+
+async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
+    """Return what an uninstall would remove now, a line each. Raises ClusterError."""
+    lines = summary(await take_stock(cluster, plan.installation))
+    own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
+    for kind, name in own:
+        with suppress(NotFound):
+            await cluster.get(kind, name, plan.namespace)
+            lines.append(f"{kind.name} {plan.namespace}/{name}")
+    templates = await webhook_templates(cluster)
+    if templates:
+        lines.append(
+            f"{_counted(len(templates), 'ResourceClaimTemplate')} of converted pods, where no pod waits for it"
+        )
+    return lines
 
 
 class Uninstaller:

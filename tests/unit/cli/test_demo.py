@@ -5,7 +5,7 @@ import re
 from typer.testing import CliRunner
 
 from controller.cli import demo
-from controller.cli.main import application
+from controller.cli.main import app
 
 EXPECTED = {"A": ("binpack", "binpack", 1, 2), "B": ("spread", "binpack", 2, 2)} | {
     "C": ("binpack", "spread", 1, 4),
@@ -16,7 +16,7 @@ POD = re.compile(r"(demo-\S+)  (gpu-node-[12])  (GPU-[0-9a-f-]{36})  (7500 MiB)"
 
 
 def test_the_four_patterns_are_shown():
-    result = CliRunner().invoke(application(), ["demo"], env={"COLUMNS": "80"})
+    result = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     intro, *sections = re.split(r"^(?=[A-D]  nodes: )", result.stdout, flags=re.MULTILINE)

@@ -28,7 +28,7 @@ def file(tmp_path):
 def test_nothing_is_wrong(hami_dra, file):
     result = hami_dra("doctor", "-f", file(cluster("n1")))
     assert result.code == 0
-    assert result.stdout.splitlines()[-1] == "12 checks made: no errors, no warnings"
+    assert result.stdout.splitlines()[0] == "12 checks made: no errors, no warnings"
     assert "not made webhook: it needs the live cluster, and files were read" in result.stdout
 
 
@@ -36,8 +36,9 @@ def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
     path = file(cluster("n1"), holder("a", "gpu-0", memory="10Gi"), holder("[b]", "gpu-0", memory="10Gi"))
     result = hami_dra("doctor", "-f", path)
     assert result.code == 1
-    first, second, third = result.stdout.splitlines()[:3]
-    assert first == "error   devices: Device nvidia.hami.io/n1/gpu-0"
+    conclusion, _, first, second, third = result.stdout.splitlines()[:5]
+    assert conclusion == "12 checks made: 1 error, 2 warnings"
+    assert first == "error    devices: Device nvidia.hami.io/n1/gpu-0"
     assert second.strip() == "it is overcommitted by team/[b], team/a"
     assert third.strip().startswith("fix: ")
     document = json.loads(hami_dra("doctor", "-f", path, "-o", "json").stdout)
@@ -49,7 +50,7 @@ def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
 def test_warnings_alone_are_no_failure(hami_dra, file):
     result = hami_dra("doctor", "-f", file(cluster("n1"), holder("a", "gpu-0")))
     assert result.code == 0
-    assert "warning devices: ResourceClaim team/a" in result.stdout
+    assert "warning  devices: ResourceClaim team/a" in result.stdout
 
 
 def test_where_it_cannot_look(hami_dra, tmp_path):

@@ -57,18 +57,24 @@ def test_a_waiting_pod_as_a_table(hami_dra, file):
     policy = next(line for line in lines if line.startswith("which node"))
     assert policy.split() == ["which", "node", "spread", "annotation", "of", "Pod", "default/p"]
     assert "Runner-up: n2, lost in name: equal in everything: the lower name wins" in lines
-    assert any(line.startswith("Cards of n1, chosen") for line in lines)
-    assert any(line.startswith("Cards of n2, runner-up") for line in lines)
-    [chosen] = [line for line in lines if line.startswith("gpu-") and " chosen " in line]
+    assert not any(line.startswith("Devices of") for line in lines)
+    wide = hami_dra("explain", "p", "-f", path, "-o", "wide").stdout.splitlines()
+    assert "Devices of n1, chosen" in wide
+    assert hami_dra("explain", "p", "-f", path, "-o", "name").stdout == "node/n1\n"
+    assert yaml.safe_load(hami_dra("explain", "p", "-f", path, "-o", "yaml").stdout)["node"] == "n1"
+    assert "Devices of n2, runner-up" in wide
+    [chosen] = [line for line in wide if line.startswith("gpu-") and " chosen " in line]
     assert "1.00 (1 of 10)" in chosen
 
 
 def test_a_refused_pod_says_for_each_card_what_was_compared(hami_dra, file):
-    result = hami_dra("explain", "-f", file(cluster("n1"), claim("c", part(memory="90Gi")), pod("p", "c")), "default/p")
+    path = file(cluster("n1"), claim("c", part(memory="90Gi")), pod("p", "c"))
+    result = hami_dra("explain", "-f", path, "default/p", "--devices")
     assert result.code == 0
     assert result.stdout.startswith("Pod default/p finds no node")
     assert "reasons, each card or node counted once: 4 CardInsufficientMemory" in result.stdout
     assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in result.stdout
+    assert "are free" not in hami_dra("explain", "-f", path, "p").stdout
 
 
 def test_json_is_the_explanation_and_nothing_else(hami_dra, file):
@@ -134,8 +140,8 @@ def test_weights_of_packing_are_said_where_they_have_a_say(hami_dra, file):
 def test_cards_of_the_nodes_asked_for(hami_dra, file):
     path = file(cluster(), template("t"), pod("p", "template:t"))
     text = hami_dra("explain", "p", "-f", path, "--node", "n2").stdout
-    assert "Cards of n2" in text
-    assert "Cards of n1" not in text
+    assert "Devices of n2" in text
+    assert "Devices of n1" not in text
 
 
 @pytest.mark.parametrize(
@@ -160,10 +166,10 @@ def test_bad_input_is_named_with_its_fix(hami_dra, file, words, problem):
 
 
 def test_how_targets_are_written():
-    assert _target("p", "default") == ("pod", "default/p")
-    assert _target("ns/p", "default") == ("pod", "ns/p")
-    assert _target("pod/p", "ns") == ("pod", "ns/p")
-    assert _target("claim/ns/c", "default") == ("claim", "ns/c")
+    assert _target("p", lambda: "default") == ("pod", "default/p")
+    assert _target("ns/p", None) == ("pod", "ns/p")
+    assert _target("pod/p", lambda: "ns") == ("pod", "ns/p")
+    assert _target("claim/ns/c", None) == ("claim", "ns/c")
 
 
 # --- a controller that answers -------------------------------------------------------------------------------------------

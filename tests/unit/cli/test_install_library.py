@@ -6,7 +6,7 @@ import struct
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.main import application, run
+from controller.cli.main import app, run
 from hami_dra.api.containers import HostSettings
 from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.host import MachineHost
@@ -37,7 +37,7 @@ def node(tmp_path):
 def install(source, node, *options):
     """What it printed."""
     arguments = ["install-library", "--from", str(source), "--library-folder", str(node), *options]
-    result = CliRunner().invoke(application(), arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output.splitlines()
 

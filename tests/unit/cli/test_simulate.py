@@ -77,13 +77,22 @@ def test_yaml_is_the_same_document(hami_dra, file):
 
 
 def test_the_table(hami_dra, file):
-    lines = hami_dra("simulate", "-f", file(*SOME, pod("lost", "nowhere"))).stdout.splitlines()
+    path = file(*SOME, pod("lost", "nowhere"))
+    result = hami_dra("simulate", "-f", path)
+    lines = result.stdout.splitlines()
     words = [line.split() for line in lines]
-    assert words[0] == ["POD", "NODE", "CLAIM", "DEVICES", "SCORE"]
-    assert words[1][:4] == ["default/fits", "n1", "c0", "gpu-0"]
-    assert words[3] == ["UNPLACED", "REASONS", "MESSAGE"]
-    assert words[4][:3] == ["default/large", "4", "CardInsufficientMemory"]
-    assert lines[5].rstrip().endswith("spec.resourceClaims[c0]: ResourceClaim default/nowhere does not exist")
+    assert lines[0] == "1 pod placed, 2 find no node"
+    assert words[2] == ["UNPLACED", "REASONS", "MESSAGE"]
+    assert words[3][:3] == ["default/large", "4", "CardInsufficientMemory"]
+    assert lines[4].endswith("spec.resourceClaims[c0]: ResourceClaim default/nowhere does not exist")
+    assert words[6] == ["POD", "NODE", "CLAIM", "DEVICES"]
+    assert words[7][:4] == ["default/fits", "n1", "c0", "gpu-0"]
+    assert not any(line.endswith(" ") for line in lines)
+    assert f"hami-dra explain large -f {path}" in result.stderr
+    wide = hami_dra("simulate", "-f", path, "-o", "wide", "--no-headers").stdout.splitlines()
+    assert wide[5].split()[:5] == ["default/fits", "n1", "c0", "0.00", "/"]
+    names = hami_dra("simulate", "-f", path, "-o", "name").stdout.split()
+    assert names == ["pod/default/fits", "pod/default/large", "pod/default/lost"]
 
 
 def test_no_pod_to_place(hami_dra, file):

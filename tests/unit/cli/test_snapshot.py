@@ -163,7 +163,7 @@ def test_the_same_state_gives_the_same_text_whatever_else_changes(taken):
 def test_a_file_in_json_or_yaml(taken, tmp_path):
     as_json, as_yaml = tmp_path / "s.json", tmp_path / "s.yaml"
     for path in (as_json, as_yaml):
-        result = taken(STATE, "-o", path)
+        result = taken(STATE, "--to", path)
         assert (result.code, result.stdout) == (0, "")
         assert result.stderr == f"{len(STATE) - 1} objects in {path}\n"
     assert json.loads(as_json.read_text()) == yaml.safe_load(as_yaml.read_text())
@@ -219,10 +219,19 @@ def test_nulls_of_the_api_are_no_fault(taken):
     assert json.loads(result.stdout)["items"][0]["metadata"]["name"] == "odd"
 
 
+def test_a_format_or_as_once_a_file(taken, tmp_path):
+    assert yaml.safe_load(taken(STATE, "-o", "yaml").stdout) == json.loads(taken(STATE, "-o", "json").stdout)
+    assert "pod/" in taken(STATE, "-o", "name").stdout
+    result = taken(STATE, "-o", tmp_path / "s.json")
+    assert "-o names a format now, as in kubectl; write: hami-dra snapshot --to" in result.stderr
+    assert json.loads((tmp_path / "s.json").read_text())["kind"] == "List"
+    assert "none of yaml, json, name" in taken(STATE, "-o", "table").stderr
+
+
 def test_a_file_that_cannot_be_written(taken, tmp_path):
-    result = taken(STATE, "-o", tmp_path / "none" / "s.json")
+    result = taken(STATE, "--to", tmp_path / "none" / "s.json")
     assert (result.code, result.stdout) == (2, "")
-    assert result.stderr.startswith("hami-dra: --output ")
+    assert result.stderr.startswith("hami-dra: --to ")
 
 
 def test_a_cluster_that_may_not_be_read_gives_no_file(taken, tmp_path):

@@ -26,11 +26,11 @@ def file(tmp_path):
     return file
 
 
-def test_a_table_that_ends_with_the_conclusion(hami_dra, file):
+def test_a_table_that_begins_with_the_conclusion(hami_dra, file):
     result = hami_dra("whatif", "-f", file(*SCATTERED), "--device-policy", "binpack", "--replace")
     assert (result.code, result.stderr) == (0, "")
-    last = result.stdout.splitlines()[-1]
-    assert last.startswith("Device policy binpack and placing all pods again would free 1 of 8 cards")
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("Device policy binpack and placing all pods again would free 1 of 8 cards")
     assert "2 → 3" in result.stdout
 
 
@@ -81,8 +81,8 @@ LARGE_NODE_IN_USE = [*cluster("n1", "n2"), *held("a", "n2", "gpu-0"), claim("x",
 def test_other_weights_of_packing(hami_dra, file):
     """n2 is in use, so binpack takes it; its cards are larger than needed."""
     words = ("whatif", "-f", file(*LARGE_NODE_IN_USE), "--packing-weights", "large=5")
-    last = hami_dra(*words).stdout.splitlines()[-1]
-    assert last.startswith("Packing weights large=5 would free 1 and take 1 of 8 cards and begin to use node n1")
+    first = hami_dra(*words).stdout.splitlines()[0]
+    assert first.startswith("Packing weights large=5 would free 1 and take 1 of 8 cards and begin to use node n1")
     assert "would change nothing" in hami_dra(*words, "--present-packing-weights", "large=5").stdout
 
 

@@ -83,7 +83,7 @@ def test_json_is_a_list():
 
 
 def test_the_table_has_one_line_per_card_and_never_cuts():
-    lines = run("slices", "--machine", "g4dn.12xlarge", "--node", "n1").splitlines()
+    lines = run("slices", "--machine", "g4dn.12xlarge", "--node", "n1", "-o", "wide").splitlines()
     assert lines[0].split() == [
         "NODE",
         "DRIVER",

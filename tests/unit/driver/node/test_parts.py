@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.errors import CommandError
-from controller.cli.main import application
+from controller.cli.main import app
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
 from hami_dra.driver.kubelet.protocol import Verdict
@@ -195,7 +195,7 @@ def test_a_wrong_option_is_named_with_the_fix(options, problem, monkeypatch):
     monkeypatch.setattr("hami_dra.logs.configure", lambda *_: None)  # it would outlive the test
     monkeypatch.delenv("NODE_NAME", raising=False)
     node = ["--node", "n1"] if options else []
-    result = CliRunner().invoke(application(), ["driver", *node, *options])
+    result = CliRunner().invoke(app, ["driver", *node, *options])
     assert isinstance(result.exception, CommandError), result.output
     assert problem in str(result.exception)
 

@@ -1,0 +1,74 @@
+"""The class of all commands: plain help as kubectl prints it, and options that were renamed.
+
+A help text has paragraphs, which are wrapped, and indented lines, which stay as they are. Usage
+lines and examples name the program as the user called it (`controller.cli.program`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import typer
+from typer.core import TyperCommand
+
+from controller.cli.program import as_typed
+
+_INDENT: Final = "    "
+_LIST: Final = re.compile(r"<list\[(.*)\]>")
+"""How typer shows the type of an option that may be repeated."""
+_OPTIONS: Final = "Options"
+
+
+class Command(TyperCommand):
+    """A command with help in plain text. `RENAMED` has options that had another name once."""
+
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Former name of an option → its name now. The former one works, with a note on stderr."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(self._renamed(args, quiet=ctx.resilient_parsing)))
+
+    def _renamed(self, args: Sequence[str], *, quiet: bool) -> Iterator[str]:
+        for arg in args:
+            name, equals, value = arg.partition("=")
+            current = self.RENAMED.get(name)
+            if current is None:
+                yield arg
+                continue
+            if not quiet:
+                typer.echo(f"note: {name} is now {current}; {name} goes away in a later version", err=True)
+            yield f"{current}{equals}{value}"
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
+        for block in blocks(as_typed(self.help or "")):
+            if block[0].startswith(_INDENT):
+                formatter.write("".join(f"{line}\n" for line in block))
+            else:
+                formatter.write_paragraph()
+                with formatter.indentation():
+                    formatter.write_text(" ".join(block))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, each group of options under its title."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            title = "Arguments" if param.param_type_name == "argument" else getattr(param, "rich_help_panel", None)
+            name, text = record
+            sections.setdefault(title or _OPTIONS, []).append((_LIST.sub(r"<\1>", name), text))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def blocks(text: str) -> Iterator[list[str]]:
+    """Yield the paragraphs of a help text; indented lines next to others are a block of their own."""
+    block: list[str] = []
+    for line in [*text.strip("\n").splitlines(), ""]:
+        if block and (not line.strip() or line.startswith(_INDENT) != block[0].startswith(_INDENT)):
+            yield block
+            block = []
+        if line.strip():
+            block.append(line)

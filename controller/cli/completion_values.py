@@ -1,0 +1,105 @@
+"""Values of options and arguments for completion: what the cluster, the kubeconfig and vendors have.
+
+Called by typer for the option at hand (`autocompletion=`). Reads names only. Silent on every error,
+and ends after `PATIENCE`: a shell waits for the answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from hami_dra.api.kinds import Kind
+    from hami_dra.kube.http import HttpCluster
+
+PATIENCE: Final = 1.5
+"""Seconds for all of a completion; credentials may be those of a program that asks somebody."""
+
+
+def nodes(ctx: typer.Context) -> list[str]:
+    from hami_dra.api.kinds import NODE
+
+    return _names(ctx, NODE)
+
+
+def namespaces(ctx: typer.Context) -> list[str]:
+    from hami_dra.api.kinds import NAMESPACE
+
+    return _names(ctx, NAMESPACE)
+
+
+def pods_and_claims(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return pods of the namespace; claims after `claim/`."""
+    from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+
+    if incomplete.startswith("claim/"):
+        return [f"claim/{name}" for name in _names(ctx, RESOURCE_CLAIM)]
+    return [*_names(ctx, POD), *(["claim/"] if incomplete else [])]
+
+
+def contexts(ctx: typer.Context) -> list[str]:
+    from hami_dra.kube.credentials import context_names
+
+    return _within_patience(lambda: context_names(ctx.params.get("kubeconfig")))
+
+
+def node_policies() -> list[str]:
+    from hami_dra.api import names
+
+    return list(names.NODE_POLICIES)
+
+
+def device_policies() -> list[str]:
+    from hami_dra.api import names
+
+    return [*names.DEVICE_POLICIES, names.FIRST_FIT]
+
+
+def machines() -> list[str]:
+    from hami_dra.driver.simulated import machine_names
+
+    return list(machine_names())
+
+
+def vendors() -> list[str]:
+    from hami_dra.vendors.registry import plugin_names
+
+    return list(plugin_names())
+
+
+def _names(ctx: typer.Context, kind: "Kind[Any]") -> list[str]:
+    """Return the names of the kind's objects, of the chosen namespace if it has one."""
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.transport import Timeouts
+
+    async def read() -> list[str]:
+        timeouts = Timeouts(connect=PATIENCE, read=PATIENCE, attempts=1)
+        cluster: HttpCluster = connect(ctx.params.get("kubeconfig"), ctx.params.get("context"), timeouts=timeouts)
+        try:
+            namespace = ctx.params.get("namespace") or cluster.namespace
+            return list(await cluster.names(kind, namespace if kind.namespaced else ""))
+        finally:
+            await cluster.close()
+
+    return _within_patience(lambda: asyncio.run(read()))
+
+
+def _within_patience(read: Callable[[], list[str]]) -> list[str]:
+    """Return what is read in time, else nothing.
+
+    In a thread of its own, which ends with the process: a credential plugin may block for ever.
+    """
+    found: list[str] = []
+
+    def run() -> None:
+        with suppress(Exception):  # no completion is better than an error in a command line
+            found.extend(read())
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return found

@@ -1,0 +1,69 @@
+"""Namespaces as kubectl reads them: `-n`, `-A`, else the namespace of the kubeconfig's context."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from controller.cli import completion_values as values
+from controller.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.cli.state import Connection
+    from hami_dra.kube.documents import Document
+
+_DEFAULT: Final = "default"
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="Namespace of pods, claims and quotas; default: that of the kubeconfig's context.",
+        autocompletion=values.namespaces,
+    ),
+]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
+
+
+def pod_namespace(namespace: str | None, files: Sequence[Path] | None, connection: "Connection") -> str:
+    """Return the namespace of a pod that is named without one. Raises CommandError."""
+    if namespace is not None or files:
+        return namespace or _DEFAULT
+    from hami_dra.kube.credentials import default_namespace
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return default_namespace(connection.kubeconfig, connection.context)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def listed_namespace(
+    namespace: str | None, files: Sequence[Path] | None, connection: "Connection", *, all_namespaces: bool
+) -> str | None:
+    """Return the namespace whose pods or quotas are listed; None: all, as in files. Raises CommandError."""
+    if namespace is not None and all_namespaces:
+        raise CommandError("-n names one namespace and -A all of them: leave out one of the two")
+    if all_namespaces or (files and namespace is None):
+        return None
+    return pod_namespace(namespace, files, connection)
+
+
+def check_namespace(namespace: str | None, documents: "Iterable[Document]") -> None:
+    """Raise CommandError if a namespace is named that the state does not have."""
+    if namespace is None:
+        return
+    known = {_DEFAULT}
+    for each in documents:
+        metadata = each.raw.get("metadata") or {}
+        known.add(metadata.get("name", "") if each.raw.get("kind") == "Namespace" else metadata.get("namespace", ""))
+    if namespace not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(namespace, known - {""}, n=1)
+        raise CommandError(
+            f"-n {namespace}: there is no such namespace" + (f"; did you mean {near[0]}?" if near else "")
+        )

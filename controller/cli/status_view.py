@@ -1,0 +1,178 @@
+"""The part of a cluster that `hami-dra status` shows, as a document and as lines.
+
+Used once for a state that was read, and again after each change by `--watch`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.errors import CommandError
+from controller.cli.tables import Layout, Line
+
+if TYPE_CHECKING:
+    from controller.cli.container_usage import UsedCard
+    from controller.insight.overview import Overview
+    from controller.insight.simulation import PendingPods
+    from controller.scheduling.inventory import Inventory
+    from controller.scheduling.quota import QuotaLine
+    from hami_dra.api.core import Node, Pod
+    from hami_dra.api.resource import ResourceClaim
+
+
+class By(StrEnum):
+    card = "card"
+    node = "node"
+    namespace = "namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The part of the cluster to show, as the options say."""
+
+    by: By = By.card
+    vendors: Sequence[str] = ()
+    nodes: Sequence[str] = ()
+    labels: str = ""
+    """Of nodes; of pods with --pending."""
+    namespace: str | None = None
+    """Only cards of this namespace; None: all."""
+    quota: bool = False
+    quota_namespace: str | None = None
+
+    def of(
+        self,
+        inventory: "Inventory",
+        claims: "Iterable[ResourceClaim]",
+        pods: "Iterable[Pod]",
+        nodes: "Iterable[Node]",
+    ) -> "View":
+        """Return the requested view. Raises CommandError if a named node or vendor does not
+        exist.
+        """
+        import msgspec
+
+        from controller.insight.overview import namespaces, overview
+        from controller.scheduling.quota import quota_lines
+
+        vendors = self._checked_vendors(inventory)
+        chosen = self._chosen_nodes(nodes)
+        found = overview(inventory, claims, pods, nodes=chosen, vendors=vendors)
+        self._check_nodes(inventory, {each.node for each in found.nodes})
+        if self.namespace is not None:
+            cards = tuple(
+                card for card in found.cards if any(each.namespace == self.namespace for each in card.tenants)
+            )
+            on = {card.node for card in cards}
+            found = msgspec.structs.replace(
+                found,
+                cards=cards,
+                nodes=tuple(each for each in found.nodes if each.node in on),
+                namespaces=tuple(each for each in namespaces(cards) if each.namespace == self.namespace),
+            )
+        if vendors is not None:
+            found = msgspec.structs.replace(
+                found, packing=tuple(each for each in found.packing if each.vendor in vendors)
+            )
+        only = self.quota_namespace if self.quota else self.namespace
+        return View(self, found, quota_lines(inventory, None if only is None else [only]))
+
+    def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
+        """Return the nodes that are named or have the labels; None: all."""
+        if not self.labels:
+            return list(self.nodes) or None
+        matches = label_matcher(self.labels)
+        return [
+            each.metadata.name
+            for each in nodes
+            if matches(each.metadata.labels) and (not self.nodes or each.metadata.name in self.nodes)
+        ]
+
+    def _check_nodes(self, inventory: "Inventory", found: Collection[str]) -> None:
+        if self.labels:
+            return
+        for name in sorted(set(self.nodes) - set(found)):
+            there = inventory.nodes.index_of(name) >= 0
+            raise CommandError(
+                f"--node {name}: "
+                + ("it has no such cards: no driver's ResourceSlice names it" if there else "there is no such node")
+            )
+
+    def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
+        if not self.vendors:
+            return None
+        from controller.insight.overview import CardTable, vendor_name
+
+        table = CardTable(inventory)
+        table.refresh()
+        drivers = [table.drivers[number] for number in table.ordered_drivers()]
+        known = {driver: vendor_name(driver) for driver in drivers} | {
+            vendor_name(each): vendor_name(each) for each in drivers
+        }
+        for name in self.vendors:
+            if name not in known:
+                choices = ", ".join(dict.fromkeys(vendor_name(each) for each in drivers)) or "none"
+                raise CommandError(f"--vendor {name}: no card of it is published; vendors with cards here: {choices}")
+        return {known[name] for name in self.vendors}
+
+
+class View:
+    """The requested part of the cluster at one moment."""
+
+    def __init__(self, wanted: Selection, overview: "Overview", quotas: "list[QuotaLine]") -> None:
+        self.overview = overview
+        self._wanted = wanted
+        self._quotas = quotas
+        self.pending: PendingPods | None = None
+        """With --pending."""
+        self.used: list[UsedCard] | None = None
+        """With --usage."""
+
+    def document(self) -> dict[str, Any]:
+        import msgspec
+
+        found: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True)
+        pending = {"pending": msgspec.to_builtins(self.pending, str_keys=True)} if self.pending is not None else {}
+        usage = {"usage": [each.document() for each in self.used]} if self.used is not None else {}
+        return {**found, "quotas": msgspec.to_builtins(self._quotas), **pending, **usage}
+
+    def names(self) -> list[str]:
+        """Return what the rows are about, as `kind/name`."""
+        if self._wanted.quota:
+            return list(dict.fromkeys(f"resourcequota/{each.namespace}/{each.quota}" for each in self._quotas))
+        if self.pending is not None:
+            return [f"pod/{each.pod}" for each in self.pending.pods]
+        match self._wanted.by:
+            case By.card:
+                return [card.id for card in self.overview.cards]
+            case By.node:
+                return [f"node/{each.node}" for each in self.overview.nodes]
+            case By.namespace:
+                return list(dict.fromkeys(f"namespace/{each.namespace}" for each in self.overview.namespaces))
+
+    def lines(self, layout: Layout) -> list[Line]:
+        from controller.cli import status_tables
+
+        if self._wanted.quota:
+            return status_tables.quotas(self._quotas, layout)
+        if self.pending is not None:
+            return status_tables.pending(self.pending, layout)
+        rows: Callable[[Overview, Layout], list[Line]] = {
+            By.card: status_tables.cards,
+            By.node: status_tables.nodes,
+            By.namespace: status_tables.namespaces,
+        }[self._wanted.by]
+        usage = [] if self.used is None else status_tables.usage(self.used, layout)
+        return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]
+
+
+def label_matcher(selector: str) -> "Callable[[Any], bool]":
+    """Return the predicate on labels of `-l`. Raises CommandError."""
+    from hami_dra.kube.selectors import InvalidSelector, label_predicate
+
+    try:
+        predicate = label_predicate(selector)
+    except InvalidSelector as error:
+        raise CommandError(f"--selector: {error}") from error
+    return lambda labels: predicate({"metadata": {"labels": labels}})

@@ -1,0 +1,144 @@
+"""`hami-dra version`: versions of this program, of Kubernetes, and of what is installed."""
+
+import asyncio
+from collections.abc import Mapping
+from importlib.metadata import version as package_version
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from controller.cli.command import Command
+from controller.cli.errors import CommandError
+from controller.cli.output_options import Output, OutputOption, print_document
+from controller.cli.service_options import Context, InstallNamespace, Kubeconfig
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from hami_dra.api.kinds import Kind
+    from hami_dra.kube.http import HttpCluster
+
+HELP = """Show the versions of this program, of Kubernetes, and of the installed controller, webhook and drivers.
+
+Examples:
+    hami-dra version
+    hami-dra version --client
+    hami-dra version -o json
+
+Exit status: 0, or 2 if the cluster cannot be read; the version of this program is printed all the same.
+"""
+
+_VERSION_LABEL: Final = "app.kubernetes.io/version"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("version", help=HELP, cls=Command)(version)
+
+
+def version(
+    *,
+    client: Annotated[
+        bool, typer.Option("--client", help="Only the version of this program; asks no cluster.")
+    ] = False,
+    output: OutputOption = Output.table,
+    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+
+    found: dict[str, Any] = {"client": package_version("hami-dra")}
+    problem: Exception | None = None
+    if not client:
+        try:
+            found |= asyncio.run(_installed(kubeconfig, context, install_namespace))
+        except (ClusterError, ConfigError) as error:
+            problem = error
+    if output is Output.name:
+        typer.echo(f"hami-dra/{found['client']}")
+    elif output.is_table:
+        _print(found)
+    else:
+        print_document(found, output)
+    if problem is not None:
+        raise CommandError(str(problem)) from problem
+
+
+async def _installed(kubeconfig: str | None, context: str | None, namespace: str) -> dict[str, Any]:
+    """Return the versions in the cluster. Raises ClusterError, ConfigError."""
+    from hami_dra.api import kinds
+    from hami_dra.kube.http import connect
+
+    cluster = connect(kubeconfig, context)
+    try:
+        server = await cluster.version()
+        ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
+        deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace, ours)
+        drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace, ours)
+        found: dict[str, Any] = {"kubernetes": server.git_version or f"{server.major}.{server.minor}"}
+        for title, name in (("controller", names.CONTROLLER), ("webhook", names.WEBHOOK)):
+            if name in deployments:
+                found[title] = deployments[name]
+        if leader := await _leader(cluster, namespace):
+            found["leader"] = leader
+        return {**found, "drivers": list(drivers.values())}
+    finally:
+        await cluster.close()
+
+
+async def _workloads(
+    cluster: "HttpCluster", kind: "Kind[Any]", namespace: str, labels: str
+) -> dict[str, dict[str, Any]]:
+    """Return name → version, image and how many of its pods are ready; empty if it may not be read."""
+    from hami_dra.kube.protocol import Forbidden, NotFound
+
+    try:
+        items = await cluster.list_raw(kind, namespace=namespace, label_selector=labels)
+    except (Forbidden, NotFound):
+        return {}
+    return {each["metadata"]["name"]: _workload(each) for each in items}
+
+
+def _workload(raw: Mapping[str, Any]) -> dict[str, Any]:
+    status = raw.get("status") or {}
+    containers = raw["spec"]["template"]["spec"]["containers"]
+    image = str(containers[0].get("image", ""))
+    label = (raw["metadata"].get("labels") or {}).get(_VERSION_LABEL)
+    return {
+        "name": raw["metadata"]["name"],
+        "version": label or image.partition("@")[0].rpartition("/")[2].partition(":")[2] or "unknown",
+        "image": image,
+        "ready": status.get("readyReplicas", status.get("numberReady", 0)),
+        "wanted": raw["spec"].get("replicas", status.get("desiredNumberScheduled", 0)),
+    }
+
+
+async def _leader(cluster: "HttpCluster", namespace: str) -> str:
+    """Return who holds the controller's lease; empty if nobody does, or it may not be read."""
+    from hami_dra.api import kinds
+    from hami_dra.kube.protocol import Forbidden, NotFound
+
+    try:
+        lease = await cluster.get(kinds.LEASE, names.CONTROLLER, namespace)
+    except (NotFound, Forbidden):
+        return ""
+    return lease.spec.holder_identity or ""
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    rows = [("hami-dra", found["client"])]
+    if "kubernetes" in found:
+        rows.append(("Kubernetes", found["kubernetes"]))
+        leader = f"leader {found['leader']}" if "leader" in found else "no leader"
+        for title in ("controller", "webhook"):
+            if title in found:
+                rows.append((title, _line(found[title]) + (f", {leader}" if title == "controller" else "")))
+            elif title == "controller":
+                rows.append((title, f"no Deployment that may be read, {leader}"))
+        rows += [("driver", f"{_line(each)}: {each['name']}") for each in found["drivers"]]
+    width = max(len(title) for title, _ in rows) + 2
+    for title, text in rows:
+        typer.echo(f"{title + ':':{width}} {text}")
+
+
+def _line(workload: Mapping[str, Any]) -> str:
+    return f"{workload['version']}, {workload['ready']} of {workload['wanted']} pods ready"
