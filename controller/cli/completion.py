@@ -18,7 +18,7 @@ from controller.cli.command import Command
 HELP = """Print the completion script of a shell: commands, options and their values, such as pods and nodes.
 
 For kubectl hami nothing needs to be loaded: kubectl's own completion asks the program
-kubectl_complete-hami, which is installed beside kubectl-hami.
+kubectl_complete-hami, which is installed with kubectl-hami.
 
 Examples:
     hami-dra completion bash > hami-dra.bash

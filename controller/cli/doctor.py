@@ -14,7 +14,7 @@ from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace, Mode
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
-from controller.cli.tables import Layout, Line, counted, paragraph, print_lines
+from controller.cli.tables import Line, TextLayout, counted, paragraph, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def doctor(
         pending = _pending(documents, read, profiles, progress) if state.mode == "exclusive" else ()
     report = examine(replace(state, pending=pending))
     if output.is_table:
-        print_lines(_lines(report, Layout.of(output)))
+        print_lines(_lines(report, TextLayout.of(output)))
     elif output is Output.name:
         print_lines(dict.fromkeys(_reference(each.object) for each in report.findings))
     else:
@@ -203,7 +203,7 @@ def _reference(what: str) -> str:
     return f"{kind.lower()}/{key}" if key else kind
 
 
-def _lines(report: "DoctorReport", layout: Layout) -> Iterator[Line]:
+def _lines(report: "DoctorReport", layout: TextLayout) -> Iterator[Line]:
     """Yield the conclusion, each problem with its fix, and what could not be checked."""
     from controller.insight.doctor import Severity
 

@@ -24,7 +24,7 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
-from controller.cli.tables import Layout, print_lines
+from controller.cli.tables import TextLayout, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ def explain(
         return
     shown = Shown(tuple(node or ()), devices=devices or output is Output.wide, all_nodes=all_nodes)
     _check_nodes(found, shown.nodes)
-    print_lines(drawn(found, shown, Layout.of(output, no_headers=no_headers)))
+    print_lines(drawn(found, shown, TextLayout.of(output, no_headers=no_headers)))
     if sys.stdout.isatty():
         _say_more(found, shown, live=controller is None and not files)
 
 
 def _target(target: str, namespace: Callable[[], str]) -> tuple[str, str]:
-    """Return (`pod` or `claim`, key); `namespace` is asked where the target has none. Raises CommandError."""
+    """Return (`pod` or `claim`, key); `namespace` is called where the target has none. Raises CommandError."""
     parts = target.split("/")
     kind = "pod"
     if len(parts) > 1 and parts[0] in _KINDS:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.tables import NONE, Layout, Line, Table, paragraph
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph
 
 if TYPE_CHECKING:
     from controller.insight.explain import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
@@ -26,7 +26,7 @@ class Shown:
     """List all nodes, not only the first."""
 
 
-def drawn(what: "Explanation", shown: Shown, layout: Layout) -> list[Line]:
+def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then the tables."""
     parts = _headline(what, layout)
     for note in what.notes:
@@ -52,7 +52,7 @@ def drawn(what: "Explanation", shown: Shown, layout: Layout) -> list[Line]:
     return parts
 
 
-def _headline(what: "Explanation", layout: Layout) -> list[Line]:
+def _headline(what: "Explanation", layout: TextLayout) -> list[Line]:
     when = f"decided at {what.at}" if what.at else "computed on the present state, as if the pod had no place yet"
     result = {
         "placed": f"goes to {what.node}",
@@ -69,24 +69,24 @@ def _headline(what: "Explanation", layout: Layout) -> list[Line]:
     return lines
 
 
-def _gang(gang: "GangExplanation", layout: Layout) -> Iterator[Line]:
+def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:
     yield Line(f"Member of {gang.gang}: {gang.min_count} of {len(gang.members)} members must run at once", "bold")
-    table = Table("MEMBER", "NODE")
+    table = TextTable("MEMBER", "NODE")
     for each in gang.members[:_NODES_SHOWN]:
         table.add(each.pod, f"{each.node} (runs)" if each.runs else each.node or NONE)
     yield from table.lines(layout)
     if len(gang.members) > _NODES_SHOWN:
         yield Line(f"and {len(gang.members) - _NODES_SHOWN} more: use -o json")
     if gang.domains:
-        table = Table("DOMAIN", ">NODES", ">MEMBERS FIT", ">LEFT AFTER", "")
+        table = TextTable("DOMAIN", ">NODES", ">MEMBERS FIT", ">LEFT AFTER", "")
         for domain in gang.domains:
             note = "chosen" if domain.chosen else domain.problem
             table.add(domain.name, str(domain.nodes), str(domain.fits), str(domain.left), note)
         yield from table.lines(layout)
 
 
-def _requests(what: "Explanation") -> Table:
-    table = Table("ASKED", "CLASS", ">DEVICES", "OF EACH DEVICE")
+def _requests(what: "Explanation") -> TextTable:
+    table = TextTable("ASKED", "CLASS", ">DEVICES", "OF EACH DEVICE")
     for each in what.requests:
         count = str(each.count) if each.count else "all"
         amounts = each.text or "the driver's defaults"
@@ -104,21 +104,21 @@ _AXES: Final = {
 }
 
 
-def _policies(what: "Explanation") -> Table:
-    table = Table("POLICY", "VALUE", "FROM")
+def _policies(what: "Explanation") -> TextTable:
+    table = TextTable("POLICY", "VALUE", "FROM")
     for each in what.policies:
         name = _AXES.get(each.axis, each.axis)
         table.add(f"{name} ({each.claim})" if each.claim else name, each.value, each.origin)
     return table
 
 
-def _nodes(nodes: "Sequence[NodeExplanation]") -> Table:
+def _nodes(nodes: "Sequence[NodeExplanation]") -> TextTable:
     terms = list(dict.fromkeys(term.name for node in nodes for term in node.terms))
     ranked, topology = any(node.rank for node in nodes), any(node.topology for node in nodes)
     extra = [name for name, used in ((">LIST", ranked), (">TOPOLOGY", topology)) if used]
     prefers = ["PREFERS"] if any(node.preferences for node in nodes) else []
     refused = ["WHY NOT"] if any(not node.fits for node in nodes) else []
-    table = Table("NODE", "RESULT", *extra, *prefers, ">SCORE", *(f">{name.upper()}" for name in terms), *refused)
+    table = TextTable("NODE", "RESULT", *extra, *prefers, ">SCORE", *(f">{name.upper()}" for name in terms), *refused)
     for node in nodes:
         more = [_number(value) for value, used in ((node.rank, ranked), (node.topology, topology)) if used]
         more += [_preferences(node)] if prefers else []
@@ -139,19 +139,19 @@ def _preferences(node: "NodeExplanation") -> str:
     return f"{node.preference} ({parts})" if parts else NONE
 
 
-def _runner_up(what: "Explanation", layout: Layout) -> list[Line]:
+def _runner_up(what: "Explanation", layout: TextLayout) -> list[Line]:
     rival = what.runner_up
     assert rival is not None
     by = f" by {_number(rival.lost_by)}" if rival.lost_by > 0 else ""
     return paragraph(f"Runner-up: {rival.node}, lost{by} in {rival.because}: {rival.text}", layout)
 
 
-def _cards(node: "NodeExplanation") -> Table:
+def _cards(node: "NodeExplanation") -> TextTable:
     terms = list(dict.fromkeys(term.name for card in node.cards for term in card.terms))
     claims = {card.claim for card in node.cards}
     several = len({(card.claim, card.request) for card in node.cards}) > 1
     columns = [*(["REQUEST"] if several else []), "DEVICE", ">INDEX", "PRODUCT", "RESULT", ">SCORE"]
-    table = Table(*columns, *(f">{name.upper()}" for name in terms), "FIGURES")
+    table = TextTable(*columns, *(f">{name.upper()}" for name in terms), "FIGURES")
     for card in node.cards:
         asked = f"{card.claim.rpartition('/')[2]} {card.request}" if len(claims) > 1 else card.request
         table.add(

@@ -22,7 +22,7 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import note
-from controller.cli.tables import NONE, Layout, Line, Table, counted, print_lines
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def simulate(
     for text in [*report.notes, *report.notices]:
         note(text)
     if output.is_table:
-        print_lines(_lines(report, Layout.of(output, no_headers=no_headers)))
+        print_lines(_lines(report, TextLayout.of(output, no_headers=no_headers)))
         _say_next(report, files)
     elif output is Output.name:
         print_lines([f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced)])
@@ -121,7 +121,7 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _lines(report: "SimulationReport", layout: Layout) -> list[Line]:
+def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
     """Return the conclusion, pods that found no node, gangs, and the others with their devices."""
     placed, unplaced = len(report.placements), len(report.unplaced)
     if not placed and not unplaced:
@@ -134,10 +134,10 @@ def _lines(report: "SimulationReport", layout: Layout) -> list[Line]:
     return parts
 
 
-def _unplaced(report: "SimulationReport") -> Table:
+def _unplaced(report: "SimulationReport") -> TextTable:
     """Return the pods that found no node, except those that their gang speaks for."""
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
-    table = Table("UNPLACED", "REASONS", "MESSAGE")
+    table = TextTable("UNPLACED", "REASONS", "MESSAGE")
     for entry in report.unplaced:
         if refused.get(entry["pod"]) != (entry["error"] or entry["message"]):
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
@@ -145,8 +145,8 @@ def _unplaced(report: "SimulationReport") -> Table:
     return table
 
 
-def _gangs(report: "SimulationReport") -> Table:
-    table = Table("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON")
+def _gangs(report: "SimulationReport") -> TextTable:
+    table = TextTable("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON")
     for gang in report.gangs:
         figures = (gang["placed"], len(gang["members"]), gang["minCount"])
         note = gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]
@@ -154,8 +154,8 @@ def _gangs(report: "SimulationReport") -> Table:
     return table
 
 
-def _placed(report: "SimulationReport", *, wide: bool) -> Table:
-    table = Table("POD", "NODE", "CLAIM", *(["SCORE"] if wide else []), "DEVICES")
+def _placed(report: "SimulationReport", *, wide: bool) -> TextTable:
+    table = TextTable("POD", "NODE", "CLAIM", *(["SCORE"] if wide else []), "DEVICES")
     for placement in report.placements:
         table.add(
             placement["pod"],

@@ -10,7 +10,7 @@ from controller.cli import completion_values as values
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
 from controller.cli.service_options import Context, FenceOption, Kubeconfig
-from controller.cli.tables import Layout, Table, counted, print_lines
+from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def slices(
         raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
     if (publish or remove) and fleet is None:
         raise CommandError("--publish and --remove need --fleet: put the machines into a fleet file (see --help)")
-    layout = Layout.of(output, no_headers=no_headers)
+    layout = TextLayout.of(output, no_headers=no_headers)
     if list_machines:
         _list(output, layout)
     elif check:
@@ -123,13 +123,13 @@ def slices(
 # --- print ----------------------------------------------------------------------------------------
 
 
-def _list(output: Output, layout: Layout) -> None:
+def _list(output: Output, layout: TextLayout) -> None:
     from hami_dra.driver.simulated import machine_names, summary
 
     if output is Output.name:
         print_lines(machine_names())
     elif output.is_table:
-        table = Table("MACHINE", "DESCRIPTION")
+        table = TextTable("MACHINE", "DESCRIPTION")
         for name in machine_names():
             table.add(name, summary(name))
         print_lines(table.lines(layout))
@@ -171,14 +171,14 @@ def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return objects
 
 
-def _print(objects: list[dict[str, Any]], output: Output, layout: Layout) -> None:
+def _print(objects: list[dict[str, Any]], output: Output, layout: TextLayout) -> None:
     if output.is_table:
         print_lines(_table(objects, wide=layout.wide).lines(layout))
     else:
         print_objects(objects, output)
 
 
-def _table(objects: list[dict[str, Any]], *, wide: bool) -> Table:
+def _table(objects: list[dict[str, Any]], *, wide: bool) -> TextTable:
     import msgspec
 
     from hami_dra.api.resource import ResourceSlice
@@ -186,7 +186,7 @@ def _table(objects: list[dict[str, Any]], *, wide: bool) -> Table:
 
     found = [msgspec.convert(item, ResourceSlice) for item in objects if item["kind"] == "ResourceSlice"]
     more = ("ISLAND", "NUMA", "UUID") if wide else ()
-    table = Table("NODE", "DRIVER", "DEVICE", "PRODUCT", ">MEMORY", ">CORES", ">SHARES", *more)
+    table = TextTable("NODE", "DRIVER", "DEVICE", "PRODUCT", ">MEMORY", ">CORES", ">SHARES", *more)
     for card in cards_of(found):
         numa = "" if card.numa is None else str(card.numa)
         more = (card.group, numa, card.uuid) if wide else ()

@@ -15,7 +15,7 @@ from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import InstallNamespace, SchedulerNamesOption
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
 from controller.cli.status_view import By, Selection, label_matcher
-from controller.cli.tables import Layout, print_lines
+from controller.cli.tables import TextLayout, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ Examples:
     hami-dra status
     hami-dra status --by node --vendor nvidia
     hami-dra status --by namespace -o json
-    hami-dra status --node node-1 --watch
-    hami-dra status -n team-a
-    hami-dra status --quota
-    hami-dra status --pending
+    hami-dra status --node node-1 -w
+    hami-dra status -l pool=a100 -o wide
+    hami-dra status --quota -A
+    hami-dra status --pending -n team-a
     hami-dra status --usage -n team-a
     hami-dra status -f resourceslices/
 """
@@ -117,7 +117,7 @@ def status(
         quota=quota,
         quota_namespace=listed,
     )
-    layout = Layout.of(output, no_headers=no_headers)
+    layout = TextLayout.of(output, no_headers=no_headers)
     if watching:
         from controller.cli.status_watch import watch
 

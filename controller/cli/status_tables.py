@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.tables import NONE, Layout, Line, Table, printable
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, printable
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
@@ -15,11 +15,11 @@ _BAD: Final = "red"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def cards(overview: "Overview", layout: Layout) -> list[Line]:
+def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.cards:
         return [Line("no cards: no ResourceSlice of a driver is published, or none is left by the options given")]
     more = ("DRIVER", ">INDEX", ">NUMA", "UUID") if layout.wide else ()
-    table = Table("NODE", "CARD", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
+    table = TextTable("NODE", "CARD", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
     for card in overview.cards:
         table.add(
             card.node or "(several)",
@@ -41,10 +41,10 @@ def _identity(card: "Card") -> tuple[str, ...]:
     return card.driver, index, str(card.numa) if card.numa > 0 else NONE, card.uuid or NONE
 
 
-def nodes(overview: "Overview", layout: Layout) -> list[Line]:
+def nodes(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.nodes:
         return [Line("no node has cards, or none is left by the options given")]
-    table = Table("NODE", "STATE", "VENDORS", "PRODUCTS", ">CARDS", ">FREE", ">MEMORY", ">CORES", ">SHARES")
+    table = TextTable("NODE", "STATE", "VENDORS", "PRODUCTS", ">CARDS", ">FREE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.nodes:
         state = (
             "gone" if not each.there else "not ready" if not each.ready else "cordoned" if each.cordoned else "ready"
@@ -66,10 +66,10 @@ def nodes(overview: "Overview", layout: Layout) -> list[Line]:
     return table.lines(layout)
 
 
-def namespaces(overview: "Overview", layout: Layout) -> list[Line]:
+def namespaces(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.namespaces:
         return [Line("no namespace holds a card, or none is left by the options given")]
-    table = Table("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">CARDS", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
+    table = TextTable("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">CARDS", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.namespaces:
         table.add(
             each.namespace,
@@ -85,33 +85,33 @@ def namespaces(overview: "Overview", layout: Layout) -> list[Line]:
     return table.lines(layout)
 
 
-def quotas(lines: "Sequence[QuotaLine]", layout: Layout) -> list[Line]:
+def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout) -> list[Line]:
     if not lines:
         return [Line("no ResourceQuota limits cards, such as limits.nvidia.com/gpumem")]
-    table = Table("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
+    table = TextTable("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
     for line in lines:
         colour = _BAD if line.used >= line.hard else ""
         table.add(line.namespace, line.quota, line.resource, str(line.used), str(line.hard), line.unit, colour=colour)
     return table.lines(layout)
 
 
-def pending(found: "PendingPods", layout: Layout) -> list[Line]:
+def pending(found: "PendingPods", layout: TextLayout) -> list[Line]:
     """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
     if not found.pods:
         return [Line("no pod waits for cards")]
-    table = Table("POD", "SINCE", "WHY")
+    table = TextTable("POD", "SINCE", "WHY")
     for each in found.pods:
         table.add(each.pod, each.since or NONE, "\n".join(each.why), colour=_BAD if each.held else "")
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
     return [*table.lines(layout), *more]
 
 
-def usage(used: "Sequence[UsedCard]", layout: Layout) -> list[Line]:
+def usage(used: "Sequence[UsedCard]", layout: TextLayout) -> list[Line]:
     """Return a table of what containers really use, below the others."""
     if not used:
         text = "no driver knows what containers use of shared cards: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
         return [Line(""), Line(text)]
-    table = Table("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
+    table = TextTable("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
     for node, card, use in used:
         memory = NONE if use.memory_used is None else in_bytes(use.memory_used)
         table.add(
@@ -125,13 +125,13 @@ def usage(used: "Sequence[UsedCard]", layout: Layout) -> list[Line]:
     return [Line(""), *table.lines(layout)]
 
 
-def summary(overview: "Overview", layout: Layout) -> list[Line]:
+def summary(overview: "Overview", layout: TextLayout) -> list[Line]:
     """Return each vendor's packing, unusable pools, and deleted claims whose devices are held."""
     found: list[Line] = []
     if overview.packing:
         sizes = list(overview.packing[0].free_islands)
         islands = "/".join(map(str, sizes))
-        table = Table(
+        table = TextTable(
             "VENDOR", ">NODES", ">EMPTY", ">CARDS", ">FREE", ">PARTLY", ">FULL", f">FREE ISLANDS {islands}", ">FRAGMENTED", ">MEMORY"
         )  # fmt: skip
         for each in overview.packing:

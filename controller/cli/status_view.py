@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
-from controller.cli.tables import Layout, Line
+from controller.cli.tables import Line, TextLayout
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
@@ -151,14 +151,14 @@ class View:
             case By.namespace:
                 return list(dict.fromkeys(f"namespace/{each.namespace}" for each in self.overview.namespaces))
 
-    def lines(self, layout: Layout) -> list[Line]:
+    def lines(self, layout: TextLayout) -> list[Line]:
         from controller.cli import status_tables
 
         if self._wanted.quota:
             return status_tables.quotas(self._quotas, layout)
         if self.pending is not None:
             return status_tables.pending(self.pending, layout)
-        rows: Callable[[Overview, Layout], list[Line]] = {
+        rows: Callable[[Overview, TextLayout], list[Line]] = {
             By.card: status_tables.cards,
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,

@@ -12,7 +12,7 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import Output
 from controller.cli.state import Connection, note
 from controller.cli.status_view import Selection, View
-from controller.cli.tables import Layout, Line
+from controller.cli.tables import Line, TextLayout
 
 if TYPE_CHECKING:
     from controller.reconcile.runtime import Informers
@@ -26,7 +26,7 @@ _PATIENCE: Final = 5.0
 
 
 def watch(
-    wanted: Selection, connection: Connection, output: Output, layout: Layout, profiles: "DriverProfiles"
+    wanted: Selection, connection: Connection, output: Output, layout: TextLayout, profiles: "DriverProfiles"
 ) -> None:
     """Show updates until Ctrl-C. Raises CommandError."""
     from controller.cli.service import run_service
@@ -40,7 +40,7 @@ def watch(
 
 
 async def _watching(
-    wanted: Selection, connection: Connection, layout: Layout | None, profiles: "DriverProfiles"
+    wanted: Selection, connection: Connection, layout: TextLayout | None, profiles: "DriverProfiles"
 ) -> None:
     """Show updates until cancelled; `layout` None: as JSON lines. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
@@ -109,7 +109,7 @@ async def _lines(view: Callable[[], View], changed: asyncio.Event, problems: Cal
 
 
 async def _screen(
-    view: Callable[[], View], layout: Layout, changed: asyncio.Event, problems: Callable[[], list[str]]
+    view: Callable[[], View], layout: TextLayout, changed: asyncio.Event, problems: Callable[[], list[str]]
 ) -> None:
     """Draw on the terminal's alternate screen, which is restored at the end; only after changes."""
     from rich.console import Console

@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TextLayout:
     """How tables are drawn."""
 
     wide: bool = False
@@ -48,7 +48,7 @@ class Layout:
         return cls(output is not None and output.value == "wide", not no_headers, width)
 
 
-class Table:
+class TextTable:
     """A table with columns as wide as needed. `>` before a name: numbers, aligned right."""
 
     def __init__(self, *columns: str) -> None:
@@ -64,7 +64,7 @@ class Table:
         for row in zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):
             self._rows.append((tuple(map(printable, row)), colour))
 
-    def lines(self, layout: Layout = Layout()) -> list[Line]:
+    def lines(self, layout: TextLayout = TextLayout()) -> list[Line]:
         shown = [(self._header, "")] * layout.headers + self._rows
         if not shown:
             return []
@@ -91,7 +91,7 @@ class Table:
             yield padding + cell if right else cell + padding
 
 
-def paragraph(text: str, layout: Layout, *, indent: str = "", colour: str = "") -> list[Line]:
+def paragraph(text: str, layout: TextLayout, *, indent: str = "", colour: str = "") -> list[Line]:
     """Return a sentence as lines, wrapped on a terminal."""
     clean = printable(text)
     if layout.width is None or len(indent) + len(clean) <= layout.width:

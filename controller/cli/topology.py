@@ -13,7 +13,7 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Context, Kubeconfig
-from controller.cli.tables import Layout, Line, Table, counted, print_lines
+from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
 
 if TYPE_CHECKING:
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
@@ -91,7 +91,7 @@ def topology(
     elif not output.is_table:
         print_document([asdict(card) for card in cards], output)
     else:
-        layout = Layout.of(output, no_headers=no_headers)
+        layout = TextLayout.of(output, no_headers=no_headers)
         for (name, driver), members in groups.items():
             print_lines(_drawn(name, driver, members, layout, with_use=not machine))
         print_lines(_legend([card for card in cards if not card.partition]))
@@ -174,7 +174,7 @@ async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Foun
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: Layout, *, with_use: bool) -> list[Line]:
+def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: TextLayout, *, with_use: bool) -> list[Line]:
     """Return the matrix of one node's devices of one driver, and what is known of them as a whole."""
     cards = [member for member in members if not member.partition]
     parts = [member for member in members if member.partition]
@@ -188,7 +188,7 @@ def _is_connected(cards: "Sequence[CardView]") -> bool:
     return any(card.links or card.distance for card in cards)
 
 
-def _matrix(cards: "Sequence[CardView]", parts: "Sequence[CardView]", *, with_use: bool) -> Table:
+def _matrix(cards: "Sequence[CardView]", parts: "Sequence[CardView]", *, with_use: bool) -> TextTable:
     from hami_dra.driver.cards_view import connection, free_of
 
     others = cards if _is_connected(cards) else ()
@@ -205,7 +205,7 @@ def _matrix(cards: "Sequence[CardView]", parts: "Sequence[CardView]", *, with_us
         ("TAINTS", any(card.taints for card in cards)),
     )
     names = [str(card.index) if wide and card.index is not None else card.device for card in others]
-    table = Table("", *names, *(name for name, is_shown in optional if is_shown))
+    table = TextTable("", *names, *(name for name, is_shown in optional if is_shown))
     for card in cards:
         texts = (
             "" if card.numa is None else str(card.numa),

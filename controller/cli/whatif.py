@@ -18,10 +18,10 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
-from controller.cli.tables import Layout, print_lines
+from controller.cli.tables import TextLayout, print_lines
 
 if TYPE_CHECKING:
-    from controller.insight.whatif import Change
+    from controller.insight.whatif import Change, Comparison
 
 HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
 fit. Changes nothing.
@@ -35,7 +35,7 @@ Examples:
     hami-dra whatif --device-policy binpack --replace
     hami-dra whatif --node-policy spread --override-annotations --replace
     hami-dra whatif --without-node gpu-7 -o json
-    hami-dra snapshot -o monday.json
+    hami-dra snapshot --to monday.json
     hami-dra whatif -f monday.json --with more.yaml
     hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
 
@@ -107,12 +107,9 @@ def whatif(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    import msgspec
-
     from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
-    from controller.cli.whatif_tables import comparison
     from controller.insight.simulation import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 
@@ -162,15 +159,7 @@ def whatif(
             )
         except (BadManifest, BadChange) as error:
             raise CommandError(str(error)) from error
-    for text in found.notes:
-        note(text)
-    if output.is_table:
-        print_lines(comparison(found, Layout.of(output, no_headers=no_headers)))
-    elif output is Output.name:
-        pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
-        print_lines(f"pod/{pod}" for pod in dict.fromkeys((*pods, *(each.pod for each in found.unplaced))))
-    else:
-        print_document(msgspec.to_builtins(found), output)
+    _print(found, output, no_headers=no_headers)
     if fail_unplaced and found.lost:
         raise typer.Exit(1)
 
@@ -193,3 +182,19 @@ def _check(change: "Change") -> None:
             "the change is empty: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
             "--without-node, --replace"
         )
+
+
+def _print(found: "Comparison", output: Output, *, no_headers: bool) -> None:
+    import msgspec
+
+    from controller.cli.whatif_tables import comparison
+
+    for text in found.notes:
+        note(text)
+    if output.is_table:
+        print_lines(comparison(found, TextLayout.of(output, no_headers=no_headers)))
+    elif output is Output.name:
+        pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
+        print_lines(f"pod/{pod}" for pod in dict.fromkeys((*pods, *(each.pod for each in found.unplaced))))
+    else:
+        print_document(msgspec.to_builtins(found), output)

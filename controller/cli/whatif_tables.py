@@ -6,7 +6,7 @@ Unchanged values are left out; the conclusion comes first.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from controller.cli.tables import NONE, Layout, Line, Table, paragraph
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph
 from controller.insight.overview import NodeView, Packing
 from controller.insight.whatif import Comparison, Move, Unplaced
 
@@ -15,7 +15,7 @@ _ROWS: Final = 50
 """Rows of one table; of more only the number is given, and -o json has all of them."""
 
 
-def comparison(found: Comparison, layout: Layout) -> list[Line]:
+def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then what changes."""
     tables = [
         _unplaced(found.unplaced),
@@ -32,13 +32,13 @@ def comparison(found: Comparison, layout: Layout) -> list[Line]:
     return lines
 
 
-Limited = tuple[Table, int]
+Limited = tuple[TextTable, int]
 """A table and the number of rows left out."""
 
 
 def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Limited:
     every = list(rows)
-    table = Table(*headers)
+    table = TextTable(*headers)
     for row in every[:_ROWS]:
         table.add(*row)
     return table, max(len(every) - _ROWS, 0)

@@ -7,7 +7,7 @@ import pytest
 
 from controller.cli import container_usage, status_tables
 from controller.cli.state import Connection
-from controller.cli.tables import Layout
+from controller.cli.tables import TextLayout
 from controller.insight.overview import ContainerUse, Overview
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -117,12 +117,12 @@ def test_a_driver_is_believed_about_cards_of_its_own_node_only():
         "memoryLimit": 4 << 30,
         "utilization": 12.4,
     }
-    lines = [line.text.split() for line in status_tables.usage(used, Layout())]
+    lines = [line.text.split() for line in status_tables.usage(used, TextLayout())]
     assert lines[2:] == [
         ["n1", "gpu-0", "team/p", "main", "3GiB/4GiB", "12%"],
         ["n1", "gpu-0", "other/p", "main", "-", "0%"],
     ]
-    assert "usageCache: host" in status_tables.usage([], Layout())[1].text
+    assert "usageCache: host" in status_tables.usage([], TextLayout())[1].text
 
 
 @pytest.mark.parametrize("with_", [["-f", "resourceslices/"], ["--watch"]])
