@@ -142,8 +142,8 @@ def status_asks_the_driver_through_its_pod(bench, driver, card, used):
         grant(bench, user, resources)
         config = bench.plane.kubeconfig_for_user(user)
         answer = CliRunner().invoke(
-            application(),
-            ["status", "--usage", "--kubeconfig", str(config), "--driver-namespace", bench.namespace, "-o", "json"],
+            app,
+            ["status", "--usage", "--kubeconfig", str(config), "--install-namespace", bench.namespace, "-o", "json"],
         )
         assert answer.exit_code == 0, answer.output
         shown[user] = json.loads(answer.stdout)["usage"], answer.stderr
