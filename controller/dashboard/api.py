@@ -7,6 +7,7 @@ GET /api/v1/explanations?limit=N                            newest first GET
 of the latest pod that uses the claim
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
@@ -19,18 +20,22 @@ MOST: Final = 1_000
 ROOT: Final = "/api/v1/explanations"
 
 
-def add_routes(router: web.UrlDispatcher, decisions: Decisions) -> None:
+def add_routes(router: web.UrlDispatcher, decisions_of: Callable[[web.Request], Decisions]) -> None:
+    """Add the routes. `decisions_of`: returns those that the user of a request may read."""
+
     async def latest(request: web.Request) -> web.Response:
         limit = request.query.get("limit", str(DEFAULT_LIMIT))
         if not (limit.isascii() and limit.isdecimal() and len(limit) < 6 and 1 <= int(limit) <= MOST):
             return _problem(400, f"limit: a number from 1 to {MOST}")
-        return _answer(decisions.latest(int(limit)))
+        return _answer(decisions_of(request).latest(int(limit)))
 
     async def of_pod(request: web.Request) -> web.Response:
-        return _one(decisions.of_pod(_key(request)), f"no decision on pod {_key(request)} is kept here")
+        return _one(decisions_of(request).of_pod(_key(request)), f"no decision on pod {_key(request)} is kept here")
 
     async def of_claim(request: web.Request) -> web.Response:
-        return _one(decisions.of_claim(_key(request)), f"no decision on a pod of claim {_key(request)} is kept here")
+        return _one(
+            decisions_of(request).of_claim(_key(request)), f"no decision on a pod of claim {_key(request)} is kept here"
+        )
 
     router.add_get(ROOT, latest)
     router.add_get(ROOT + "/pods/{namespace}/{name}", of_pod)

@@ -18,6 +18,7 @@ from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.guard import (
     COOKIE,
     HEADERS,
+    grant_key,
     guard,
     is_own_path,
     is_same_origin,
@@ -39,9 +40,10 @@ from controller.dashboard.preferences import (
     preferences,
 )
 from controller.dashboard.readings import Meters, Readings
-from controller.dashboard.source import Source
-from controller.dashboard.stream import EventBroker, headers_key
+from controller.dashboard.source import Decisions, Source
+from controller.dashboard.stream import headers_key
 from controller.dashboard.tables import FORMATS, exported
+from controller.dashboard.user_views import View, Views
 from controller.insight.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
 
@@ -79,7 +81,7 @@ def dashboard_app(
     app.router.add_post("/logout", handlers.logout)
     app.router.add_post("/settings", handlers.settings)
     app.router.add_get("/static/{name:[a-z0-9./_-]+}", static)
-    api.add_routes(app.router, source.decisions)
+    api.add_routes(app.router, handlers.decisions)
     return app
 
 
@@ -105,16 +107,15 @@ class _Site:
         self._source = source
         self._access = access
         self._history = history
-        self._readings = Readings(meters, self._refresh_readings)
-        found = site(source, history, self._readings)
-        self.pages, self._exports = found.pages, found.exports
-        self._news = EventBroker(self.pages, lambda: pending_count(source)[0], interval=interval)
+        self._readings = Readings(meters, self._changed)
+        self._views = Views(source, lambda each: site(each, history, self._readings), interval)
+        self.pages = self._views.of(None).site.pages
         self._whatif_runs = whatif_runs.WhatIfRuns(source)
         self._table = CardTable(source.inventory)
         self._guard = LoopGuard("dashboard")
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
-        ends = (self._source.on_change(self._news.changed), self._source.on_claim(self._history.claim_changed))
+        ends = (self._source.on_change(self._changed), self._source.on_claim(self._history.claim_changed))
         tasks = (asyncio.create_task(self._sample()), asyncio.create_task(self._readings.run()))
         try:
             yield
@@ -127,8 +128,8 @@ class _Site:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    def _refresh_readings(self) -> None:
-        self._news.changed()
+    def _changed(self) -> None:
+        self._views.changed()
 
     async def _sample(self) -> None:
         while True:
@@ -143,7 +144,7 @@ class _Site:
         if page.reads_cards:
             self._readings.wanted()  # also if the fragment was rendered before
         try:
-            body, _ = await self._news.make(request.path_qs, wants.language)
+            body, _ = await self._view(request).broker.make(request.path_qs, wants.language)
         except NoSuchThing as error:
             body = render.fragment("nothing.html", {"what": str(error), "path": page.path}, wants.language)
             return self._answer(request, page, body, live=False, status=404)
@@ -151,7 +152,7 @@ class _Site:
 
     async def export(self, request: web.Request) -> web.Response:
         name, form = request.match_info["name"], request.match_info["form"]
-        rows = self._exports.get(name)
+        rows = self._view(request).site.exports.get(name)
         if rows is None or form not in FORMATS:
             raise web.HTTPNotFound(text="no such table\n")
         return web.Response(
@@ -162,6 +163,8 @@ class _Site:
         )
 
     async def whatif(self, request: web.Request) -> web.Response:
+        if request[grant_key].namespaces is not None:
+            raise web.HTTPForbidden(text="a simulation needs the right to view all namespaces\n")
         wants, query, status = _preferences(request), dict(request.query), 200
         context: dict[str, object] = {
             "asked": query,
@@ -191,6 +194,9 @@ class _Site:
         notices = []
         if self._source.problems():
             notices.append("The data may be outdated: the API server does not answer the controller at the moment.")
+        view = self._view(request)
+        if view.namespaces is not None:
+            notices.append("You see the workloads of your namespaces only.")
         if not self._source.state.is_leader:
             notices.append("This replica is on standby; the leader makes and stores decisions.")
         text = render.whole(
@@ -200,7 +206,8 @@ class _Site:
             here=request.path_qs,
             live=live,
             state=self._source.state,
-            pending=self._news.pending(),
+            pending=view.broker.pending(),
+            sees_all=view.namespaces is None,
             is_open=self._access.is_open,
             notices=tuple(notices),
         )
@@ -210,12 +217,21 @@ class _Site:
         view, language = request.query.get("view", "/"), request.query.get("lang", "en")
         if not is_own_path(view) or language not in LANGUAGES:
             raise web.HTTPBadRequest(text="view must be a path of this site, lang one of its languages\n")
-        token = token_of(request)
+        token, mine = token_of(request), request[grant_key].namespaces
 
         async def may_look() -> bool:
-            return await self._access.verdict(token) in (AccessVerdict.ALLOWED, AccessVerdict.UNCLEAR)
+            grant = await self._access.grant(token)
+            if grant.verdict is AccessVerdict.UNCLEAR:
+                return True
+            return grant.verdict is AccessVerdict.ALLOWED and grant.namespaces == mine
 
-        return await self._news.follow(request, view, language, request.query.get("seen", ""), may_look)
+        return await self._view(request).broker.follow(request, view, language, request.query.get("seen", ""), may_look)
+
+    def _view(self, request: web.Request) -> View:
+        return self._views.of(request[grant_key].namespaces)
+
+    def decisions(self, request: web.Request) -> Decisions:
+        return self._view(request).source.decisions
 
     # --- login and logout -------------------------------------------------------------------------
 
@@ -236,7 +252,7 @@ class _Site:
             raise web.HTTPForbidden(text="log in on the dashboard itself\n")
         form = await request.post()
         token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
-        verdict = await self._access.verdict(token)
+        verdict = (await self._access.grant(token)).verdict
         if verdict is not AccessVerdict.ALLOWED:
             return self._login_page(request, onward, verdict.name, status_of(verdict))
         if len(token) > LONGEST_COOKIE:

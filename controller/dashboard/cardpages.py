@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from controller.dashboard import drawing, fabric, trends
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
@@ -79,7 +81,7 @@ class CardPages:
         rows = node_rows(self._table)
         waiting = pending_pods(self._source)
         uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
-        now = datetime.now(UTC)
+        now, everything = datetime.now(UTC), self._source.namespaces is None
         allocated = {each.vendor: self._allocated(each.driver) for each in packed}
         return {
             "packing": packed,
@@ -88,7 +90,7 @@ class CardPages:
             "state": self._source.state,
             "waiting": grouped(waiting),
             "allocated": trends.chart(allocated, now, unit="%", top=100),
-            "pending": trends.chart({"pending": self._history.pending()}, now),
+            "pending": trends.chart({"pending": self._history.pending()}, now) if everything else None,
             "tiles": tiles(rows),
             "machines": self._machines(rows) if len(rows) <= FEW_NODES else None,
             "nodes": len(rows),
@@ -96,7 +98,7 @@ class CardPages:
             "has_readings": self._readings.on,
             "known": self._readings.known(row.name for row in rows),
             "states": {state: sum(row.state == state for row in rows) for state in STATES},
-            "problems": dict(sorted(self._source.inventory.problems.items())[:20]),
+            "problems": dict(sorted(self._source.inventory.problems.items())[:20]) if everything else {},
         }
 
     def _allocated(self, driver: str) -> list[tuple[datetime, float]]:
@@ -137,12 +139,14 @@ class CardPages:
         ]
 
     def _machines(self, rows: Sequence[NodeRow]) -> list[Machine]:
-        cards = self._cards([row.name for row in rows]).cards
-        marks = drawing.markers(cards)
-        by_node: dict[str, list[drawing.DrawnCard]] = {row.name: [] for row in rows}
-        for card in cards:
-            if card.node in by_node:
-                by_node[card.node].append(drawing.drawn(card, marks))
+        cards: dict[str, list[Card]] = {row.name: [] for row in rows}
+        for card in self._cards(list(cards)).cards:
+            if card.node in cards:
+                cards[card.node].append(card)
+        by_node: dict[str, list[drawing.DrawnCard]] = {}
+        for name, members in cards.items():
+            marks = drawing.markers(members)  # letters begin with A on each node
+            by_node[name] = [drawing.drawn(card, marks) for card in members]
         return [
             Machine(
                 row,
@@ -194,7 +198,7 @@ class CardPages:
         driver, _, rest = key.partition("/")
         pool, _, device = rest.rpartition("/")
         row = self._source.inventory.devices.row_of(DeviceId(driver, pool, device))
-        happenings = self._history.of_card(key)
+        happenings = [each for each in self._history.of_card(key) if self._may_name(each.namespace)]
         if row < 0:
             raise NoSuchThing(key)
         published = self._source.inventory.devices.device(row)
@@ -210,7 +214,9 @@ class CardPages:
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),
-            "containers": self._readings.containers(card.node, card.uuid),
+            "containers": [
+                each for each in self._readings.containers(card.node, card.uuid) if self._may_name(each.namespace)
+            ],
             "stays": drawing.tenant_segments(happenings),
             "since": self._history.since,
             "attributes": sorted(
@@ -219,7 +225,10 @@ class CardPages:
         }
 
     async def quota(self, _query: Query) -> Context:
-        return {"lines": quota_lines(self._source.inventory), "namespaces": await self._namespaces()}
+        return {
+            "lines": quota_lines(self._source.inventory, self._source.namespaces),
+            "namespaces": await self._namespaces(),
+        }
 
     async def _namespaces(self) -> Any:
         """Return the namespaces' holdings.
@@ -238,7 +247,17 @@ class CardPages:
     def _cards(self, nodes: list[str]) -> Overview:
         claims = self._claims_on(nodes)
         pods = (pod for claim in claims if not claim.status.reserved_for for pod in self._source.pods_of(claim.key))
-        return overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table)
+        found = overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table)
+        if self._source.namespaces is None:
+            return found
+        cards = (
+            replace(card, tenants=tuple(each for each in card.tenants if self._may_name(each.namespace)))
+            for card in found.cards
+        )
+        return replace(found, cards=tuple(cards), namespaces=(), unpublished=(), vanished=(), problems={})
+
+    def _may_name(self, namespace: str) -> bool:
+        return self._source.namespaces is None or namespace in self._source.namespaces
 
     def _claims_on(self, nodes: Iterable[str]) -> list[ResourceClaim]:
         """Return the claims that hold something on these nodes."""

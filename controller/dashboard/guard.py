@@ -10,7 +10,7 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from controller.dashboard.access import Access, AccessVerdict
+from controller.dashboard.access import Access, AccessVerdict, Grant
 
 COOKIE: Final = "hami_dra_token"
 LOGIN: Final = "/login"
@@ -36,6 +36,8 @@ _STATUS: Final = {
     AccessVerdict.UNCLEAR: 503,
 }
 verdict_key: Final = web.RequestKey("verdict", AccessVerdict)
+grant_key: Final = web.RequestKey("grant", Grant)
+"""Of an allowed user."""
 
 
 def guard(access: Access) -> Middleware:
@@ -47,8 +49,10 @@ def guard(access: Access) -> Middleware:
             raise web.HTTPMisdirectedRequest(text="use localhost or 127.0.0.1: access control is off\n")
         if request.path in OPEN_PATHS or request.path.startswith(_STATIC):
             return await handler(request)
-        verdict = await access.verdict(token_of(request))
+        grant = await access.grant(token_of(request))
+        verdict = grant.verdict
         if verdict is AccessVerdict.ALLOWED:
+            request[grant_key] = grant
             return await handler(request)
         if request.path.startswith(("/api/", "/events")):
             return _refusal(verdict)

@@ -15,10 +15,11 @@ from controller.scheduling.gangs import GangState
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_pending, is_probe, is_unschedulable, other_gates, scheduled_condition
 
-Cause = Literal["invalid", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
+Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
 """Why a pod waits.
 
-- `invalid`: the pod or its claims must be fixed. `refused`: no node fits. `waiting`: not decided yet.
+- `invalid`: the pod or its claims must be fixed. `waiting`: not decided yet.
+- `never`: no node fits, even if all were empty. `refused`: no node fits now.
 - `unbound`: its devices are allocated, and kube-scheduler has not bound it.
 - `gate`: a scheduling gate of another component. `scheduler`: it belongs to another scheduler.
 - `bypassed`: it asks for vendor resources, and the webhook did not convert it.
@@ -129,7 +130,7 @@ def _undecided(source: Source, pod: Pod, since: str, gang: GangState | None) -> 
     return PendingPod(
         pod.key,
         since,
-        _OF_OUTCOME[decision.outcome],
+        "never" if decision.reason is not None and decision.reason.never else _OF_OUTCOME[decision.outcome],
         decision.message,
         decision.why,
         tuple(sorted(decision.reasons.items(), key=lambda item: (-item[1], item[0]))),

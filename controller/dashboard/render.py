@@ -88,12 +88,13 @@ def whole(
     live: bool = True,
     state: ControllerState,
     pending: int = 0,
+    sees_all: bool = True,
     is_open: bool = False,
     notices: tuple[str, ...] = (),
 ) -> str:
     """Return a whole page.
 
-    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `notices`: keys of the catalogue, shown above
+    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `sees_all`: the user may view all namespaces. `notices`: keys of the catalogue, shown above
     everything.
     """
     return (
@@ -106,6 +107,7 @@ def whole(
             stream=link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
             state=state,
             pending=pending,
+            sees_all=sees_all,
             is_open=is_open,
             notices=notices,
             preferences=preferences,

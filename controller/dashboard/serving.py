@@ -22,6 +22,7 @@ from controller.dashboard.driverpods import DriverPods, session_for_drivers
 from controller.dashboard.history import History
 from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
+from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
 from hami_dra.kube.protocol import Cluster, ConfigError
 
@@ -91,7 +92,7 @@ async def serving(
     `namespace`: namespace of the node drivers' pods, which are queried for readings unless `meters`
     is given. `history`: what is known already. Raises OSError if the port is taken, ConfigError if the certificate cannot be used.
     """
-    access: Access = ClusterAccess(cluster) if settings.auth else OpenAccess()
+    access: Access = ClusterAccess(cluster, lambda: _namespaces(source)) if settings.auth else OpenAccess()
     if settings.auth and not await may_ask(cluster):
         log.warning(
             "the dashboard: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
@@ -118,6 +119,12 @@ async def serving(
         await runner.cleanup()
         if session is not None:
             await session.close()
+
+
+def _namespaces(source: Source) -> set[str]:
+    """Return the namespaces that have pods, claims or quotas for devices."""
+    found = {pod.metadata.namespace for pod in source.pods()} | {claim.metadata.namespace for claim in source.claims()}
+    return found | {line.namespace for line in quota_lines(source.inventory)}
 
 
 def _context(settings: DashboardSettings) -> ssl.SSLContext | None:

@@ -58,6 +58,10 @@ class ControllerState:
 
 class Source(Protocol):
     @property
+    def namespaces(self) -> frozenset[str] | None:
+        """Return the only namespaces whose names may be shown; None: all."""
+
+    @property
     def state(self) -> ControllerState: ...
 
     @property
@@ -124,6 +128,8 @@ class Source(Protocol):
 
 class InformerSource:
     """The data of a controller that is in sync (`on_synced`)."""
+
+    namespaces = None
 
     def __init__(self, controller: Controller) -> None:
         informers = controller.informers

@@ -9,6 +9,7 @@ import pytest
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK
 
+RBAC_OF = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
 RBAC = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
@@ -38,13 +39,15 @@ def account(api, namespace):
     """`account(name, role)`: the token of a new ServiceAccount, bound to the ClusterRole where one is named."""
     bindings = []
 
-    def make(name, role=""):
+    def make(name, role="", *, cluster_wide=True):
         api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
         if role:
-            bindings.append(f"{namespace}-{name}")
             subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
             role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-            api.create(RBAC, {"metadata": {"name": bindings[-1]}, "roleRef": role_ref, "subjects": [subject]})
+            body = {"metadata": {"name": f"{namespace}-{name}"}, "roleRef": role_ref, "subjects": [subject]}
+            api.create(RBAC if cluster_wide else RBAC_OF.format(namespace), body)
+            if cluster_wide:
+                bindings.append(body["metadata"]["name"])
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
         return api.create(path, body)["status"]["token"]
@@ -67,6 +70,13 @@ def test_the_cluster_decides_who_may_look(page, account, api):
     assert (status, json.loads(body)) == (200, [])
 
     assert ask(page, "/", stranger)[0] == ask(page, "/api/v1/explanations", stranger)[0] == 403
+
+    # bound in its namespace alone: the pages are there, a simulation of the whole cluster is not
+    member = account("member", "hami-dra-viewer", cluster_wide=False)
+    api.wait_for("the member let in", lambda: ask(page, "/pods", member)[0] == 200, every=1.0)
+    assert "You see the workloads of your namespaces only." in ask(page, "/pods", member)[2]
+    assert ask(page, "/whatif", member)[0] == 403
+    assert ask(page, "/whatif", viewer)[0] == 200
 
     for token in ("", "no-such-token", f"{viewer[:-6]}AAAAAA"):
         status, headers, _ = ask(page, "/nodes?q=x", token)

@@ -6,7 +6,16 @@ import logging
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from controller.dashboard.access import TOKEN_REVIEW, AccessVerdict, ClusterAccess, OpenAccess, may_ask
+from controller.dashboard.access import (
+    EVERYTHING,
+    MOST_NAMESPACES,
+    TOKEN_REVIEW,
+    AccessVerdict,
+    ClusterAccess,
+    Grant,
+    OpenAccess,
+    may_ask,
+)
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
@@ -68,6 +77,8 @@ class Kept:
 
 class Empty:
     """A source with nothing in it but one decision."""
+
+    namespaces = None
 
     def __init__(self):
         self.inventory = Inventory()
@@ -222,40 +233,80 @@ async def test_the_cluster_is_asked_what_rbac_can_say(client, reviewer):
 async def test_verdicts_are_kept_for_a_while_and_questions_shared():
     reviewer, now = Reviewer(), [0.0]
     access = ClusterAccess(reviewer, keep=30.0, keep_refusal=5.0, most=2, clock=lambda: now[0])
-    assert set(await asyncio.gather(*(access.verdict(VIEWER) for _ in range(20)))) == {AccessVerdict.ALLOWED}
+    assert set(await asyncio.gather(*(access.grant(VIEWER) for _ in range(20)))) == {EVERYTHING}
     assert len(reviewer.asked) == 2
     now[0] = 29.0
-    assert await access.verdict(VIEWER) is AccessVerdict.ALLOWED
+    assert (await access.grant(VIEWER)).verdict is AccessVerdict.ALLOWED
     assert len(reviewer.asked) == 2
     now[0] = 31.0
-    await access.verdict(VIEWER)
+    await access.grant(VIEWER)
     assert len(reviewer.asked) == 4
-    assert await access.verdict("x") is AccessVerdict.UNKNOWN
+    assert (await access.grant("x")).verdict is AccessVerdict.UNKNOWN
     now[0] = 35.0
-    await access.verdict("x")
+    await access.grant("x")
     assert len(reviewer.asked) == 5
-    await access.verdict("y")
-    await access.verdict("z")
-    await access.verdict(VIEWER)
+    await access.grant("y")
+    await access.grant("z")
+    await access.grant(VIEWER)
     assert reviewer.asked[-2][1] == {"token": VIEWER}, "the oldest was forgotten"
 
 
 async def test_what_is_no_token_is_never_asked_about():
     reviewer = Reviewer()
     access = ClusterAccess(reviewer)
-    assert await access.verdict("") is AccessVerdict.NO_TOKEN
+    assert (await access.grant("")).verdict is AccessVerdict.NO_TOKEN
     for token in ("x" * 20_000, "a\nb", "Zürich"):
-        assert await access.verdict(token) is AccessVerdict.UNKNOWN
+        assert (await access.grant(token)).verdict is AccessVerdict.UNKNOWN
     assert reviewer.asked == []
+
+
+class PerNamespace(Reviewer):
+    """Everybody known may view the namespaces team-a and team-c."""
+
+    async def create(self, kind, body, *, namespace="", dry_run=False):
+        answer = await super().create(kind, body, namespace=namespace, dry_run=dry_run)
+        if kind is SUBJECT_ACCESS_REVIEW:
+            wanted = body["spec"]["resourceAttributes"].get("namespace")
+            return read(kind, {"allowed": wanted in ("team-a", "team-c")})
+        return answer
+
+
+async def test_users_are_granted_the_namespaces_that_they_may_view():
+    reviewer, now = PerNamespace(), [0.0]
+    known = ["team-a", "team-b"]
+    access = ClusterAccess(reviewer, lambda: known, clock=lambda: now[0])
+    assert await access.grant(STRANGER) == Grant(AccessVerdict.ALLOWED, frozenset({"team-a"}))
+    assert len(reviewer.asked) == 4, "the token, everything, and each namespace"
+    known.append("team-c")
+    now[0] = 31.0
+    assert (await access.grant(STRANGER)).namespaces == {"team-a", "team-c"}
+    known[:] = [f"n{number:04}" for number in range(2 * MOST_NAMESPACES)]
+    now[0] = 62.0
+    assert (await access.grant(STRANGER)).verdict is AccessVerdict.FORBIDDEN
+    assert len(reviewer.asked) == 4 + 5 + 2 + MOST_NAMESPACES
+    now[0] = 90.0
+    await access.grant(STRANGER)
+    assert len(reviewer.asked) == 4 + 5 + 2 + MOST_NAMESPACES, "a refusal that was dear is kept longer"
+
+
+async def test_a_service_account_is_reviewed_for_its_own_namespace():
+    class Account(PerNamespace):
+        async def create(self, kind, body, *, namespace="", dry_run=False):
+            answer = await super().create(kind, body, namespace=namespace, dry_run=dry_run)
+            if kind is TOKEN_REVIEW:
+                return read(kind, {"authenticated": True, "user": {"username": "system:serviceaccount:team-a:viewer"}})
+            return answer
+
+    assert (await ClusterAccess(Account()).grant("t")).namespaces == {"team-a"}
 
 
 async def test_an_unclear_answer_is_not_kept():
     reviewer = Reviewer()
     access = ClusterAccess(reviewer)
     reviewer.fails = Unavailable("no answer")
-    assert await access.verdict(VIEWER) is AccessVerdict.UNCLEAR
+    assert (await access.grant(VIEWER)).verdict is AccessVerdict.UNCLEAR
     reviewer.fails = None
-    assert await access.verdict(VIEWER) is AccessVerdict.ALLOWED
+    assert (await access.grant(VIEWER)).verdict is AccessVerdict.ALLOWED
 
 
 async def test_a_controller_without_the_right_to_ask_is_noticed():

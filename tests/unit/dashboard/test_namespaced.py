@@ -1,0 +1,198 @@
+"""Who may view one namespace only sees no name of another, on no page, in no export, stream or answer."""
+
+import json
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
+
+from controller.dashboard.access import AccessVerdict, Grant
+from controller.dashboard.app import dashboard_app
+from controller.dashboard.history import History
+from controller.dashboard.namespaced import cleaned_text, without_others
+from controller.dashboard.source import ControllerState
+from controller.insight.explain.model import Explanation, NodeExplanation
+from controller.reconcile.runtime import Mode
+from controller.scheduling.decide import Options
+from controller.scheduling.gangs import GangKey, GangState
+from controller.scheduling.scoring import Policies
+from hami_dra.api.core import ResourceQuota
+from tests.cards import DRIVER, card, pod, slice_of
+from tests.unit.insight.test_overview import cluster, holding, share
+
+MINE, OTHER = "team-a", "secret-team"
+DEVICE = f"{DRIVER}/n1/gpu-0"
+PATHS = (
+    "/", "/nodes", "/node?name=n1", f"/device?id={DEVICE}", "/pods", "/claims", "/pending", "/decisions", "/quota",
+    "/decision?pod=team-a/waits", "/export/pods.csv", "/export/pods.json", "/export/pending.json", "/export/nodes.csv",
+    "/api/v1/explanations", "/api/v1/explanations/pods/team-a/waits",
+)  # fmt: skip
+REFUSED = (
+    f"/api/v1/explanations/pods/{OTHER}/waits", f"/api/v1/explanations/claims/{OTHER}/held", f"/decision?pod={OTHER}/waits",
+)  # fmt: skip
+
+
+def told(namespace):
+    other = OTHER if namespace == MINE else MINE
+    return Explanation(
+        f"{namespace}/waits", "pod-waits", "2026-11-21T12:00:00Z", "refused",
+        message=f"no node fits now: port 80 is taken by Pod {other}/web", why=(f"on n1: NodePorts: Pod {other}/web",),
+        nodes=(NodeExplanation("n1", fits=False, text=f"anti-affinity to pods in namespace {other}"),),
+    )  # fmt: skip
+
+
+class Both:
+    """Two namespaces that share a device, with a pod that waits in each."""
+
+    namespaces = None
+    state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
+    policies, options, scheduler_names = Policies(), Options(), frozenset({"default-scheduler"})
+
+    def __init__(self):
+        self.heard = []
+        refs = [{"name": "c", "resourceClaimName": "held"}]
+        self.held = []
+        for each in (MINE, OTHER):
+            made = holding("held", share("gpu-0"), pods=["runs"], namespace=each)
+            self.held.append(replace(made, metadata=replace(made.metadata, uid=each)))
+        self.all = [
+            pod(name, namespace=each, resourceClaims=refs, nodeName=node)
+            for each in (MINE, OTHER)
+            for name, node in (("runs", "n1"), ("waits", ""))
+        ]
+        self.inventory = cluster(slice_of("n1", [card(0)]), claims=self.held)
+        for each in (MINE, OTHER):
+            quota = {"metadata": {"name": "q", "namespace": each}, "spec": {"hard": {"limits.nvidia.com/gpu": "4"}}}
+            self.inventory.quota_changed(None, msgspec.convert(quota, ResourceQuota))
+        self.decisions = self
+
+    def of_pod(self, key, *, brief=False):
+        return told(key.partition("/")[0]) if key.endswith("/waits") else None
+
+    def of_claim(self, key):
+        return told(key.partition("/")[0])
+
+    def latest(self, _most):
+        return [told(MINE), told(OTHER)]
+
+    def problems(self):
+        return ()
+
+    def pods(self):
+        return self.all
+
+    def pod(self, key):
+        return next((each for each in self.all if each.key == key), None)
+
+    def pods_of(self, claim):
+        return [each for each in self.all if claim == f"{each.metadata.namespace}/held"]
+
+    def unconverted(self, _pod):
+        return ""
+
+    def gang(self, each):
+        if each.metadata.name != "waits":
+            return None
+        return GangState(GangKey("labels", each.metadata.namespace, "train"), 2, (each,), 0, 0)
+
+    def claims(self):
+        return self.held
+
+    def claim(self, key):
+        return next((each for each in self.held if each.key == key), None)
+
+    def claims_on(self, _device):
+        return self.held
+
+    def objects(self):
+        return []
+
+    def on_change(self, _callback):
+        return lambda: None
+
+    def on_claim(self, heard):
+        self.heard.append(heard)
+        return lambda: None
+
+
+class Tokens:
+    """The token says what its user may view."""
+
+    is_open = False
+
+    async def grant(self, token):
+        if token == "all":
+            return Grant(AccessVerdict.ALLOWED)
+        return Grant(AccessVerdict.ALLOWED, frozenset({token})) if token else Grant(AccessVerdict.NO_TOKEN)
+
+
+@pytest.fixture
+async def opened():
+    source, history = Both(), History()
+    for each in source.held:
+        history.claim_changed(None, each)
+    async with TestClient(TestServer(dashboard_app(source, Tokens(), history=history))) as client:
+        yield client
+
+
+async def text_of(client, path, token):
+    answer = await client.get(path, headers={"Authorization": f"Bearer {token}"})
+    return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_no_name_of_another_namespace_is_shown(opened, path):
+    await text_of(opened, path, "all")  # kept for others
+    status, text = await text_of(opened, path, MINE)
+    assert status == 200
+    assert OTHER not in text
+    if "nodes.csv" not in path and path not in ("/", "/nodes"):
+        assert MINE in text
+    if MINE not in path:
+        assert f"{MINE}/" not in (await text_of(opened, path, OTHER))[1]
+
+
+@pytest.mark.parametrize("path", REFUSED)
+async def test_what_is_elsewhere_does_not_exist(opened, path):
+    status, text = await text_of(opened, path, MINE)
+    assert status == 404
+    assert f"{OTHER}/web" not in text
+    assert (await text_of(opened, path, "all"))[0] == 200
+
+
+async def test_amounts_of_all_are_shown_without_their_names(opened):
+    _, text = await text_of(opened, f"/device?id={DEVICE}", MINE)
+    assert "8 GiB of 16 GiB" in text, "both tenants count"
+    _, text = await text_of(opened, "/", MINE)
+    assert "You see the workloads of your namespaces only." in text
+    assert "/whatif" not in text
+    assert (await text_of(opened, "/whatif", MINE))[0] == 403
+    assert (await text_of(opened, "/whatif", "all"))[0] == 200
+
+
+async def test_the_badge_and_the_stream_are_those_of_the_namespace(opened):
+    for token, pods in (("all", 2), (MINE, 1)):
+        headers = {"Authorization": f"Bearer {token}"}
+        async with opened.get("/events?view=/pending", headers=headers) as stream:
+            text = ""
+            while "<h1>" not in text:
+                text += (await stream.content.readany()).decode()
+        assert f"event: pending\ndata: {pods}\n" in text
+        assert (OTHER in text) == (token == "all")
+
+
+def test_texts_lose_the_names_of_others():
+    mine = frozenset({MINE})
+    cleaned = without_others(told(MINE), mine)
+    assert cleaned.message == "no node fits now: port 80 is taken by Pod another namespace"
+    assert OTHER not in json.dumps(msgspec.to_builtins(cleaned))
+    for text in (
+        "nvidia.hami.io/n1/gpu-0",
+        "8 of 10",
+        "topology.kubernetes.io/zone=a",
+        "0/2 nodes",
+        "team-a/x is full",
+    ):
+        assert cleaned_text(text, mine) == text
+    assert cleaned_text("1/x", mine) == "another namespace"
