@@ -6,6 +6,7 @@ decision made now) and the log at levels 4 and 5. Pure: reads the inventory and 
 """
 
 from controller.insight.explain.explain import explain, with_gang
+from controller.insight.explain.gang import explained_gang
 from controller.insight.explain.model import (
     CardExplanation,
     Explanation,
@@ -31,6 +32,7 @@ __all__ = [
     "Term",
     "bare",
     "explain",
+    "explained_gang",
     "explanation_of",
     "from_json",
     "share_parts",

@@ -204,7 +204,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Number of nodes that are not in `nodes`."""
     notes: tuple[str, ...] = ()
     gang: GangExplanation | None = None
-    """None: the pod is no member of a gang, or the decision was made before."""
+    """None: the pod is no member of a gang, or was decided alone."""
 
 
 def to_json(what: Explanation | list[Explanation]) -> bytes:

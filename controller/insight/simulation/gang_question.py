@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from controller.insight.explain import GangDomain, GangExplanation, GangMember
+from controller.insight.explain import GangExplanation, explained_gang
 from controller.insight.simulation.placing import Placing, WaitingPod
 from controller.insight.simulation.view import SimulatedCluster
 from controller.scheduling.decide import Options, Unfinished
-from controller.scheduling.gangs import DomainVerdict, GangDecision, GangState, GangUnschedulable, decide_gang
+from controller.scheduling.gangs import GangDecision, GangState, GangUnschedulable, decide_gang
 
 
 def decide_together(
@@ -25,17 +25,17 @@ def decide_together(
     state = view.gangs.state(key)
     answer = decided_gang(placing, view, options, state, (pod, *others))
     if isinstance(answer, str):
-        return _explained(state, {}, message=answer), answer
+        return explained_gang(state, {}, message=answer), answer
     if not isinstance(answer, GangDecision):
         message = f"{state.key}: {answer.message}"
-        return _explained(state, {}, domains=answer.domains, message=message), ""
+        return explained_gang(state, {}, domains=answer.domains, message=message), ""
     nodes = {member.pod.key: decision.node for member, decision in answer.placed}
     for member, decision in answer.placed:
         if member.pod.key != pod.pod.key:
             view.inventory.assume_pod(member.pod, decision.node)
             for entry in decision.allocations:
                 view.inventory.assume(entry.claim.metadata.uid, entry.allocation)
-    return _explained(state, nodes, domain=answer.domain, domains=answer.domains), ""
+    return explained_gang(state, nodes, domain=answer.domain, domains=answer.domains), ""
 
 
 def decided_gang(
@@ -49,27 +49,3 @@ def decided_gang(
     answer = decide_gang(view.inventory, request, options)
     assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
     return answer
-
-
-def _explained(
-    state: GangState,
-    nodes: dict[str, str],
-    *,
-    domain: str = "",
-    domains: Sequence[DomainVerdict] = (),
-    message: str = "",
-) -> GangExplanation:
-    return GangExplanation(
-        gang=str(state.key),
-        min_count=state.min_count,
-        members=tuple(
-            GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
-            for pod in state.members
-        ),
-        fits=not message,
-        message=message,
-        domains=tuple(
-            GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
-            for each in domains
-        ),
-    )

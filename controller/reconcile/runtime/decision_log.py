@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.insight.explain import DecisionSnapshot, Explanation, bare, explanation_of, share_parts, take
+import msgspec
+
+from controller.insight.explain import (
+    DecisionSnapshot,
+    Explanation,
+    GangExplanation,
+    bare,
+    explanation_of,
+    share_parts,
+    take,
+)
 from controller.scheduling.allocation import SelectorOverBudget
 from controller.scheduling.decide import Decision, EqualRefusals, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory import Inventory, SliceSpent
@@ -26,6 +36,8 @@ MOST: Final = 2_000
 MOST_BYTES: Final = 32 << 20
 _DETAILS_PER_SECOND: Final = 20.0
 _BURST: Final = 50.0
+_BYTES_OF_MEMBER: Final = 300
+"""What a member adds to the explanation of its gang, about."""
 
 
 @dataclass(slots=True)
@@ -36,16 +48,21 @@ class _LoggedDecision:
     """None: it was not decided."""
     waiting: Explanation | None = None
     claims: tuple[str, ...] = ()
+    gang: GangExplanation | None = None
+    """Of which it was decided as a member; its members share it."""
 
     @property
     def size(self) -> int:
-        return self.picture.size if self.picture is not None else 1_000
+        own = self.picture.size if self.picture is not None else 1_000
+        return own + (_BYTES_OF_MEMBER if self.gang is not None else 0)
 
     def explanation(self, *, brief: bool = False) -> Explanation:
-        if self.picture is not None:
-            return explanation_of(self.picture, self.at, brief=brief)
-        assert self.waiting is not None
-        return self.waiting
+        found = explanation_of(self.picture, self.at, brief=brief) if self.picture is not None else self.waiting
+        assert found is not None
+        gang = self.gang
+        if gang is not None and brief:
+            gang = msgspec.structs.replace(gang, members=(), domains=())
+        return msgspec.structs.replace(found, gang=gang) if gang is not None else found
 
 
 class DecisionLog:
@@ -87,7 +104,9 @@ class DecisionLog:
         key = request.pod.key
         before = self._kept.get(key)
         if answer.trace is None and before is not None and _is_same(before, request, answer):
-            before.at = at
+            self._bytes -= before.size
+            before.at, before.gang = at, None
+            self._bytes += before.size
             self._kept.move_to_end(key)
             return
         detailed = answer.trace is not None and self._may_be_detailed(now)
@@ -120,6 +139,17 @@ class DecisionLog:
         moment = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = Explanation(pod.key, pod.metadata.uid, moment, "waiting" if passing else "error", message=why)
         self._keep(pod.key, _LoggedDecision(at, pod.metadata.uid, None, said, tuple(claims)))
+
+    def together(self, gang: GangExplanation, pods: Iterable[Pod]) -> None:
+        """Record that these pods, whose latest decisions are recorded, were decided as members of a
+        gang.
+        """
+        for pod in pods:
+            kept = self._kept.get(pod.key)
+            if kept is not None and kept.uid == pod.metadata.uid:
+                self._bytes -= kept.size
+                kept.gang = gang
+                self._bytes += kept.size
 
     def _may_be_detailed(self, now: float) -> bool:
         self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * self._per_second)
@@ -160,7 +190,7 @@ class DecisionLog:
         return self.of_pod(pod) if pod else None
 
     def latest(self, most: int) -> list[Explanation]:
-        """Return the latest decisions, newest first, without nodes and cards."""
+        """Return the latest decisions, newest first, without nodes, cards and members of gangs."""
         newest = list(reversed(self._kept))[: max(most, 0)]
         return [self._kept[key].explanation(brief=True) for key in newest]
 

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
+from controller.insight.explain import explained_gang
 from controller.reconcile.queueing import (
     FOREVER,
     Change,
@@ -272,12 +273,16 @@ class GangCycle:
             decided: list[tuple[SchedulingRequest, Decision | Unschedulable]] = [*answer.placed, *answer.left]
             for request, each in decided:
                 log_.record(self._inventory, request, options, each, at=at, now=now)
-            return
-        for member in found.ready:
-            if member.request.pod.key == answer.member:
-                log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
-            else:
-                log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
+            nodes = {request.pod.key: each.node for request, each in answer.placed}
+            gang = explained_gang(found.state, nodes, domain=answer.domain, domains=answer.domains)
+        else:
+            for member in found.ready:
+                if member.request.pod.key == answer.member:
+                    log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
+                else:
+                    log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
+            gang = explained_gang(found.state, {}, domains=answer.domains, message=answer.message)
+        log_.together(gang, (member.request.pod for member in found.ready))
 
     def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:
         state = found.state

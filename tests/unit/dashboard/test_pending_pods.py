@@ -1,6 +1,7 @@
 """The page of pending pods says what the node filter says: plugin, object, figure."""
 
 import copy
+import re
 from types import SimpleNamespace
 
 import msgspec
@@ -10,7 +11,7 @@ from controller.dashboard import render
 from controller.dashboard.pending import grouped, pending_count, pending_pods
 from controller.dashboard.podpages import PodPages
 from controller.insight.explain import explain
-from controller.insight.explain.model import Explanation
+from controller.insight.explain.model import Explanation, GangDomain, GangExplanation, GangMember
 from controller.insight.simulation import SimulationSettings, question
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
@@ -128,3 +129,23 @@ def test_pods_that_are_not_hami_dras_say_so(asked):
 
 def renamed(pod, name):
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=name))
+
+
+def test_the_decision_on_a_member_shows_its_gang(asked):
+    decision = explain(asked.inventory, asked.request, asked.options)
+    members = (GangMember("default/port", "n1"), GangMember("default/m1", "n2"), GangMember("default/m0", runs=True))
+    domains = (GangDomain("rack=a", 2, 3, 0, chosen=True), GangDomain("rack=b", 1, 1, -2, problem="2 too few"))
+    gang = GangExplanation("PodGroup team/train", 2, members, fits=True, domains=domains)
+    source = Source(asked.pod)
+    source.decisions.of_pod = lambda _key: msgspec.structs.replace(decision, gang=gang)
+    source.decisions.latest = lambda _most: [msgspec.structs.replace(decision, gang=gang)]
+    source.pod = lambda _key: None
+    pages = PodPages(source)
+    text = render.fragment("decision.html", pages.decision({"pod": "default/port"}), "en")
+    assert "Gang PodGroup team/train" in text
+    assert "2 of 3 members must run at once" in text
+    assert re.search(r"pod=default%2Fm1|pod=default/m1", text)
+    assert "m0</a>" not in text  # it runs: its decision may be forgotten
+    assert "2 too few" in text
+    source.state = SimpleNamespace(is_leader=True)
+    assert "gang train</span>" in render.fragment("decisions.html", pages.decisions({}), "en")

@@ -11,6 +11,9 @@ async def test_a_complete_gang_runs(harness):
     await harness.bound("m0", "m1", "m2", "m3")
     await harness.check_bound_pods_have_their_claims()
     assert harness.metric("hami_dra_gang_decisions_total", result="placed") == 1
+    kept = harness.controller.decision_log.of_pod("default/m2")
+    assert (kept.outcome, kept.gang.gang, kept.gang.min_count) == ("placed", "gang default/train", 4)
+    assert {each.pod: each.node for each in kept.gang.members}["default/m2"] == kept.node
 
 
 @story_of()

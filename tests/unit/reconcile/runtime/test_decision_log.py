@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controller.insight.explain.explain import explain
+from controller.insight.explain.model import GangExplanation, GangMember
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.decide.answers import EqualRefusals, without_trace
@@ -129,6 +130,23 @@ def test_what_passes_by_itself_does_not_replace_a_decision(inventory):
     record(log, inventory, scheduling_request)
     log.waiting(pod("a", uid="another"), "waits", passing=True, at=AT)
     assert log.of_pod("default/a").outcome == "waiting"
+
+
+def test_members_that_were_decided_together_show_their_gang(inventory):
+    """Until they are decided alone; the list of all decisions names it only."""
+    log = DecisionLog()
+    requests = [wanted("a"), wanted("b")]
+    for each in requests:
+        record(log, inventory, each)
+    members = (GangMember("default/a", "n1"), GangMember("default/b", "n2"))
+    gang = GangExplanation("PodGroup default/train", 2, members, fits=True)
+    log.together(gang, [*(each.pod for each in requests), pod("c"), pod("a", uid="another")])
+    assert log.of_pod("default/a").gang == log.of_claim("default/b-gpu").gang == gang
+    assert {each.gang.gang for each in log.latest(9)} == {gang.gang}
+    assert {each.gang.members for each in log.latest(9)} == {()}
+    record(log, inventory, requests[0])
+    assert log.of_pod("default/a").gang is None
+    assert log.of_pod("default/b").gang == gang
 
 
 def test_what_cannot_be_explained_is_kept_without_details(inventory, monkeypatch, caplog):

@@ -1,0 +1,33 @@
+"""The decision on a gang, as explanations show it. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from controller.insight.explain.model import GangDomain, GangExplanation, GangMember
+from controller.scheduling.gangs import DomainVerdict, GangState
+
+
+def explained_gang(
+    state: GangState,
+    nodes: Mapping[str, str],
+    *,
+    domain: str = "",
+    domains: Sequence[DomainVerdict] = (),
+    message: str = "",
+) -> GangExplanation:
+    """Return the gang with its members. `nodes`: by key of a pod, where it is placed; `message`: why
+    the gang is not.
+    """
+    return GangExplanation(
+        gang=str(state.key),
+        min_count=state.min_count,
+        members=tuple(
+            GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
+            for pod in state.members
+        ),
+        fits=not message,
+        message=message,
+        domains=tuple(
+            GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
+            for each in domains
+        ),
+    )
