@@ -1,0 +1,309 @@
+"""The one sentence about a refused pod: what fails with both figures, never or now, and the fix."""
+
+import pytest
+
+from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, Unschedulable, decide
+from controller.scheduling.decide.refusal_reason import MOST, with_command
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
+
+WIDE = "net.example.com"
+T4, A10G = "Tesla T4", "NVIDIA A10G"
+
+
+def cluster(**nodes):
+    """Nodes by name, each with its cards; by default 2 T4 on a and 2 A10G on b."""
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    for name, cards in (nodes or {"a": (T4, T4), "b": (A10G, A10G)}).items():
+        inventory.node_changed(None, node(name))
+        memory = {T4: "15Gi", A10G: "22Gi"}
+        devices = [
+            card(i, product=each, memory=memory[each]) if isinstance(each, str) else each
+            for i, each in enumerate(cards)
+        ]
+        inventory.slice_changed(None, slice_of(name, devices))
+    return inventory
+
+
+def reason_of(inventory, *requests, device_policy="spread", spec=None, **options):
+    policies = Policies(device_policy=DevicePolicy((device_policy,)))
+    claims = (PodClaim("c", claim("c", list(requests))),) if requests else ()
+    wanted = SchedulingRequest(pod=pod("p", **(spec or {})), claims=claims, policies=policies, **options)
+    answer = decide(inventory, wanted, Options())
+    assert isinstance(answer, Unschedulable), answer
+    return answer
+
+
+def use(inventory, node_name, *devices, memory="2Gi", cores="0"):
+    results = [
+        {
+            "request": "gpu",
+            "driver": DRIVER,
+            "pool": node_name,
+            "device": f"gpu-{number}",
+            "shareID": f"s{number}",
+            "consumedCapacity": {"memory": memory, "cores": cores, "shares": "1"},
+        }
+        for number in devices
+    ]
+    inventory.assume(f"held-{node_name}-{devices}-{memory}", {"devices": {"results": results}})
+
+
+NEVER = {
+    "memory": (
+        [request(memory="80Gi")],
+        "needs 81920 MiB on one device; the largest has 22528 MiB (NVIDIA A10G), so it never will",
+    ),
+    "memory on each": (
+        [request(count=2, memory="80Gi")],
+        "needs 81920 MiB on each of 2 devices; the largest has 22528 MiB (NVIDIA A10G), so it never will",
+    ),
+    "cores": (
+        [request(cores="150", memory="1Gi")],
+        "needs 150 cores on one device; the largest has 100 cores (Tesla T4), so it never will",
+    ),
+    "devices": (
+        [request(count=3)],
+        "needs 3 whole devices on one node; the most a node has is 2 (a), so it never will",
+    ),
+    "devices of a size": (
+        [request(count=3, memory="20Gi", cores="0")],
+        "needs 3 devices with 20480 MiB each on one node; the most a node has is 2 (b), so it never will",
+    ),
+    "requests together": (
+        [request("one", count=2), request("two", count=1)],
+        "needs 3 whole devices on one node, all requests together; the most a node has is 2 (a), so it never will",
+    ),
+    "requests apart": (
+        [
+            request("t4", selectors=['device.attributes["hami.io"].productName == "Tesla T4"']),
+            request("a10g", selectors=['device.attributes["hami.io"].productName == "NVIDIA A10G"']),
+        ],
+        "needs the devices of 2 requests on one node; no node has all of them: t4 on 1 node, a10g on 1 node, so it never will",
+    ),
+    "selector": (
+        [request(selectors=['device.attributes["hami.io"].productName == "H100"'])],
+        (
+            'selector device.attributes["hami.io"].productName == "H100" matches no device; '
+            "there are NVIDIA A10G (2), Tesla T4 (2). Correct the selector"
+        ),
+    ),
+    "capacity": (
+        [request(mem="1Gi")],
+        'capacity "mem" is not published; published: cores, memory, shares. Correct the name in capacity.requests',
+    ),
+}
+
+
+@pytest.mark.parametrize(("requests", "sentence"), NEVER.values(), ids=NEVER)
+def test_what_can_never_be_met(requests, sentence):
+    for inventory in (cluster(), cluster()):
+        answer = reason_of(inventory, *requests)
+        assert answer.message == f"no node fits: {sentence}"
+        assert answer.reason.never
+        use(inventory, "a", 0, 1, memory="15Gi", cores="100")
+        assert reason_of(inventory, *requests).message == answer.message
+
+
+def test_a_class_of_which_there_is_no_device_names_the_request():
+    inventory = cluster()
+    inventory.class_changed(None, device_class("metax-gpu", 'device.driver == "metax.hami.io"'))
+    answer = reason_of(inventory, request("gpu"), request("metax-0", class_name="metax-gpu"))
+    assert answer.message == (
+        "no node fits: request metax-0: needs a device of DeviceClass metax-gpu; this cluster has none. "
+        "Is its driver running? See kubectl get resourceslices"
+    )
+
+
+NOW = {
+    "memory": (
+        [request(memory="14Gi", cores="0")],
+        "needs 14336 MiB on one device; the most free is 10240 MiB (NVIDIA A10G on b)",
+    ),
+    "a whole device": ([request()], "needs a whole device; all 4 have tenants"),
+    "whole devices": ([request(count=2)], "needs 2 whole devices on one node; the most without a tenant are 0 (a)"),
+    "cores": (
+        [request(memory="1Gi", cores="90")],
+        "needs 90 cores on one device; the most free is 80 cores (Tesla T4 on a)",
+    ),
+    "devices": (
+        [request(count=2, memory="14Gi", cores="0")],
+        "needs 2 devices with 14336 MiB each on one node; the most that fit on a node now are 0 (a)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("requests", "sentence"), NOW.values(), ids=NOW)
+def test_what_is_in_use_now(requests, sentence):
+    inventory = cluster()
+    use(inventory, "a", 0, 1, memory="12Gi", cores="20")
+    use(inventory, "b", 0, 1, memory="12Gi", cores="20")
+    answer = reason_of(inventory, *requests)
+    assert answer.message == f"no node fits now: {sentence}"
+    assert not answer.reason.never
+
+
+def test_slots_idle_devices_and_faults():
+    full = cluster(a=[card(0, shares="1")])
+    use(full, "a", 0, memory="1Gi")
+    part = request(memory="1Gi", cores="0")
+    assert (
+        reason_of(full, part).message
+        == "no node fits now: needs a device with 1024 MiB; all slots of 1 device are taken"
+    )
+    shared = cluster()
+    use(shared, "a", 0, 1)
+    use(shared, "b", 0, 1)
+    assert (
+        reason_of(shared, part, device_policy="mutex").message
+        == "no node fits now: needs an idle device; all 4 have tenants"
+    )
+    ill = cluster(a=[card(0, taints=[{"key": "xid", "value": "79", "effect": "NoExecute"}])])
+    assert reason_of(ill, part).message == (
+        "no node fits now: needs a device with 1024 MiB; 1 device that would do is not healthy (taint xid=79:NoExecute)"
+    )
+
+
+def test_devices_of_no_node_in_particular():
+    """Of a driver whose devices every node reaches."""
+    inventory = cluster(a=(), b=())
+    inventory.class_changed(None, device_class("wide", f'device.driver == "{WIDE}"'))
+    published = slice_of("net", [card(0), card(1)], pool="net", name="net", driver=WIDE, allNodes=True)
+    inventory.slice_changed(None, published)
+    assert reason_of(inventory, request(class_name="wide", count=3)).message == (
+        "no node fits: needs 3 whole devices on one node; the most a node has is 2 (a), so it never will"
+    )
+    results = [{"request": "r", "driver": WIDE, "pool": "net", "device": "gpu-0", "shareID": "s"}]
+    results[0]["consumedCapacity"] = {"memory": "16Gi", "cores": "100", "shares": "1"}
+    inventory.assume("held", {"devices": {"results": results}})
+    assert reason_of(inventory, request(class_name="wide", count=2)).message.startswith(
+        "no node fits now: needs 2 devices"
+    )
+
+
+def test_exclusive_devices_without_capacities():
+    inventory = cluster(a=[whole(0), whole(1)])
+    inventory.assume(
+        "held", {"devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "a", "device": "dev-0"}]}}
+    )
+    assert reason_of(inventory, request(count=2)).message == (
+        "no node fits now: needs 2 whole devices on one node; the most without a tenant are 1 (a)"
+    )
+
+
+# --- nodes -------------------------------------------------------------------------------------------
+
+
+def labelled(**labels):
+    inventory = cluster()
+    for name, value in labels.items():
+        inventory.node_changed(None, node(name, labels={"zone": value}))
+    return inventory
+
+
+def required(*expressions):
+    terms = [{"matchExpressions": list(expressions)}]
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    }
+
+
+PART = request(memory="1Gi", cores="0")
+LABELS = {
+    "no such label": (
+        {"nodeSelector": {"gpu": "t4"}},
+        "nodeSelector wants gpu=t4; no node has a label gpu. Label a node, or change nodeSelector",
+    ),
+    "another value": (
+        {"nodeSelector": {"zone": "z"}},
+        "nodeSelector wants zone=z; on the nodes zone is x (1), y (1). Label a node, or change nodeSelector",
+    ),
+    "affinity": (
+        required({"key": "zone", "operator": "In", "values": ["z"]}),
+        "the required node affinity wants zone In (z); on the nodes zone is x (1), y (1). Label a node, or change the affinity",
+    ),
+    "each on another node": (
+        {"nodeSelector": {"zone": "x"}, **required({"key": "zone", "operator": "In", "values": ["y"]})},
+        "no node has all labels that nodeSelector and the required node affinity want; each of them is on some node. Change one of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "sentence"), LABELS.values(), ids=LABELS)
+def test_labels(spec, sentence):
+    answer = reason_of(labelled(a="x", b="y"), PART, spec=spec)
+    assert answer.message == f"no node fits: {sentence}"
+    assert answer.reason.code == "NodeAffinityNotMatch"
+
+
+def test_a_label_of_nodes_without_devices():
+    inventory = labelled(a="x", b="x")
+    inventory.node_changed(None, node("c", labels={"zone": "cpu"}))
+    assert (
+        "only 1 node without the requested devices has it"
+        in reason_of(inventory, PART, spec={"nodeSelector": {"zone": "cpu"}}).message
+    )
+
+
+def test_taints_cordons_and_resources():
+    inventory = cluster()
+    inventory.node_changed(None, node("a", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]))
+    inventory.node_changed(
+        None, node("b", taints=[{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}])
+    )
+    only_a = {"nodeSelector": {"zone": "x"}}
+    inventory.node_changed(
+        None, node("a", labels={"zone": "x"}, taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}])
+    )
+    assert reason_of(inventory, PART, spec=only_a).message == (
+        "no node fits: the pod does not tolerate taint team=red:NoSchedule; 1 node with the requested devices carries it (a). "
+        "Add a toleration, or remove the taint"
+    )
+    inventory.node_changed(None, node("a", labels={"zone": "x"}, unschedulable=True))
+    assert reason_of(inventory, PART, spec=only_a).message == (
+        "no node fits now: 1 node with the requested devices is cordoned (a). Run kubectl uncordon a"
+    )
+    inventory = cluster()
+    cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "9"}}}]}
+    answer = reason_of(inventory, PART, spec=cpu)
+    assert (
+        answer.message == "no node fits: needs 9 of cpu on one node; the most a node offers is 8 (a), so it never will"
+    )
+
+
+def test_the_nominated_node_name_of_a_pod_is_named():
+    answer = reason_of(cluster(), request(memory="20Gi", cores="0"), required_node="a")
+    assert answer.message == (
+        "no node fits: spec.nodeName is a; 1 other node could meet its requests. Remove nodeName, so that hami-dra can choose"
+    )
+
+
+# --- texts that others wrote --------------------------------------------------------------------------
+
+
+def test_names_are_cut_and_made_printable():
+    answer = reason_of(cluster(), request(**{"m\x1b[31m" + "x" * 500: "1Gi"}))
+    assert "\x1b" not in answer.message
+    assert len(answer.message) < 400
+    spec = {"nodeSelector": {"k" * 300: "v\n" * 300}}
+    assert len(reason_of(cluster(), PART, spec=spec).message) < 500
+
+
+def test_the_whole_sentence_is_never_longer_than_an_event_may_be():
+    sentence = with_command("x" * 5_000, "n" * 63 + "/" + "p" * 253, {f"Code{number}": number for number in range(9)})
+    assert len(sentence) == MOST
+    assert sentence.endswith("[8 nodes Code8, 7 nodes Code7, 6 nodes Code6, 5 nodes Code5, ...]")
+
+
+def test_a_selector_that_fails_on_every_device_is_an_error_also_when_all_are_in_use():
+    inventory = cluster()
+    wrong = request(selectors=['device.attributes["gpu.example.com"].productName == "x"'])
+    idle = reason_of(inventory, wrong)
+    use(inventory, "a", 0, 1, memory="15Gi", cores="100")
+    use(inventory, "b", 0, 1, memory="22Gi", cores="100")
+    busy = reason_of(inventory, wrong)
+    assert "selectors[0] fails on device" in idle.error
+    assert "selectors[0] fails on device" in busy.error
+    assert "no such key: productName" in busy.error
