@@ -179,7 +179,7 @@ def test_devices_of_no_node_in_particular():
     results[0]["consumedCapacity"] = {"memory": "16Gi", "cores": "100", "shares": "1"}
     inventory.assume("held", {"devices": {"results": results}})
     assert reason_of(inventory, request(class_name="wide", count=2)).message.startswith(
-        "no node fits now: needs 2 devices"
+        "no node fits now: needs 2 whole devices"
     )
 
 
