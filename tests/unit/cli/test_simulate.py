@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.support.commands import Typed
-from tests.support.manifests import claim, cluster, part, pod, template, workload
+from tests.support.manifests import claim, cluster, node, part, pod, slices, template, workload
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,6 +74,22 @@ def test_yaml_is_the_same_document(hami_dra, file):
             entry["allocation"]["allocationTimestamp"] = "now"
             entry["allocation"]["devices"]["results"][0]["shareID"] = "share"
     assert from_json == from_yaml
+
+
+@pytest.mark.parametrize(
+    ("machine", "limits", "device"),
+    [
+        ("inf2.48xlarge", {"aws.amazon.com/neuron": 1}, "neuron-11 (neuroncores=2 shares=1)"),
+        ("inf2.48xlarge", {"aws.amazon.com/neuroncore": 1}, "neuron-11 (neuroncores=1 shares=1)"),
+        ("g4dn.12xlarge", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 7500}, "gpu-0 (cores=0 memory=7500Mi shares=1)"),
+    ],
+)
+def test_a_neuron_device_is_shown_by_its_cores_and_a_card_by_its_parts(hami_dra, file, machine, limits, device):
+    """Memory and percent that come with a NeuronCore look like half a device."""
+    taken = file(node("n"), slices("n", machine), pod("p", limits=limits))
+    shown = hami_dra("simulate", "-f", taken, "-f", ROOT / "deviceclasses").stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("default/p ")]
+    assert device in line
 
 
 def test_the_table(hami_dra, file):
