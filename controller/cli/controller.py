@@ -188,6 +188,9 @@ def controller(
             help="on: while a dashboard page is open, read the cards' actual use from the node drivers' metrics port."
         ),
     ] = Readings.on,
+    dashboard_grafana: Annotated[
+        str, typer.Option(metavar="URL", help="A Grafana dashboard that every page of the dashboard links to.")
+    ] = "",
     log_format: LogFormatOption = LogFormat.text,
     verbosity: Annotated[
         int,
@@ -251,7 +254,14 @@ def controller(
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
-    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key, dashboard_readings)
+    page = page_settings(
+        dashboard_bind,
+        dashboard_auth,
+        dashboard_cert,
+        dashboard_key,
+        readings=dashboard_readings,
+        grafana=dashboard_grafana,
+    )
     run_service(_serve(kubeconfig, settings, (host, port), page))
 
 

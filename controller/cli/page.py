@@ -24,7 +24,13 @@ class Readings(StrEnum):
 
 
 def page_settings(
-    bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
+    bind: str,
+    auth: DashboardAuth,
+    cert: Path | None,
+    key: Path | None,
+    *,
+    readings: Readings = Readings.on,
+    grafana: str = "",
 ) -> "DashboardSettings | None":
     """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
     if not bind:
@@ -41,6 +47,7 @@ def page_settings(
             cert_file=cert,
             key_file=key,
             readings=readings is Readings.on,
+            grafana=grafana,
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error

@@ -43,7 +43,7 @@ from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Decisions, Source
 from controller.dashboard.stream import headers_key
 from controller.dashboard.tables import FORMATS, exported
-from controller.dashboard.user_views import View, Views
+from controller.dashboard.user_views import UserView, UserViews
 from controller.insight.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
 
@@ -59,15 +59,17 @@ def dashboard_app(
     interval: float = 1.0,
     meters: Meters | None = None,
     history: History | None = None,
+    grafana: str = "",
 ) -> web.Application:
     """Return the application.
 
     `interval`: least number of seconds between two fragments for one page. `meters`: source of the
-    cards' readings; None: no readings. `history`: what is known already; None: nothing.
+    cards' readings; None: no readings. `history`: what is known already; None: nothing. `grafana`:
+    address to link to.
     """
     history = history or History()
     app = web.Application(middlewares=[safe_headers, guard(access)], client_max_size=64 << 10)
-    handlers = _Site(source, access, history, interval, meters)
+    handlers = _Site(source, access, history, interval=interval, meters=meters, grafana=grafana)
     app[refused_key] = handlers.refused
     app[headers_key] = {**HEADERS, "Cache-Control": "no-store"}
     app.cleanup_ctx.append(handlers.running)
@@ -102,13 +104,21 @@ _ASSETS: Final = frozenset(
 
 class _Site:
     def __init__(
-        self, source: Source, access: Access, history: History, interval: float, meters: Meters | None
+        self,
+        source: Source,
+        access: Access,
+        history: History,
+        *,
+        interval: float,
+        meters: Meters | None,
+        grafana: str,
     ) -> None:
         self._source = source
         self._access = access
         self._history = history
+        self._grafana = grafana
         self._readings = Readings(meters, self._changed)
-        self._views = Views(source, lambda each: site(each, history, self._readings), interval)
+        self._views = UserViews(source, lambda each: site(each, history, self._readings), interval)
         self.pages = self._views.of(None).site.pages
         self._whatif_runs = whatif_runs.WhatIfRuns(source)
         self._table = CardTable(source.inventory)
@@ -208,6 +218,7 @@ class _Site:
             state=self._source.state,
             pending=view.broker.pending(),
             sees_all=view.namespaces is None,
+            grafana=self._grafana,
             is_open=self._access.is_open,
             notices=tuple(notices),
         )
@@ -227,7 +238,7 @@ class _Site:
 
         return await self._view(request).broker.follow(request, view, language, request.query.get("seen", ""), may_look)
 
-    def _view(self, request: web.Request) -> View:
+    def _view(self, request: web.Request) -> UserView:
         return self._views.of(request[grant_key].namespaces)
 
     def decisions(self, request: web.Request) -> Decisions:

@@ -89,12 +89,14 @@ def whole(
     state: ControllerState,
     pending: int = 0,
     sees_all: bool = True,
+    grafana: str = "",
     is_open: bool = False,
     notices: tuple[str, ...] = (),
 ) -> str:
     """Return a whole page.
 
-    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `sees_all`: the user may view all namespaces. `notices`: keys of the catalogue, shown above
+    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `sees_all`: the user may view all namespaces.
+    `grafana`: address to link to; empty: none. `notices`: keys of the catalogue, shown above
     everything.
     """
     return (
@@ -108,6 +110,7 @@ def whole(
             state=state,
             pending=pending,
             sees_all=sees_all,
+            grafana=grafana,
             is_open=is_open,
             notices=notices,
             preferences=preferences,

@@ -42,10 +42,14 @@ class DashboardSettings:
     key_file: Path | None = None
     readings: bool = True
     """Whether to read the cards' actual use from the node drivers."""
+    grafana: str = ""
+    """Address of a Grafana dashboard to link to; empty: none."""
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
             raise ConfigError("--dashboard-cert and --dashboard-key belong together: give both or neither")
+        if self.grafana and not self.grafana.startswith(("https://", "http://")):
+            raise ConfigError(f"--dashboard-grafana: {self.grafana!r}: write an address that begins with https://")
         if not self.auth and not is_loopback(self.host):
             raise ConfigError(
                 f"--dashboard-auth=off: everyone who reaches {self.host} could view it; "
@@ -102,7 +106,7 @@ async def serving(
     if meters is None and settings.readings:
         session = session_for_drivers()
         meters = DriverPods(source.pods, namespace, session)
-    app = dashboard_app(source, access, meters=meters, history=history)
+    app = dashboard_app(source, access, meters=meters, history=history, grafana=settings.grafana)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None

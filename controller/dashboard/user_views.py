@@ -1,6 +1,6 @@
 """What each set of users sees: pages, exports and the broker of their updates, by namespaces.
 
-One `View` for those who may view everything, and one for each set of namespaces that somebody views.
+One `UserView` for those who may view everything, and one for each set of namespaces that somebody views.
 Used by `app`.
 """
 
@@ -20,7 +20,7 @@ MOST_VIEWS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class UserView:
     namespaces: frozenset[str] | None
     """None: all."""
     source: Source
@@ -28,7 +28,7 @@ class View:
     broker: EventBroker
 
 
-class Views:
+class UserViews:
     """`site_of`: returns pages and exports on the data of a source. `interval`: see `EventBroker`."""
 
     def __init__(self, source: Source, site_of: Callable[[Source], Site], interval: float) -> None:
@@ -36,9 +36,9 @@ class Views:
         self._site_of = site_of
         self._interval = interval
         self._whole = self._make(None)
-        self._views: OrderedDict[frozenset[str], View] = OrderedDict()
+        self._views: OrderedDict[frozenset[str], UserView] = OrderedDict()
 
-    def of(self, namespaces: frozenset[str] | None) -> View:
+    def of(self, namespaces: frozenset[str] | None) -> UserView:
         if namespaces is None:
             return self._whole
         view = self._views.get(namespaces)
@@ -54,10 +54,10 @@ class Views:
         for view in (self._whole, *self._views.values()):
             view.broker.changed()
 
-    def _make(self, namespaces: frozenset[str] | None) -> View:
+    def _make(self, namespaces: frozenset[str] | None) -> UserView:
         source = self._source if namespaces is None else NamespacedSource(self._source, namespaces)
         site = self._site_of(source)
-        return View(
+        return UserView(
             namespaces,
             source,
             site,

@@ -334,6 +334,8 @@ def test_access_control_is_off_on_loopback_only(tmp_path):
     for bind in ("8090", "host:", "host:x", "host:70000"):
         with pytest.raises(ConfigError, match="HOST:PORT"):
             parse_bind(bind)
+    with pytest.raises(ConfigError, match="--dashboard-grafana"):
+        DashboardSettings("127.0.0.1", 0, grafana="javascript:alert(1)")
     with pytest.raises(ConfigError, match="belong together"):
         DashboardSettings("127.0.0.1", 0, cert_file=tmp_path / "tls.crt")
 
@@ -353,6 +355,14 @@ def test_the_language_that_is_preferred():
     assert preferred_language("zh;q=x,,;;") == "en"
     assert preferences({"hami_dra_lang": "zh", "hami_dra_theme": "dark"}, "en").language == "zh"
     assert preferences({"hami_dra_lang": "<x>", "hami_dra_theme": "<x>"}, "").theme == "auto"
+
+
+async def test_a_link_to_grafana():
+    address = 'https://grafana.example/d/hami-dra?x="1"&y'
+    async with TestClient(TestServer(dashboard_app(Empty(), OpenAccess(), grafana=address))) as client:
+        assert 'href="https://grafana.example/d/hami-dra?x=&#34;1&#34;&amp;y"' in await (await get(client, "/")).text()
+    async with TestClient(TestServer(dashboard_app(Empty(), OpenAccess()))) as client:
+        assert "Grafana" not in await (await get(client, "/")).text()
 
 
 async def test_kept_decisions_are_served_as_json():
