@@ -16,6 +16,8 @@ from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNam
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from controller.cli.tables import Line, TextLayout, counted, paragraph, print_lines
 from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_done
 
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
@@ -29,7 +31,8 @@ HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Chang
 
 Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
 certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
-waiting pods, pods that kube-scheduler refuses where their devices are, quotas. With -f it runs the checks that need no live cluster.
+waiting pods, pods that kube-scheduler refuses where their devices are, pods of other schedulers, pods that
+were not converted, keys and claims without effect, quotas. With -f it runs the checks that need no live cluster.
 
 Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
 
@@ -87,7 +90,7 @@ def doctor(
         documents = read_state(files, connection, progress=progress) if read is None else read.documents
         state = chosen.state(seen(documents, profiles), read)
         pending = _pending(documents, read, profiles, progress) if state.mode == "exclusive" else ()
-    report = examine(replace(state, pending=pending))
+    report = examine(replace(state, pending=pending, notices=_notices(documents, read, state)))
     if output.is_table:
         print_lines(_lines(report, TextLayout.of(output)))
     elif output is Output.name:
@@ -126,12 +129,35 @@ def _pending(
     settings = SimulationSettings(
         profiles=profiles,
         kubernetes=None if version is None else (version.major, version.minor),
-        scheduler_names=(read.scheduler_names if read is not None else None) or frozenset({"default-scheduler"}),
+        scheduler_names=_scheduler_names(read),
     )
     try:
         return pending_pods(documents, settings, on_pod=partial(progress, "deciding on pods")).pods
     except BadManifest as error:
         raise CommandError(str(error)) from error
+
+
+def _scheduler_names(read: "Read | None") -> frozenset[str]:
+    return (read.scheduler_names if read is not None else None) or frozenset({"default-scheduler"})
+
+
+def _notices(documents: "list[Document]", read: "Read | None", state: "State") -> dict[str, tuple[str, ...]]:
+    """Return what pods and workloads that do not run to their end yet say without effect."""
+    from controller.webhook import Served, object_notices
+
+    def offers(resource: str) -> bool:
+        by_class = any(each.spec.extended_resource_name == resource for each in state.classes)
+        return by_class or bool(state.inventory.nodes.offers(resource).any())
+
+    served = Served(resource=offers)
+    done = {pod.key for pod in state.pods if is_done(pod)}
+    found = {}
+    for raw in (*(each.raw for each in documents), *(read.workloads if read is not None else ())):
+        metadata = raw.get("metadata") or {}
+        key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+        if not (raw.get("kind") == Pod.__name__ and key in done) and (said := object_notices(raw, served)):
+            found[f"{raw['kind']} {key}"] = said
+    return found
 
 
 class _Chosen:
@@ -165,6 +191,7 @@ class _Chosen:
             classes=found.of(kinds.DEVICE_CLASS),
             taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
             quotas=found.of(kinds.RESOURCE_QUOTA),
+            scheduler_names=_scheduler_names(read),
             live=read.live if read is not None else None,
             mode="native" if mode == "native" else "exclusive",
             managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),

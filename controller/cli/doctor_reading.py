@@ -54,6 +54,8 @@ class Read:
     """The mode in the controller's Deployment; None: no Deployment is visible."""
     managed: frozenset[str] = frozenset()
     """Drivers in the controller's Deployment that it manages in addition to our own."""
+    workloads: tuple[Raw, ...] = ()
+    """Deployments and their like, with kind and apiVersion."""
     scheduler_names: frozenset[str] = frozenset()
     """Schedulers in the controller's Deployment whose pods it places; empty: the default."""
 
@@ -110,6 +112,7 @@ class _Reading:
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
             scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
+            workloads=await self._workloads(),
         )
 
     def _note_missing(self, text: str) -> None:
@@ -157,6 +160,17 @@ class _Reading:
         return "\n".join(
             word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
         )
+
+    async def _workloads(self) -> tuple[Raw, ...]:
+        found: list[Raw] = []
+        for kind in kinds.WORKLOADS:
+            try:
+                items = await self.cluster.list_raw(kind)
+            except (NotFound, Forbidden) as error:
+                self._miss("notices", f"workloads are not looked at: {error}")
+                break
+            found.extend({"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items)
+        return tuple(found)
 
     async def _gates(self) -> Mapping[str, bool] | None:
         """Return the API server's feature gates from its metrics.

@@ -24,7 +24,13 @@ from controller.reconcile.queueing import (
     VolumeTriggers,
     WaitingPods,
 )
-from controller.reconcile.repair import Deallocator, ExternalAllocationWatch, LeakedClaims, UnconvertedPodWatch
+from controller.reconcile.repair import (
+    Deallocator,
+    ExternalAllocationWatch,
+    LeakedClaims,
+    UnconvertedPodWatch,
+    UnservedPodWatch,
+)
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
 from controller.scheduling.allocation import ClaimOwnership, ownership_of
@@ -63,6 +69,7 @@ class Term:
         self._unreadable = UnreadableObjects(context)
         self._templates = TemplateMaker(context, conversion) if conversion else None
         self._unconverted_pods = UnconvertedPodWatch(conversion, context.events) if conversion else None
+        self._unserved_pods = UnservedPodWatch(context.settings.scheduling, context.events)
         claims = ClaimWriter(context)
         self._leaked_claims = LeakedClaims(context, claims)
         self._external_allocations = ExternalAllocationWatch(context, claims, partial(_totals, context.inventory))
@@ -180,6 +187,11 @@ class Term:
         ends.callback(informers.pods.subscribe(deallocator.pod_changed))
         ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.members.pod_changed))
         ends.callback(informers.pods.subscribe(triggers.pod_changed))
+        ends.callback(informers.pods.subscribe(self._unserved_pods.pod_changed))
+        guard = self._context.guard("unserved pods")
+        for pod in informers.pods.store:
+            with guard.each(pod.key):
+                self._unserved_pods.pod_changed(None, pod)
         for source_informer in informers.pod_groups.values():
             ends.callback(source_informer.subscribe(self._scheduling_cycle.gangs.members.group_changed))
         if informers.taint_rules is not None:

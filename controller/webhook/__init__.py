@@ -18,8 +18,16 @@ from controller.webhook.extended import clash_warnings
 from controller.webhook.files import ConvertRefused, convert_documents
 from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook
+from controller.webhook.notices import Served
 from controller.webhook.templates import TemplateCollector
-from controller.webhook.workloads import POD_TEMPLATES, metadata_notices, unconverted_namespace, workload_notices
+from controller.webhook.unconverted import bypassed
+from controller.webhook.workloads import (
+    POD_TEMPLATES,
+    metadata_notices,
+    object_notices,
+    unconverted_namespace,
+    workload_notices,
+)
 
 __all__ = [
     "ADVICE_WEBHOOK",
@@ -33,14 +41,17 @@ __all__ = [
     "Installation",
     "LegacyConversion",
     "Options",
+    "Served",
     "TemplateCollector",
     "asks_for_cards",
+    "bypassed",
     "clash_warnings",
     "convert_documents",
     "convert_pod",
     "manifests",
     "memory_webhook",
     "metadata_notices",
+    "object_notices",
     "unconverted_namespace",
     "workload_notices",
 ]

@@ -7,20 +7,10 @@ that ask for hami-dra explicitly are gated.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 from hami_dra.api import names
-
-SCHEDULING_ANNOTATIONS: Final = (
-    names.NODE_POLICY,
-    names.DEVICE_POLICY,
-    names.SCORING_WEIGHTS,
-    names.PACKING_WEIGHTS,
-    names.GPU_TOPOLOGY,
-)
-"""Any of these on a pod with claims makes hami-dra place it, as does the label `hami.io/dra:
-"true"`.
-"""
+from hami_dra.api.served_pods import asks_for_hami_dra
 
 
 def add_gate(pod: dict[str, Any], schedulers: Collection[str]) -> None:
@@ -42,7 +32,4 @@ def add_gate(pod: dict[str, Any], schedulers: Collection[str]) -> None:
 
 
 def says_so(metadata: Mapping[str, Any]) -> bool:
-    annotations = metadata.get("annotations") or {}
-    return (metadata.get("labels") or {}).get(names.DRA_LABEL) == "true" or any(
-        name in annotations for name in SCHEDULING_ANNOTATIONS
-    )
+    return asks_for_hami_dra(metadata.get("labels") or {}, metadata.get("annotations") or {})

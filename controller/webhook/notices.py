@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
 from hami_dra.api import names
-from hami_dra.api.unserved import unserved_scheduler
+from hami_dra.api.served_pods import unserved_scheduler
 from hami_dra.vendors.annotations import TENANT_ANNOTATIONS, USER_ANNOTATIONS
 from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS

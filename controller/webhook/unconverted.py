@@ -6,7 +6,7 @@ the message as an event. Pure.
 
 from collections.abc import Collection
 
-from controller.webhook.convert import IGNORE
+from controller.webhook.convert import IGNORE, UNCONVERTED
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_unschedulable
@@ -38,8 +38,17 @@ def bypassed(
             if waiting and asked.isdisjoint(name for name in vendor.plugin_resources if name in offered):
                 return (
                     f'container "{container.name}" asks for {", ".join(waiting)}, but the pod did not pass hami-dra\'s webhook '
-                    "when it was created: it has no claim, and no device plugin serves it. Delete the pod and create it again "
-                    "once the webhook runs and covers this namespace (hami-dra webhook), or convert the manifest "
-                    "(hami-dra convert -f FILE)"
+                    f"when it was created: it has no claim, and no device plugin serves it. {_fix(pod.metadata.namespace)}"
                 )
     return None
+
+
+def _fix(namespace: str) -> str:
+    if namespace in UNCONVERTED:
+        where = f"No pod of namespace {namespace} is converted: move it to another one"
+    else:
+        where = (
+            f"Have the webhook cover the namespace (kubectl label namespace {namespace} {names.WEBHOOK_LABEL}=enabled "
+            "--overwrite) and check that it runs (hami-dra doctor). Delete the pod and create it again"
+        )
+    return f"{where}, or convert the manifest (hami-dra convert -f FILE)"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
-from controller.webhook.convert import ConversionRefused, Options, asks_for_cards, convert_pod
-from controller.webhook.notices import MOST, misplaced_keys, unread_keys
+from controller.webhook.convert import IGNORE, ConversionRefused, Options, asks_for_cards, convert_pod
+from controller.webhook.notices import MOST, Served, misplaced_keys, pod_notices, unread_keys
 from controller.webhook.raw_pod import Malformed, Raw, object_in
-from hami_dra.api import kinds
+from hami_dra.api import kinds, names
 
 _TEMPLATE: Final = ("spec", "template")
 POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -57,6 +57,23 @@ def metadata_notices(raw: Raw) -> tuple[str, ...]:
     except Malformed:
         return ()
     return tuple(islice(dict.fromkeys(found), MOST))
+
+
+def object_notices(raw: Raw, served: Served) -> tuple[str, ...]:
+    """Return sentences about a pod or a workload that is stored already; none if it opted out, or
+    is of another kind.
+    """
+    template = raw if is_pod(raw) else pod_template(raw)
+    try:
+        if object_in(object_in(template, "metadata", ""), "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
+            return ()
+        spec = object_in(template, "spec", "")
+        if is_pod(raw):
+            spec = {field: value for field, value in spec.items() if field != "nodeName"}  # set by its scheduler
+        found = pod_notices({**template, "spec": spec}, served, is_ours=False)
+    except Malformed:
+        return ()
+    return (*found, *metadata_notices(raw))
 
 
 def unconverted_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:

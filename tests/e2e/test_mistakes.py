@@ -105,7 +105,8 @@ class Ward:
             self.api.delete(self.pods_of(case.namespace), gracePeriodSeconds=0)
         for case in cases:
             for item in (*case.objects("manifest.yaml"), *case.objects("setup.yaml")):
-                if item["kind"] != "Node" and not self.is_namespaced(item):
+                elsewhere = "namespace" in item["metadata"]
+                if item["kind"] != "Node" and (elsewhere or not self.is_namespaced(item)):
                     self.api.remove(item)
         self.api.wait_for(
             "no pods left", lambda: not any(self.api.list(self.pods_of(each.namespace)) for each in cases)
@@ -128,8 +129,8 @@ class Ward:
     def pods_of(self, namespace):
         return f"{NAMESPACES}/{namespace}/pods"
 
-    def events(self, case, kind, name):
-        found = self.api.list(EVENTS.format(case.namespace))
+    def events(self, case, kind, name, namespace=""):
+        found = self.api.list(EVENTS.format(namespace or case.namespace))
         return [
             each
             for each in found
@@ -169,13 +170,13 @@ class Ward:
         elif where == "simulate":
             said = self.simulated(case)
         else:
-            events = self.events(case, kind, name)
+            events = self.events(case, kind, name, told.get("namespace"))
             said = [each["note"] for each in events if each["reason"] == told["reason"]]
         if any(matches(sentence, text) for text in said):
             return ""
         heard = "".join(f"\n      {text}" for text in dict.fromkeys(said)) or " nothing"
         if where == "event" and not said:
-            others = self.events(case, kind, name)
+            others = self.events(case, kind, name, told.get("namespace"))
             heard = "".join(f"\n      {each['reason']}: {each['note']}" for each in others) or " nothing"
         return f"{where} about {kind} {name}:\n    expected\n      {sentence}\n    said{heard}"
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.insight.doctor import admission, allocations, cliques, cluster, hardware, leftovers, refused_pods
+from controller.insight.doctor import (
+    admission,
+    allocations,
+    cliques,
+    cluster,
+    hardware,
+    leftovers,
+    refused_pods,
+    unserved,
+)
 from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
@@ -36,6 +45,9 @@ CHECKS: Final = (
     Check("devices", allocations.devices),
     Check("pods", allocations.pods),
     Check("refusals", refused_pods.refusals),
+    Check("schedulers", unserved.schedulers),
+    Check("unconverted", unserved.unconverted),
+    Check("notices", unserved.notices),
     Check("quotas", allocations.quotas),
 )
 

@@ -135,6 +135,10 @@ class State:
     quotas: tuple[ResourceQuota, ...] = ()
     pending: tuple[PendingPod, ...] = ()
     """Why pods wait, each decided on alone."""
+    notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """`Kind namespace/name` → what it says without effect (`controller.webhook.notices`)."""
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
+    """Schedulers whose pods the controller places."""
     live: Live | None = None
     """None: files were read."""
     mode: Mode = "exclusive"

@@ -38,6 +38,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.podstate import other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.api.served_pods import unserved_scheduler
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import plugin_resources
 
@@ -195,11 +196,8 @@ class Placing:
         pod = this.pod
         if this.problem:
             raise Unready(this.problem)
-        if pod.spec.scheduler_name not in self._settings.scheduler_names:
-            raise Unready(
-                f"Pod {pod.key}: spec.schedulerName: it belongs to the scheduler {pod.spec.scheduler_name}, and hami-dra "
-                f"places pods of {', '.join(sorted(self._settings.scheduler_names))}"
-            )
+        if note := unserved_scheduler(pod.spec.scheduler_name, self._settings.scheduler_names):
+            raise Unready(f"Pod {pod.key}: {note}")
         if gates := other_gates(pod):
             raise Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
         self._check_extended_resources(pod)
@@ -223,6 +221,7 @@ class Placing:
             claims=tuple(claims),
             policies=policies,
             preferred_node=pod.status.nominated_node_name,
+            required_node=pod.spec.node_name,
             companions=self._companions(pod, claims),
             plugin_resources=(*this.resources, *self._plugin_resources(claims)),
         )

@@ -134,12 +134,18 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
 
 
 def _awaits_its_cards(item: Item, view: SimulatedCluster) -> bool:
-    """Return whether the pod names its node in a manifest, and cards that no decision would choose: the
-    conversion says so. In a cluster such a pod runs.
+    """Return whether the pod names its node in a manifest, and has no cards yet: by resource names,
+    which the conversion refuses, or by claims, which are allocated on that node. In a cluster such a
+    pod runs.
     """
     pod: Pod = item.object
     written = pod.metadata.uid == derived_uid(kinds.POD, pod.metadata.namespace, pod.metadata.name)
-    return bool(pod.spec.node_name) and written and asks_for_cards(item.raw, view.plugin_offers)
+    if not pod.spec.node_name or not written or is_finished(pod):
+        return False
+    named = (view.claims.get(key) for key in _named_claims(pod))
+    is_open = any(claim is not None and claim.status.allocation is None for claim in named)
+    generated = any(entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+    return is_open or generated or asks_for_cards(item.raw, view.plugin_offers)
 
 
 def _named_claims(pod: Pod) -> list[str]:

@@ -8,6 +8,7 @@ from controller.reconcile.repair.installed_objects import ADMISSION
 from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
 from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller, to_remove
+from controller.reconcile.repair.unserved_pods import UnservedPodWatch
 
 __all__ = [
     "ADMISSION",
@@ -21,6 +22,7 @@ __all__ = [
     "StillActing",
     "UnconvertedPodWatch",
     "Uninstaller",
+    "UnservedPodWatch",
     "overlaps",
     "to_remove",
 ]

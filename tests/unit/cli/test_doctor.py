@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.support.commands import Typed
-from tests.support.manifests import claim, cluster, part, pod
+from tests.support.manifests import claim, cluster, part, pod, workload
 from tests.unit.cli.test_status import holder
 
 
@@ -28,7 +28,7 @@ def file(tmp_path):
 def test_nothing_is_wrong(hami_dra, file):
     result = hami_dra("doctor", "-f", file(cluster("n1")))
     assert result.code == 0
-    assert result.stdout.splitlines()[0] == "12 checks made: no errors, no warnings"
+    assert result.stdout.splitlines()[0] == "15 checks made: no errors, no warnings"
     assert "not made webhook: it needs the live cluster, and files were read" in result.stdout
 
 
@@ -37,7 +37,7 @@ def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
     result = hami_dra("doctor", "-f", path)
     assert result.code == 1
     conclusion, _, first, second, third = result.stdout.splitlines()[:5]
-    assert conclusion == "12 checks made: 1 error, 2 warnings"
+    assert conclusion == "15 checks made: 1 error, 2 warnings"
     assert first == "error    devices: Device nvidia.hami.io/n1/gpu-0"
     assert second.strip() == "it is overcommitted by team/[b], team/a"
     assert third.strip().startswith("fix: ")
@@ -45,6 +45,21 @@ def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
     assert set(document) == {"healthy", "findings", "checked", "skipped"}
     assert document["healthy"] is False
     assert set(document["findings"][0]) == {"check", "severity", "object", "problem", "fix"}
+
+
+def test_what_pods_and_workloads_say_without_effect(hami_dra, file):
+    spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+    wanted = workload("Deployment", "d", spec)
+    wanted["metadata"]["annotations"] = {"hami.io/gpu-scheduler-policy": "binpack"}
+    opted_out = pod("p", labels={"hami.io/webhook": "ignore"}, annotations={"hami.io/xyzzy": ""})
+    output = hami_dra(
+        "doctor", "-f", file(cluster("n1"), [wanted, opted_out, pod("q", limits={"nvidia.com/gpus": 1})])
+    ).stdout
+    assert "notices: Deployment default/d" in output
+    assert "annotation hami.io/gpu-scheduler-policy stands on the Deployment" in output
+    assert "spec.resourceClaims[gpu] is used by no container" in output
+    assert "did you mean nvidia.com/gpu?" in output
+    assert "xyzzy" not in output
 
 
 def test_warnings_alone_are_no_failure(hami_dra, file):

@@ -42,7 +42,7 @@ def holder(name, device, *, namespace="team", node="n1", memory="4Gi"):
         "metadata": {"name": f"pod-{name}", "namespace": namespace},
         "spec": {
             "nodeName": node,
-            "containers": [{"name": "main"}],
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
         },
         "status": {"phase": "Running"},

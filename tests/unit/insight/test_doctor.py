@@ -15,7 +15,7 @@ from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.server.certificates import renewed
 from hami_dra.api import names
-from hami_dra.api.core import Lease, PodStatus, ResourceQuota
+from hami_dra.api.core import Lease, Pod, PodStatus, ResourceQuota
 from hami_dra.api.meta import Condition
 from hami_dra.api.nodelacks import Lack, LackKind, encode
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim
@@ -447,6 +447,54 @@ def test_advice_that_is_missing_or_not_trusted_is_a_warning():
     distrusted["ValidatingWebhookConfiguration"][0]["webhooks"][0]["clientConfig"]["caBundle"] = ""
     (found,) = webhook(admission=distrusted)
     assert "the API server does not trust the webhook" in found.problem
+
+
+# --- pods that are not placed, and what has no effect ------------------------------------------------------------------------
+
+
+def test_pods_of_a_scheduler_that_is_not_served_are_named_with_the_fix():
+    entries = [{"name": "gpu", "resourceClaimName": "c"}]
+    marked = [
+        pod(name, labels={"hami.io/dra": "true"}, schedulerName="hami-scheduler", resourceClaims=entries)
+        for name in "ab"
+    ]
+    by_claim = pod("c", schedulerName="volcano", resourceClaims=entries)
+    others = [
+        pod("placed", schedulerName="volcano", nodeName="n1", resourceClaims=entries),
+        pod("plain", schedulerName="volcano"),
+        pod("served", resourceClaims=entries),
+    ]
+    wanted = claim("c")
+    name = wanted.spec.devices.requests[0].exactly.device_class_name
+    device_class = msgspec.convert({"metadata": {"name": name}, "spec": {}}, DeviceClass)
+    chosen = {"pods": [*marked, by_claim, *others], "claims": [wanted], "classes": [device_class]}
+    found = {each.object: each for each in findings("schedulers", **chosen)}
+    assert set(found) == {"Pod default/a and 1 more", "Pod default/c"}
+    assert found["Pod default/c"].problem.startswith(
+        "it gets no devices: spec.schedulerName is volcano, and hami-dra places"
+    )
+    assert found["Pod default/c"].fix.startswith("remove the line, or run a kube-scheduler profile")
+    assert (
+        findings("schedulers", scheduler_names=frozenset({"volcano", "hami-scheduler", "default-scheduler"}), **chosen)
+        == []
+    )
+    assert findings("schedulers", mode="native", **chosen) == []
+
+
+def test_pods_that_were_not_converted_are_named_with_the_fix():
+    waiting = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    raw = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": containers}, "status": waiting}
+    (found,) = findings("unconverted", pods=[msgspec.convert(raw, Pod)])
+    assert found.object == "Pod team/p"
+    assert found.problem.endswith("it has no claim, and no device plugin serves it")
+    assert "kubectl label namespace team hami.io/webhook=enabled" in found.fix
+
+
+def test_what_has_no_effect_is_said_once():
+    said = "annotation hami.io/x has no effect"
+    (found,) = findings("notices", notices={"Pod team/b": (said,), "Deployment team/a": (said,)})
+    assert (found.object, found.problem) == ("Deployment team/a and 1 more", said)
 
 
 def test_what_exclusive_mode_left_behind_in_native_mode():

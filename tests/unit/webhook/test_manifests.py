@@ -8,12 +8,12 @@ import pytest
 from controller.reconcile.fence.rules import rule_names
 from controller.reconcile.runtime.events import CONTROLLER
 from controller.webhook.convert import UNCONVERTED
-from controller.webhook.gate import SCHEDULING_ANNOTATIONS
 from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
 from controller.webhook.notices import KEY_DOMAINS, RESOURCE_DOMAINS
 from controller.webhook.server.server import WebhookSettings
 from controller.webhook.workloads import POD_TEMPLATES
 from hami_dra.api import kinds, names
+from hami_dra.api.served_pods import SCHEDULING_ANNOTATIONS
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped
 from hami_dra.kube.selectors import InvalidSelector

@@ -119,6 +119,25 @@ def test_a_pod_that_was_not_converted_is_told_what_to_do():
 
 
 @pytest.mark.parametrize(
+    ("namespace", "words"),
+    [
+        ("team", "(kubectl label namespace team hami.io/webhook=enabled --overwrite)"),
+        (
+            "kube-system",
+            "No pod of namespace kube-system is converted: move it to another one, or convert the manifest",
+        ),
+    ],
+)
+def test_the_fix_for_a_pod_that_was_not_converted_goes_by_its_namespace(namespace, words):
+    raw = legacy(gpu=1)
+    message = CONVERSION.bypassed(
+        as_pod({**raw, "metadata": {"name": "p", "namespace": namespace}}, **UNSCHEDULABLE), ()
+    )
+    assert message is not None
+    assert words in message
+
+
+@pytest.mark.parametrize(
     ("raw", "status", "offered"),
     [
         pytest.param(legacy(gpu=1), {}, (), id="not tried yet"),

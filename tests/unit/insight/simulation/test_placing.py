@@ -494,10 +494,19 @@ def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
     assert places(simulated(*given, first_fit=True)) == {"p": ("n1", ["gpu-0"])}
 
 
+def test_a_pod_that_names_its_node_gets_its_devices_there():
+    """As by the controller; kube-scheduler is not involved."""
+    given = [*cluster("n1", "n2"), claim("a", part()), template("t", part())]
+    wanted = [pod("p", "a", nodeName="n2"), pod("q", "template:t", nodeName="n2"), pod("r", nodeName="n1")]
+    report = simulated(*given, *wanted)
+    assert {name: node_name for name, (node_name, _) in places(report).items()} == {"p": "n2", "q": "n2"}
+    assert sum("write nodeSelector: {kubernetes.io/hostname: n2} instead" in each for each in report.notices) == 2
+
+
 def test_a_pod_of_a_scheduler_that_is_not_served_is_not_placed():
     theirs = pod("p", "a", schedulerName="volcano")
     given = [*cluster("n1"), claim("a", part()), theirs]
     entry = refusal(simulated(*given))
-    assert "belongs to the scheduler volcano, and hami-dra places pods of default-scheduler" in entry["error"]
+    assert "spec.schedulerName is volcano, and hami-dra places pods of default-scheduler only" in entry["error"]
     served = simulated(*given, scheduler_names=frozenset({"default-scheduler", "volcano"}))
     assert places(served)["p"][0] == "n1"
