@@ -1,6 +1,7 @@
 """`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -234,12 +235,14 @@ def _lines(report: "DoctorReport", layout: TextLayout) -> Iterator[Line]:
     """Yield the conclusion, each problem with its fix, and what could not be checked."""
     from controller.insight.doctor import Severity
 
-    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
-    warnings = len(report.findings) - errors
+    counts = Counter(finding.severity for finding in report.findings)
     checks = f"{counted(len(report.checked), 'check')} made"
-    yield Line(f"{checks}: {counted(errors, 'error')}, {counted(warnings, 'warning')}", "bold")
+    hints = f", {counted(counts[Severity.HINT], 'hint')}" if counts[Severity.HINT] else ""
+    errors, warnings = (counted(counts[each], each.value) for each in (Severity.ERROR, Severity.WARNING))
+    yield Line(f"{checks}: {errors}, {warnings}{hints}", "bold")
+    colours = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.HINT: "dim"}
     for finding in report.findings:
-        colour = "red" if finding.severity is Severity.ERROR else "yellow"
+        colour = colours[finding.severity]
         yield Line("")
         yield from paragraph(f"{finding.severity.value:9}{finding.check}: {finding.object}", layout, colour=colour)
         yield from paragraph(finding.problem, layout, indent=_INDENT)

@@ -24,6 +24,8 @@ class LackKind(StrEnum):
     """Containers are not limited to their share."""
     PARTITIONS = "partitions"
     """Partitions (MIG) cannot be created or opened."""
+    USAGE = "usage"
+    """Nobody can say what containers use of the cards that they share."""
 
 
 class Lack(msgspec.Struct, frozen=True):

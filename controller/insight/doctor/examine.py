@@ -18,6 +18,7 @@ from controller.insight.doctor import (
 )
 from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
+_RANK: Final = {severity: place for place, severity in enumerate(Severity)}
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
 
 
@@ -63,5 +64,5 @@ def examine(state: State) -> DoctorReport:
         findings += check.examine(state)
         checked.append(check.name)
     order = {check.name: place for place, check in enumerate(CHECKS)}
-    findings.sort(key=lambda each: (each.severity is not Severity.ERROR, order[each.check], each.object))
+    findings.sort(key=lambda each: (_RANK[each.severity], order[each.check], each.object))
     return DoctorReport(findings=tuple(findings), checked=tuple(checked), skipped=skipped)

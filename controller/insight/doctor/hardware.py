@@ -7,7 +7,7 @@ from typing import Final
 from controller.insight.doctor.model import Finding, Severity, State
 from controller.webhook import clash_warnings
 from hami_dra.api import names
-from hami_dra.api.nodelacks import InvalidLacks, LackKind, decode
+from hami_dra.api.nodelacks import InvalidLacks, Lack, LackKind, decode
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.vendors.registry import plugin_resources
 
@@ -18,7 +18,11 @@ _FIXES: Final = {
     LackKind.PARTITIONS: "do what it says; docs/vendors/nvidia.md describes what MIG needs in the driver's container",
     LackKind.LIMITS: "install HAMi-core on the node (chart: vendors.nvidia.hamiCore; docs/vendors/nvidia.md#hami-core-on-the-nodes), or take "
     "only whole GPUs and MIG instances there",
+    LackKind.USAGE: "chart: driver.usageCache: host, if no tenant would fill the node's disk on purpose (docs/monitoring.md says what that "
+    "costs)",
 }
+_SEVERITIES: Final = {LackKind.LIMITS: Severity.WARNING, LackKind.USAGE: Severity.HINT}
+"""Of the others: an error."""
 
 
 def classes(state: State) -> Iterator[Finding]:
@@ -100,8 +104,9 @@ def _left_out(item: ResourceSlice, problem: str) -> Finding:
 
 def node_lacks(state: State) -> Iterator[Finding]:
     """What drivers tell of their own nodes: containers that would start without libraries, limits
-    or MIG instances.
+    or MIG instances. What is only a hint is said once for all nodes.
     """
+    hints: dict[tuple[str, Lack], list[str]] = defaultdict(list)
     for item in state.slices:
         text = item.metadata.annotations.get(names.NODE_LACKS, "")
         if not text or item.spec.driver not in state.own_drivers:
@@ -118,13 +123,26 @@ def node_lacks(state: State) -> Iterator[Finding]:
             )
             continue
         for lack in lacks:
+            severity = _SEVERITIES.get(lack.kind, Severity.ERROR)
+            if severity is Severity.HINT:
+                hints[item.spec.driver, lack].append(item.spec.node_name or "")
+                continue
             yield Finding(
                 check="containers",
-                severity=Severity.WARNING if lack.kind is LackKind.LIMITS else Severity.ERROR,
+                severity=severity,
                 object=f"Node {item.spec.node_name}",
                 problem=f"{item.spec.driver}: {lack.message}",
                 fix=_FIXES[lack.kind],
             )
+    for (driver, lack), nodes in sorted(hints.items()):
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        yield Finding(
+            check="containers",
+            severity=Severity.HINT,
+            object=f"Node {min(nodes)}{more}",
+            problem=f"{driver}: {lack.message}",
+            fix=_FIXES[lack.kind],
+        )
 
 
 def device_plugins(state: State) -> Iterator[Finding]:

@@ -28,6 +28,8 @@ class Severity(StrEnum):
     """Something does not work, or two pods may get the same device."""
     WARNING = "warning"
     """It works now, but needs attention."""
+    HINT = "hint"
+    """It works as it is configured; something useful is off."""
 
 
 class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -43,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 class DoctorReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     findings: tuple[Finding, ...]
-    """Errors first, then in the order of the checks."""
+    """Errors first, then warnings, then hints; each in the order of the checks."""
     checked: tuple[str, ...]
     """Names of the checks that ran."""
     skipped: dict[str, str]

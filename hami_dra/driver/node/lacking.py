@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from hami_dra.api.nodelacks import Lack, encode
+from hami_dra.api.nodelacks import Lack, LackKind, encode
 from hami_dra.driver.node.threads import InThread
 from hami_dra.kube.guard import LoopGuard
 
@@ -36,7 +36,8 @@ class LackWatch:
     def _tell(self, found: Sequence[Lack]) -> None:
         for lack in found:
             if lack.message not in self._known:
-                log.warning("%s: %s", self._driver, lack.message)
+                level = logging.INFO if lack.kind is LackKind.USAGE else logging.WARNING
+                log.log(level, "%s: %s", self._driver, lack.message)
         self._known = frozenset(lack.message for lack in found)
         text = encode(found)
         if text != self.text:

@@ -42,6 +42,8 @@ from hami_dra.vendors.nvidia.hami_core import DISABLED, is_instance, limiting, l
 from hami_dra.vendors.nvidia.options import (
     IMEX_CHANNELS,
     LIBRARY_RUNTIME_CLASS,
+    USAGE_CACHE,
+    Keeping,
 )
 from hami_dra.vendors.nvidia.publish import sites
 from hami_dra.vendors.nvidia.records import GpuRecord, MigInstance
@@ -59,6 +61,12 @@ DEVICES: Final = "/proc/devices"
 _CAPABILITY_MAJOR: Final = re.compile(r"^ *([0-9]{1,7}) nvidia-caps$", re.MULTILINE)
 _CHANNEL: Final = re.compile(r"channel[0-9]{1,7}")
 _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
+
+
+_UNREAD: Final = (
+    "what containers use of shared GPUs is not known: HAMi-core counts it in memory of each container, where nobody else can read "
+    "it (--usage-cache private)"
+)
 
 
 class NvidiaContainers:
@@ -102,11 +110,14 @@ class NvidiaContainers:
             return ()
         missing = not_limiting(host)
         limits = [f"{missing}: nothing keeps containers with a share of a GPU to their limits"] if missing else []
-        cut = any(isinstance(card, GpuRecord) and card.mig is not None and card.mig.enabled for card in cards)
+        cards_in_parts = [isinstance(card, GpuRecord) and card.mig is not None and card.mig.enabled for card in cards]
+        cut = any(cards_in_parts)
+        unread = not missing and not all(cards_in_parts) and host.settings.options[USAGE_CACHE] is Keeping.PRIVATE
         return (
             *(Lack(LackKind.LIBRARIES, text) for text in _lacking_libraries(cards, host)),
             *(Lack(LackKind.PARTITIONS, text) for text in (_lacking_capabilities(host) if cut else ())),
             *(Lack(LackKind.LIMITS, text) for text in limits),
+            *([Lack(LackKind.USAGE, _UNREAD)] if unread else ()),
         )
 
 

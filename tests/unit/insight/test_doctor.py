@@ -409,6 +409,16 @@ def test_what_a_driver_says_that_containers_on_its_node_would_lack():
         ("warning", "Node n1", f"{DRIVER}: HAMi-core is not installed"),
     ]
     assert all(each.fix for each in lacking(encode(lacks)))
+    hint = encode([Lack(LackKind.USAGE, "usage is not known")])
+    (found,) = lacking(hint)
+    assert (found.severity, found.object, "driver.usageCache: host" in found.fix) == ("hint", "Node n1", True)
+    annotations = {names.NODE_LACKS: hint}
+    everywhere = []
+    for name in ("n2", "n1", "n3"):
+        item = slice_of(name, [card(0)])
+        annotated = msgspec.structs.replace(item.metadata, annotations=annotations)
+        everywhere.append(msgspec.structs.replace(item, metadata=annotated))
+    assert [each.object for each in findings("containers", slices=everywhere)] == ["Node n1 and 2 more"]
     (found,) = lacking("nonsense")
     assert (found.severity, "cannot be read" in found.problem) == ("warning", True)
     assert lacking(encode(lacks), own_drivers=frozenset()) == lacking("") == []

@@ -11,6 +11,7 @@ from hami_dra.api.nodelacks import LackKind
 from hami_dra.discovery.file_tree import FolderTree
 from hami_dra.discovery.host import MachineHost
 from hami_dra.driver.prepare.cdi import container_edits, undone
+from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.records import GpuRecord, MigState
 from hami_dra.vendors.registry import containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
@@ -308,7 +309,23 @@ MIG_CONFIG = "/proc/driver/nvidia/capabilities/mig/config"
 
 
 def lacking(on, *cards):
-    return [(lack.kind, lack.message) for lack in NVIDIA.lacking(cards or (card(0),), on)]
+    """Without the hint that what containers use is not read, which has a test of its own."""
+    found = [(lack.kind, lack.message) for lack in NVIDIA.lacking(cards or (card(0),), on)]
+    return [each for each in found if each[0] is not LackKind.USAGE]
+
+
+@pytest.mark.parametrize(
+    ("cards", "paths", "kept", "expected"),
+    [
+        ((card(0),), CORE, Keeping.PRIVATE, [LackKind.USAGE]),
+        ((card(0),), CORE, Keeping.HOST, []),
+        ((CUT,), CORE, Keeping.PRIVATE, []),
+        ((card(0),), (), Keeping.PRIVATE, [LackKind.LIMITS]),
+    ],
+)
+def test_that_nobody_can_say_what_containers_use_is_a_hint_where_hami_core_counts_it(cards, paths, kept, expected):
+    found = NVIDIA.lacking(cards, PretendHost(*NODES, *paths, usage_cache=kept))
+    assert [lack.kind for lack in found if lack.kind is not LackKind.PARTITIONS] == expected
 
 
 def test_nothing_is_lacking(tmp_path):
