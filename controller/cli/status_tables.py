@@ -8,7 +8,7 @@ from controller.cli.tables import NONE, Line, TextLayout, TextTable, printable
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
     from controller.insight.overview import Card, Overview, Tenant, Vanished
-    from controller.insight.simulation import PendingPods
+    from controller.insight.simulation import PendingPod, PendingPods
     from controller.scheduling.quota import QuotaLine
 
 _BAD: Final = "red"
@@ -96,12 +96,24 @@ def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout) -> list[Line]:
 
 
 def pending(found: "PendingPods", layout: TextLayout) -> list[Line]:
-    """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
+    """Return the waiting pods, oldest first, a gang as one line with its members below; those that wait
+    for something outside the nodes in red.
+    """
     if not found.pods:
         return [Line("no pod waits for cards")]
     table = TextTable("POD", "SINCE", "WHY")
+    gangs: dict[str, list[PendingPod]] = {}
     for each in found.pods:
-        table.add(each.pod, each.since or NONE, "\n".join(each.why), colour=_BAD if each.held else "")
+        gangs.setdefault(each.gang or each.pod, []).append(each)
+    for gang, pods in gangs.items():
+        first = pods[0]
+        why = "\n".join(first.why)
+        if not first.gang:
+            table.add(first.pod, first.since or NONE, why, colour=_BAD if first.held else "")
+            continue
+        table.add(gang, first.since or NONE, why.removeprefix(f"{gang}: "))
+        for each in pods:
+            table.add(f"  {each.pod}", each.since or NONE, "")
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
     return [*table.lines(layout), *more]
 

@@ -29,5 +29,6 @@ def explained_gang(
         domains=tuple(
             GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
             for each in domains
+            if each.name
         ),
     )

@@ -39,6 +39,8 @@ class PendingPod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """No node may run it, whatever is free: something outside the nodes must change first."""
     allocated: bool = False
     """It has devices, and kube-scheduler has not bound it yet."""
+    gang: str = ""
+    """`gang ns/name` where `why` is about all members of its gang that wait; else empty."""
     reasons: dict[str, int] = {}
     """Reason code → number of cards or nodes."""
     why: tuple[str, ...] = ()
@@ -144,12 +146,12 @@ class _Judge:
             answer = decided_gang(self._placing, self._view, self._options, state, waiting)
             self._gangs[gang] = answer
         if isinstance(answer, str):
-            return PendingPod(pod=key, since=since, why=(answer,))
+            return PendingPod(pod=key, since=since, gang=str(gang), why=(answer,))
         if isinstance(answer, GangUnschedulable):
             why = f"{gang}: {answer.message}"
-            return PendingPod(pod=key, since=since, reasons=dict(answer.refusal.reasons), why=(why,))
+            return PendingPod(pod=key, since=since, gang=str(gang), reasons=dict(answer.refusal.reasons), why=(why,))
         for member, refusal in answer.left:
             if member.pod.key == key:
                 return PendingPod(pod=key, since=since, reasons=dict(refusal.reasons), why=(refusal.message,))
         why = f"{gang} fits, {len(answer.placed)} members at once; it is not decided yet"
-        return PendingPod(pod=key, since=since, fits=True, why=(why,))
+        return PendingPod(pod=key, since=since, gang=str(gang), fits=True, why=(why,))

@@ -138,7 +138,9 @@ class Placing:
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
-            self._refuse_gang(state, members, replace(answer.refusal, message=message))
+            self._refuse_gang(
+                state, members, replace(answer.refusal, message=message, error=answer.refusal.error and message)
+            )
             return
         self._report.gang(state, placed=len(answer.placed), domain=answer.domain)
         for member, decision in answer.placed:

@@ -33,6 +33,8 @@ class WaitingGang:
     """Key of the pod that was in the way the last time."""
     patient_until: float | None = None
     """When its gates are lifted although it has no room."""
+    incomplete_since: float | None = None
+    """Since when members are missing."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
     search: GangSearch | None = None

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 _REFUSALS_KEPT: Final = 1_000
 _NOTED: Final = 8
 """Members for which it is stored why the gang is not complete: it changes with every new member."""
+_ARRIVAL: Final = 3.0
+"""Seconds in which the other members of a gang may come, before an event says that it is incomplete."""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -95,8 +97,14 @@ class GangCycle:
         if state.problem:
             self._cannot_run(state, pod, messages.invalid_gang(state.problem), now)
         elif state.missing:
-            self._cannot_run(state, pod, messages.gang_incomplete(state), now)
+            waiting = self.members.remembered(key)
+            if waiting.incomplete_since is None:
+                waiting.incomplete_since = now
+            self._cannot_run(
+                state, pod, messages.gang_incomplete(state), now, said_from=waiting.incomplete_since + _ARRIVAL
+            )
         else:
+            self.members.remembered(key).incomplete_since = None
             found = self._assess(state, now)
             if self.searches.is_outdated(found):
                 self.searches.make_way(None)
@@ -138,13 +146,22 @@ class GangCycle:
 
     # --- without a decision -----------------------------------------------------------------------
 
-    def _cannot_run(self, state: GangState, pod: Pod, message: messages.Message, now: float) -> None:
-        """The gang is not complete, or its group is wrong: it holds nothing and keeps its gates."""
+    def _cannot_run(
+        self, state: GangState, pod: Pod, message: messages.Message, now: float, *, said_from: float = float("-inf")
+    ) -> None:
+        """The gang is not complete, or its group is wrong: it holds nothing and keeps its gates.
+
+        `said_from`: when there is to be an event.
+        """
         self._metrics.gang_decisions.labels("incomplete").inc()
-        self._events.report(POD, pod, message)
         self._note(state.pending[:_NOTED], message.note)
         self.members.remembered(state.key).patient_until = None
-        self._queue.wait(pod.key, self._holdings.end(self.group, state, message.note, now))
+        until = self._holdings.end(self.group, state, message.note, now)
+        if now < said_from:
+            until = min(until, said_from)
+        else:
+            self._events.report(POD, pod, message)
+        self._queue.wait(pod.key, until)
 
     def _keep_waiting(self, found: GangAssessment, pod: Pod, now: float) -> None:
         """A member cannot be decided now, so none is."""

@@ -12,6 +12,7 @@ import yaml
 
 from controller.cli.status_tables import in_bytes
 from tests.support.commands import Typed
+from tests.support.gang_objects import in_labelled_group, named
 from tests.support.manifests import claim, cluster, part, pod, template
 
 QUOTA = {
@@ -231,6 +232,19 @@ def test_pending_pods_and_what_they_wait_for(hami_dra, file):
     text = hami_dra("status", "--pending", "-n", "default", "-f", path).stdout
     assert "port 8080/TCP is taken by Pod default/web" in text
     assert "other/fits" not in text
+
+
+def test_a_gang_that_waits_is_one_line_with_its_members_below(hami_dra, file):
+    gang = [in_labelled_group(pod("m", "template:t"), "train", 9)]
+    members = named(gang[0], *(f"m{i}" for i in range(9)))
+    path = file(*cluster("n1"), template("t", part(memory="16Gi")), pod("alone", "c"), claim("c", part()), *members)
+    lines = hami_dra("status", "--pending", "-f", path).stdout.splitlines()
+    [line] = [each for each in lines if "of 9 members fit at once" in each]
+    assert line.startswith("gang default/train ")
+    assert line.count("gang default/train") == 1
+    at = lines.index(line)
+    assert [each.split()[0] for each in lines[at + 1 : at + 10]] == [f"default/m{i}" for i in range(9)]
+    assert any(each.startswith("default/alone") and "it fits on n1" in each for each in lines)
 
 
 def test_no_pod_waits(hami_dra, file):

@@ -55,6 +55,11 @@ def test_a_gang_without_room_leaves_its_member_without_a_node():
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
 
 
+def test_a_gang_without_a_topology_constraint_has_no_domains():
+    assert explained(*nodes(), *members(4)).gang.domains == ()
+    assert explained(*nodes(), *members(9)).gang.domains == ()
+
+
 def test_an_incomplete_gang_says_so():
     problem, gang = explained(*nodes(), *members(3)[:2])
     assert problem == (
@@ -73,6 +78,7 @@ def test_pods_that_wait_with_their_gang_say_what_it_lacks():
     [entry] = found.pods
     assert entry.why[0].startswith("gang default/train: 4 of 5 members fit at once in one domain of rack")
     assert entry.reasons
+    assert entry.gang == "gang default/train"
     [entry, *_] = pending_pods(documents(*nodes(), *gang[:2]), SimulationSettings()).pods
     assert entry.why == (
         "gang default/train is incomplete: 2 of 5 members exist; none is placed before the others are created",

@@ -31,6 +31,17 @@ async def test_an_incomplete_gang_holds_nothing_and_says_so(harness):
 
 
 @story_of()
+async def test_members_that_come_one_after_the_other_cause_no_warning(harness):
+    await prepare(harness)
+    harness.start(**QUICK)
+    for i in range(4):
+        await harness.add(kinds.POD, member(f"m{i}"))
+        await harness.sleep(0.9)
+    await harness.bound("m0", "m1", "m2", "m3")
+    assert await harness.events("GangIncomplete") == []
+
+
+@story_of()
 async def test_of_two_gangs_with_room_for_one_the_other_holds_nothing_at_any_moment(harness):
     held = []
 
