@@ -31,6 +31,7 @@ from controller.webhook.files import convert_documents
 from hack.cli_reference import cli_reference
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
+from hack.overview_picture import overview_picture
 from hack.package_picture import package_picture
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
@@ -76,7 +77,7 @@ def generated() -> dict[str, str]:
             files[f"{case}/notes"] = notes
     files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
-    return files | pictures() | package_picture() | vendor_lists() | cli_reference() | stubs()
+    return files | pictures() | package_picture() | overview_picture() | vendor_lists() | cli_reference() | stubs()
 
 
 def device_classes(vendors: Iterable[PublishingVendor]) -> dict[str, str]:

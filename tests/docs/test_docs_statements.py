@@ -139,9 +139,9 @@ def test_conversions_are_as_the_table_says(given, becomes):
 
 
 def test_every_policy_is_in_the_table():
-    table = rows(TEXT["policies.md"], "## How cards are chosen")
+    table = rows(TEXT["scoring.md"], "## How devices are chosen")
     assert {cell for row in table for cell in coded(row[0])} - {"binpack,numa"} == set(names.DEVICE_POLICIES)
-    annotations = {row[0].strip("`"): row for row in rows(TEXT["policies.md"], "# Policies")}
+    annotations = {row[0].strip("`"): row for row in rows(TEXT["policies.md"], "## Annotations")}
     assert set(annotations) == {names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.PACKING_WEIGHTS}
     assert coded(annotations[names.NODE_POLICY][1]) == set(names.NODE_POLICIES)
     assert coded(annotations[names.DEVICE_POLICY][1]) == set(names.DEVICE_POLICIES)
@@ -158,13 +158,13 @@ def test_worked_numbers():
     ]
     stated = [
         (row[1].partition(", ")[0].split("= ")[-1], row[3].split("= ")[-1])
-        for row in rows(TEXT["policies.md"], "### Worked numbers")
+        for row in rows(TEXT["scoring.md"], "### Worked numbers")
     ]
     assert stated == found
 
 
 def test_formulas_in_the_worked_numbers():
-    found = re.findall(r"(10 \N{MULTIPLICATION SIGN} \([^)]*\)) =? ?([\d.]+)", TEXT["policies.md"])
+    found = re.findall(r"(10 \N{MULTIPLICATION SIGN} \([^)]*\)) =? ?([\d.]+)", TEXT["scoring.md"])
     assert len(found) > 3
     for formula, value in found:
         result = eval(formula.replace("\N{MULTIPLICATION SIGN}", "*"))  # arithmetic of our own document

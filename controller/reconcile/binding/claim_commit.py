@@ -1,6 +1,6 @@
 """Writes a decision: all claims of the pod, or none.
 
-Called by the scheduling cycle, for many pods concurrently. The order (docs/decision.md): the pod
+Called by the scheduling cycle, for many pods concurrently. The order (docs/design/decision.md): the pod
 gets its nominated node, and so is read again, while every claim gets the finalizer and our
 annotation; then every claim gets allocation and reservation in one status write. After a crash
 between any two writes the next leader finishes or reverts the rest. The caller removes the gate.

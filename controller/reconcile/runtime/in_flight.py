@@ -3,7 +3,7 @@
 While a pod's claims are being allocated or deallocated, nothing can be decided about the pod, nor
 about others that wait for one of these claims. A wake-up that comes meanwhile is never dropped:
 code that cannot act on it hands it to `put_off`, and `end` returns it, whatever the result of the
-work. docs/decision.md has an example ("No wake-up is lost").
+work. docs/design/decision.md has an example ("No wake-up is lost").
 """
 
 from collections import Counter

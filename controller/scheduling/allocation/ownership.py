@@ -1,4 +1,4 @@
-"""The drivers whose devices a search may use, and the owner of a claim (docs/decision.md).
+"""The drivers whose devices a search may use, and the owner of a claim (docs/design/decision.md).
 
 Called by `decide`, `reconcile` and `simulation`. Pure.
 """

@@ -1,6 +1,6 @@
 """What happens to a pod, its namesake, its claims and its companions while a write is under way is never forgotten.
 
-docs/decision.md, "No wake-up is lost". Each story runs without a restart: a new term looks at every pod and would hide it. The random
+docs/design/decision.md, "No wake-up is lost". Each story runs without a restart: a new term looks at every pod and would hide it. The random
 form is tests/property/test_reconcile_churn.py.
 """
 
