@@ -23,7 +23,7 @@ Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "sc
 - `unbound`: its devices are allocated, and kube-scheduler has not bound it.
 - `gate`: a scheduling gate of another component. `scheduler`: it belongs to another scheduler.
 - `bypassed`: it asks for vendor resources, and the webhook did not convert it.
-- `unknown`: nobody has looked at it yet.
+- `unknown`: it was not evaluated yet.
 """
 _OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}
 

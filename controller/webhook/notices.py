@@ -156,7 +156,7 @@ def _unread_resources(spec: Raw, served: Served) -> Iterator[str]:
 
 
 def unread_names(resources: ContainerResources, served: Served) -> Iterator[str]:
-    """Yield a sentence for each name in the domain of a vendor that nobody reads:
+    """Yield a sentence for each name in the domain of a vendor that nothing reads:
     `nvidia.com/gpu-mem`.
     """
     by_domain: dict[str, list[str]] = {domain: [] for domain in NOT_READ}

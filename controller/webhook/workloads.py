@@ -45,7 +45,7 @@ def pod_template(raw: Raw) -> Raw:
 
 def metadata_notices(raw: Raw) -> tuple[str, ...]:
     """Return sentences about the metadata of a workload itself: keys that belong on its pods, and keys
-    that nobody reads.
+    that nothing reads.
     """
     template = pod_template(raw)
     if not template:
@@ -95,7 +95,7 @@ def unconverted_namespace(namespace: str) -> str:
 def workload_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
     """Return sentences about a pod, or about a workload and its pods, refusals first.
 
-    A pod of a refused template shows up in the events of a ReplicaSet only, where nobody looks.
+    A pod of a refused template shows up in the events of a ReplicaSet only, where few people look.
     """
     alone = is_pod(raw)
     template = raw if alone else pod_template(raw)

@@ -178,7 +178,7 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
 
 def pods(state: State) -> Iterator[Finding]:
     """Check pods behind our gate, and those that no node may run, whatever cards are free:
-    somebody has to change something. Of the others kube-scheduler says why they wait.
+    someone has to change something. Of the others kube-scheduler says why they wait.
     """
     if state.mode != "exclusive":
         return  # `leftovers` reports them

@@ -2,7 +2,7 @@
 profile that keeps them away. Pure.
 
 hami-dra knows the filter plugins of the default profile. What is left comes from a profile of its
-own (`addedAffinity`), an extender or a plugin out of tree: nobody but the administrator can name it
+own (`addedAffinity`), an extender or a plugin out of tree: only the administrator can name it
 to hami-dra, so the finding quotes kube-scheduler.
 """
 

@@ -4,7 +4,7 @@ Made by `decide.why_refused`; shown by events, `hami-dra explain`, `simulate` an
 dashboard and their JSON. Pure.
 
 A sentence says what fails with the figure asked for, the best figure there is, whether that can
-change without anybody doing something, and what to do:
+change without anyone doing something, and what to do:
 
 >>> reason = RefusalReason("memory", "needs 80000 MiB on one device", "the largest has 23028 MiB (NVIDIA A10G)", never=True)
 >>> sentence_of(reason)
@@ -43,7 +43,7 @@ class RefusalReason:
     best: str = ""
     """The best there is: `the largest has 23028 MiB (NVIDIA A10G)`."""
     never: bool = False
-    """It stays so until somebody changes the pod, the nodes or the devices of the cluster."""
+    """It stays so until someone changes the pod, the nodes or the devices of the cluster."""
     request: str = ""
     """The request of the pod, where it has several: `request metax-0`."""
     fix: str = ""

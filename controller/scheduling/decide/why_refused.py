@@ -6,7 +6,7 @@ now. Of several reasons the one counts that the last nodes failed for: it is the
 placement. Pure.
 
     checked, in this order                                  kind of the reason
-    the pod as a whole: a volume that nobody can mount      volume
+    the pod as a whole: a volume that no node can have      volume
     each request on idle devices, anywhere                  class, selector, memory, devices, ...
     all requests on idle devices of one node                requests
     the nodes where that holds: labels, taints, resources   label, taint, resource, node

@@ -55,7 +55,7 @@ class GangState:
     uid: str = ""
     """UID of the group's object; it is another group when that changes."""
     problem: str = ""
-    """Why no member can be placed until somebody corrects the group: object, field and fix."""
+    """Why no member can be placed until the group is corrected: object, field and fix."""
 
     @property
     def pending(self) -> tuple[Pod, ...]:

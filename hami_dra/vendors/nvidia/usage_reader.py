@@ -71,7 +71,7 @@ class RegionReader:
         return stale_folders(self._parent, used, self._now() - _STALE)
 
     def close(self) -> None:
-        """Let everybody go on: nobody takes the orders back while no driver runs."""
+        """Let all tenants go on: nothing takes the orders back while no driver runs."""
         with self._orders:
             self._closed = True
         for path in self._waiting.values():

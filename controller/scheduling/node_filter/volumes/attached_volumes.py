@@ -87,7 +87,7 @@ class AttachedVolumes:
         self._pods: dict[str, dict[str, Pod]] = {}
         """By name of the node and uid: pods there that have volumes."""
         self._is_followed = False
-        """Somebody asked once: a cluster without limits counts nothing."""
+        """A limit was asked for once: a cluster without limits counts nothing."""
         self._stale: set[str] = set()
         self._mounted: dict[str, set[CsiVolumeId]] = {}
         """By name of the node: the volumes of its pods."""
