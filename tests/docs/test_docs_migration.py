@@ -51,6 +51,7 @@ FROM_HAMI = {
         "unit/vendors/test_metax.py::test_tasks_of_one_class_share_a_card_and_offline_ones_keep_off_online_ones",
     ],
     "`nvidia.com/vgpu-mode: mps`": [REFUSED],
+    "`huawei.com/vnpu-mode: hami-core` (soft slices of an NPU, memory and percent of cores)": [REFUSED],
     "of equal cards": [
         "unit/scheduling/scoring/test_formulas.py::test_score_comes_before_numa_and_index_breaks_ties",
         "property/test_vendor_neuron_singles.py::test_from_an_idle_machine_singles_go_in_hamis_order_under_every_policy",
