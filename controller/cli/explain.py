@@ -209,6 +209,8 @@ def _computed(
             return Explanation(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
+        if state.leaderless:
+            note("no controller leads now: nothing is placed before one does; see hami-dra doctor")
         if not asked.request.claims and not _extended_resources(asked.pod):
             note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
         with asked.inventory.verdicts.within(Heartbeat(beat)):

@@ -24,11 +24,13 @@ class Shown:
     """Show those of the most relevant nodes where none is named."""
     all_nodes: bool = False
     """List all nodes, not only the first."""
+    when: str = "on the present state, as if it had no place yet; other pods that wait do not count"
+    """The state that the explanation is about, where it was computed just now."""
 
 
 def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then the tables."""
-    parts = _headline(what, layout)
+    parts = _headline(what, shown.when, layout)
     for note in what.notes:
         parts += paragraph(f"note: {note}", layout)
     if what.gang is not None:
@@ -52,8 +54,8 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
     return parts
 
 
-def _headline(what: "Explanation", layout: TextLayout) -> list[Line]:
-    when = f"decided at {what.at}" if what.at else "computed on the present state, as if the pod had no place yet"
+def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]:
+    when = f"decided at {what.at}" if what.at else state
     result = {
         "placed": f"goes to {what.node}",
         "refused": "finds no node",

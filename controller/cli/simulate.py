@@ -3,14 +3,16 @@ YAML.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
+from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.program import program
@@ -28,6 +30,8 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
 
+_NAMED: Final = 5
+
 HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
 Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
@@ -40,6 +44,7 @@ Examples:
     hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
     hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
+    hami-dra simulate -f n1.yaml -f examples/claims --explain trainer-0
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
@@ -82,6 +87,15 @@ def simulate(
     scheduler_name: SchedulerNamesOption = None,
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
+    explained: Annotated[
+        str,
+        typer.Option(
+            "--explain",
+            metavar="POD",
+            help="Explain the decision on this pod, NAME or NAMESPACE/NAME, with all pods before it placed, instead of "
+            "listing all.",
+        ),
+    ] = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
     ] = False,
@@ -103,6 +117,9 @@ def simulate(
         profiles=driver_profiles(manage_profile),
         kubernetes_version=kubernetes_version,
     )
+    if explained:
+        key = explained if "/" in explained else f"default/{explained}"
+        settings = replace(settings, explained=key)
     try:
         with Progress() as progress:
             report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
@@ -110,7 +127,9 @@ def simulate(
         raise CommandError(str(error)) from error
     for text in [*report.notes, *report.notices]:
         note(text)
-    if output.is_table:
+    if explained:
+        _print_explanation(report, settings.explained, output, no_headers=no_headers)
+    elif output.is_table:
         print_lines(_lines(report, TextLayout.of(output, no_headers=no_headers)))
         _say_next(report, files)
     elif output is Output.name:
@@ -119,6 +138,23 @@ def simulate(
         print_document(report.document(), output)
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
+
+
+def _print_explanation(report: "SimulationReport", key: str, output: Output, *, no_headers: bool) -> None:
+    """Print the decision on one pod. Raises CommandError if there was none."""
+    found = report.explanation
+    if found is None:
+        refused = {entry["pod"]: entry["error"] or entry["message"] for entry in report.unplaced}
+        known = sorted({*refused, *(entry["pod"] for entry in report.placements)})
+        there = f"there are {', '.join(known[:_NAMED])}" if known else "the files have no pod to place"
+        raise CommandError(f"--explain: {refused.get(key) or f'no Pod {key} was decided on; {there}'}")
+    if output.is_table:
+        layout = TextLayout.of(output, no_headers=no_headers)
+        print_lines(drawn(found, Shown(devices=True, when="with the pods before it placed"), layout))
+    else:
+        import msgspec
+
+        print_document(msgspec.to_builtins(found), output)
 
 
 def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
@@ -172,8 +208,8 @@ def _say_next(report: "SimulationReport", files: list[Path]) -> None:
     if report.unplaced:
         namespace, _, name = report.unplaced[0]["pod"].partition("/")
         sources = " ".join(f"-f {file}" for file in files)
-        there = "" if namespace == "default" else f" -n {namespace}"
-        note(f"why, node by node: {program()} explain {name}{there} {sources}")
+        pod = name if namespace == "default" else f"{namespace}/{name}"
+        note(f"why, node by node: {program()} simulate {sources} --explain {pod}")
 
 
 def _devices(results: Iterable[dict[str, Any]]) -> str:

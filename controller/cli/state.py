@@ -99,6 +99,8 @@ class VersionedState:
     documents: list[Document]
     kubernetes: tuple[int, int] | None
     """Version (major, minor) of the live cluster; None: files were read."""
+    leaderless: bool = False
+    """No controller leads in the live cluster, so nothing is placed now."""
 
 
 def note(text: str) -> None:
@@ -148,13 +150,16 @@ def _read(
 async def _read_live(
     connection: Connection, progress: OnProgress, tell: Callable[[str], None], *, versioned: bool
 ) -> VersionedState:
+    from controller.cli.leadership import is_leaderless
     from hami_dra.kube.http import connect
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
         documents = await read_cluster(cluster, progress=progress, tell=tell)
-        version = await cluster.version() if versioned else None
-        return VersionedState(documents, None if version is None else (version.major, version.minor))
+        if not versioned:
+            return VersionedState(documents, None)
+        version = await cluster.version()
+        return VersionedState(documents, (version.major, version.minor), await is_leaderless(cluster))
     finally:
         await cluster.close()
 

@@ -3,11 +3,12 @@
 Called by `run`, and by explanations for the input of one decision.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.insight.explain import explain
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.objects import Raw, read
 from controller.insight.simulation.report import SimulationReport, claim_entry
@@ -63,6 +64,8 @@ class SimulationSettings:
     """Version (major, minor) whose kube-scheduler is imitated; None: the newest that is known."""
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of drivers that hami-dra does not ship are read."""
+    explained: str = ""
+    """`ns/name` of the pod whose decision is explained as well; empty: none."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     """Time that the allocations carry."""
     new_share_id: Callable[[], str] = new_share_id
@@ -123,6 +126,7 @@ class Placing:
             self._report.refused(key, request, request)
             return
         answer = decide(self._view.inventory, request, self._settings.options)
+        self._explain([request], answer)
         if isinstance(answer, Unschedulable):
             self._refuse(key, answer)
             return
@@ -135,6 +139,7 @@ class Placing:
             self._refuse_gang(state, members, Unschedulable(request, error=request))
             return
         answer = decide_gang(self._view.inventory, request, self._settings.options)
+        self._explain(request.members)
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
@@ -172,6 +177,12 @@ class Placing:
         topology = constraints_of(state, ready)
         request = GangRequest(state.key, tuple(ready), min(state.least, len(ready)), topology, settled_nodes)
         return problem or request, unready
+
+    def _explain(self, requests: Sequence[SchedulingRequest], answer: Decision | Unschedulable | None = None) -> None:
+        """Explain the decision if the pod is the one that was named. `answer`: if it was decided."""
+        for each in requests:
+            if each.pod.key == self._settings.explained:
+                self._report.explanation = explain(self._view.inventory, each, self._settings.options, answer=answer)
 
     def _refuse_gang(self, state: GangState, members: list[WaitingPod], refusal: Unschedulable) -> None:
         self._report.gang(state, placed=0, message=refusal.message)

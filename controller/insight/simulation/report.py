@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.insight.explain import Explanation
 from controller.scheduling.decide import RefusalReason, Score
 from controller.scheduling.gangs import GangState
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -36,6 +37,8 @@ class SimulationReport:
     unplaced: list[Json] = field(default_factory=list)
     gangs: list[Json] = field(default_factory=list)
     """In the order of placement."""
+    explanation: Explanation | None = None
+    """Of the pod that the settings name, as it was decided in its turn. Not part of the document."""
     notes: list[str] = field(default_factory=list)
     """Messages for people: skipped, assumed or converted objects. Not part of the document."""
     notices: list[str] = field(default_factory=list)

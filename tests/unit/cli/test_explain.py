@@ -53,7 +53,7 @@ def test_a_waiting_pod_as_a_table(hami_dra, file):
     result = hami_dra("explain", "p", "-f", path)
     assert result.code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("Pod default/p goes to n1 (computed on the present state, as if")
+    assert lines[0].startswith("Pod default/p goes to n1 (on the present state, as if")
     policy = next(line for line in lines if line.startswith("which node"))
     assert policy.split() == ["which", "node", "spread", "annotation", "of", "Pod", "default/p"]
     assert "Runner-up: n2, lost in name: equal in everything: the lower name wins" in lines

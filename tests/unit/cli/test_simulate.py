@@ -104,7 +104,7 @@ def test_the_table(hami_dra, file):
     assert words[6] == ["POD", "NODE", "CLAIM", "DEVICES"]
     assert words[7][:4] == ["default/fits", "n1", "c0", "gpu-0"]
     assert not any(line.endswith(" ") for line in lines)
-    assert f"hami-dra explain large -f {path}" in result.stderr
+    assert f"hami-dra simulate -f {path} --explain large" in result.stderr
     wide = hami_dra("simulate", "-f", path, "-o", "wide", "--no-headers").stdout.splitlines()
     assert wide[5].split()[:5] == ["default/fits", "n1", "c0", "0.00", "/"]
     names = hami_dra("simulate", "-f", path, "-o", "name").stdout.split()
@@ -210,3 +210,36 @@ def test_the_console_script_and_a_closed_pipe(file):
     assert "Traceback" not in many.stderr.read()
     many.stderr.close()
     many.wait()
+
+
+# --- one decision, explained -----------------------------------------------------------------------------------------
+
+
+def test_the_decision_on_a_pod_is_explained_with_the_pods_before_it_placed(hami_dra, file):
+    """`explain` leaves out other pods that wait, and says so; `simulate --explain` counts them."""
+    path = file(cluster("n1"), [template("t", part(memory="12Gi"))], [pod(f"p{n}", "template:t") for n in range(5)])
+    simulated = hami_dra("simulate", "-f", path)
+    why = "no node fits now: needs 12288 MiB on one device; the most free is 3072 MiB (Tesla T4 on n1)"
+    assert why in simulated.stdout
+    assert f"simulate -f {path} --explain p4" in simulated.stderr
+    explained = hami_dra("simulate", "-f", path, "--explain", "p4")
+    assert explained.stdout.startswith("Pod default/p4 finds no node (with the pods before it placed)\n" + why)
+    assert hami_dra("simulate", "-f", path, "--explain", "default/p3").stdout.startswith("Pod default/p3 goes to n1")
+    document = json.loads(hami_dra("simulate", "-f", path, "--explain", "p4", "-o", "json").stdout)
+    assert (document["outcome"], document["reason"]["kind"], document["reason"]["never"]) == (
+        "refused",
+        "memory",
+        False,
+    )
+    alone = hami_dra("explain", "-f", path, "p4").stdout
+    assert "other pods that wait do not count" in alone.partition("\n\n")[0]
+
+
+def test_a_pod_that_is_not_decided_on_cannot_be_explained(hami_dra, file):
+    path = file(cluster("n1"), template("t"), pod("p", "template:t"), pod("lost", "template:gone"))
+    unknown = hami_dra("simulate", "-f", path, "--explain", "q")
+    assert (unknown.code, unknown.stdout) == (2, "")
+    assert "no Pod default/q was decided on; there are default/lost, default/p" in unknown.stderr
+    lost = hami_dra("simulate", "-f", path, "--explain", "lost")
+    assert lost.code == 2
+    assert "gone" in lost.stderr
