@@ -40,9 +40,6 @@ def uninstall(
     *,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    installation: Annotated[
-        str, typer.Option(help="The controller's --installation: claims of other installations are left alone.")
-    ] = names.MANAGED_BY,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask on a terminal.")] = False,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
@@ -50,7 +47,7 @@ def uninstall(
     from controller.cli.service import run_service
     from controller.reconcile.repair import Plan
 
-    plan = Plan(installation=installation, namespace=install_namespace)
+    plan = Plan(namespace=install_namespace)
     if dry_run:
         run_service(_list(kubeconfig, context, plan))
         return

@@ -20,6 +20,7 @@ CONVERT_WEBHOOK: Final = "convert.webhook.hami.io"
 ADVICE_WEBHOOK: Final = "advice.webhook.hami.io"
 GATE_WEBHOOK: Final = "gate.webhook.hami.io"
 _SCHEDULER_CONDITION: Final = "scheduler"
+_CLASSES_CONDITION: Final = "device-classes"
 _IMAGE_VARIABLE: Final = "image"
 
 
@@ -30,6 +31,8 @@ class Installation:
     gate: bool = True
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
+    device_classes: tuple[str, ...] = ()
+    """Further DeviceClasses, beside *hami.io, whose generated claims get their finalizer at creation."""
     webhook: bool = True
     webhook_url: str = ""
     """URL at which the API server reaches a webhook outside the cluster (https://HOST:PORT/mutate);
@@ -71,7 +74,7 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
         kind, name = raw["kind"], raw["metadata"]["name"]
         if name == names.GATE_POLICY and not (exclusive and installation.gate):
             continue
-        if name == names.FENCE_POLICY and not exclusive:
+        if name in (names.FENCE_POLICY, names.PROTECT_POLICY) and not exclusive:
             continue
         if name.startswith(names.WEBHOOK) and not installation.webhook:
             continue
@@ -88,6 +91,7 @@ def _fill_in(raw: Raw, installation: Installation) -> None:
     match raw["kind"]:
         case kinds.MUTATING_POLICY.name:
             _set_schedulers(raw["spec"]["matchConditions"], installation.schedulers)
+            _set_classes(raw["spec"]["matchConditions"], installation.device_classes)
         case kinds.MUTATING_WEBHOOK.name:
             _set_webhooks(raw, installation)
         case kinds.VALIDATING_WEBHOOK.name:
@@ -101,6 +105,13 @@ def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
     for condition in conditions:
         if condition["name"] == _SCHEDULER_CONDITION:
             condition["expression"] = f"object.spec.schedulerName in [{listed}]"
+
+
+def _set_classes(conditions: list[Raw], device_classes: Sequence[str]) -> None:
+    listed = ", ".join(quote(name) for name in device_classes)
+    for condition in conditions:
+        if condition["name"] == _CLASSES_CONDITION:
+            condition["expression"] = condition["expression"].replace("name in []", f"name in [{listed}]")
 
 
 def _set_image(variables: list[Raw], image: str) -> None:

@@ -49,7 +49,10 @@ fault (`xid-79`).
 XID_TAINT: Final = "hami.io/xid"
 MEMORY_ERROR_TAINT: Final = "hami.io/memory-error"
 UNHEALTHY_TAINT: Final = "hami.io/unhealthy"
-ALLOCATED_BY: Final = "hami.io/allocated-by"
+ALLOCATION_MARK: Final = "hami.io"
+"""Driver name of the opaque configuration in an allocation that says who made it
+(`hami_dra.api.allocator`); no driver has this name.
+"""
 HELD_CLAIMS: Final = "hami.io/held-claims"
 """On a ResourceSlice of a node driver: what it holds for deleted claims
 (`hami_dra.api.heldclaims`).
@@ -164,6 +167,10 @@ bindings.
 WEBHOOK_SECRET: Final = WEBHOOK_CERTIFICATE
 GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
+PROTECT_POLICY: Final = "protect.hami.io"
+"""Name of the MutatingAdmissionPolicy, and of its binding, that gives generated claims their
+finalizer.
+"""
 FENCE_POLICY: Final = "fence.hami.io"
 """Name of the ValidatingAdmissionPolicy and of its binding."""
 CLAIM_POLICY: Final = "claims.hami.io"

@@ -18,7 +18,6 @@ DECISION_ANNOTATIONS: Final = (
     | PREFERENCE_ANNOTATIONS
     | {
         names.CONVERTED_REQUEST,
-        names.ALLOCATED_BY,
         names.DEVICE_CORDON,
         names.FENCE_PROVEN,
         names.HELD_CLAIMS,

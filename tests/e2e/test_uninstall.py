@@ -20,7 +20,6 @@ SYSTEM, PROBE = "hami-dra-system", "hami-dra-probe"
 KIND_OF_POD = {"apiVersion": "v1", "kind": "Pod"}
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/hami-dra-controller"
 LEAVING = "hami.io/leaving-until"
-MARK = "hami.io/allocated-by"
 FENCE = "hami.io/controller-allocates"
 GATE = {"name": "hami.io/allocation"}
 DONE = "done: running pods keep their devices, pending claims are kube-scheduler's now"
@@ -99,10 +98,9 @@ def left_behind(lab, before):
     }
 
 
-def is_marked(lab):
-    """Whether a pod has our gate or a claim our annotation."""
-    gated = any(GATE in item["spec"].get("schedulingGates", ()) for item in lab.pods())
-    return gated or any(MARK in item["metadata"].get("annotations", {}) for item in lab.claims())
+def is_gated(lab):
+    """Whether a pod has our gate."""
+    return any(GATE in item["spec"].get("schedulingGates", ()) for item in lab.pods())
 
 
 def admission_of_ours(lab):
@@ -143,7 +141,7 @@ def check_native(lab, name):
     lab.wait_running(names=[name])
     assert lab.bound_by(name) == "default-scheduler"
     assert lab.overcommitted() == []
-    assert not is_marked(lab)
+    assert not is_gated(lab)
 
 
 def test_in_full_swing(lab, before):
@@ -167,13 +165,13 @@ def test_in_full_swing(lab, before):
     assert any(line.startswith("the controller stood down; none acts before ") for line in said)
     for line in (
         "MutatingAdmissionPolicy gate.hami.io deleted",
+        "MutatingAdmissionPolicy protect.hami.io deleted",
         "MutatingAdmissionPolicyBinding gate.hami.io deleted",
         "MutatingWebhookConfiguration hami-dra-webhook deleted",
         "ValidatingWebhookConfiguration hami-dra-webhook deleted",
         "ValidatingAdmissionPolicy fence.hami.io deleted",
         "ValidatingAdmissionPolicyBinding fence.hami.io deleted",
         f"gate {GATE['name']} lifted from 1 pod",
-        f"annotation {MARK} removed from 4 claims",
         f"Secret {SYSTEM}/hami-dra-webhook-certificate deleted",
     ):
         assert line in said
@@ -181,7 +179,7 @@ def test_in_full_swing(lab, before):
     assert sum(f"ResourceClaimTemplate {lab.namespace}/" in line for line in said) == 2  # the webhook's, not the user's
     leave_to_kube_scheduler(lab, said)
 
-    assert (admission_of_ours(lab), lab.hami.fence_rules(), is_marked(lab)) == ([], [], False)
+    assert (admission_of_ours(lab), lab.hami.fence_rules(), is_gated(lab)) == ([], [], False)
     assert [each for each in lab.placements() if each.pod in running] == placed
     assert {item["metadata"]["name"]: item["metadata"]["uid"] for item in lab.pods()} == uids
 
@@ -194,7 +192,7 @@ def test_in_full_swing(lab, before):
 
     again = uninstall(lab)
     assert [line for line in again if "still carry" not in line] == [DONE]
-    assert (admission_of_ours(lab), lab.hami.fence_rules(), is_marked(lab)) == ([], [], False)
+    assert (admission_of_ours(lab), lab.hami.fence_rules(), is_gated(lab)) == ([], [], False)
     # The mark that keeps the controller quiet is the one thing that stays, until it is over.
     lab.hami.programs["controller"].process.stop()
     lab.api.patch(LEASE, {"metadata": {"annotations": {LEAVING: "2020-01-01T00:00:00Z"}}})
@@ -218,7 +216,6 @@ def test_after_a_crash(lab, before):
     lab.create(claim("later", part("2Gi")))
     lab.create(pod("gated", claims=["later"]))
     assert GATE in lab.pod("gated")["spec"]["schedulingGates"]
-    assert MARK in lab.claim("half")["metadata"]["annotations"]
     create_probe(lab)
     for rule in lab.hami.fence_rules():
         lab.api.remove(rule)  # in vain: no controller lets it go
@@ -227,7 +224,6 @@ def test_after_a_crash(lab, before):
     assert said[-1] == DONE
     for line in (
         f"gate {GATE['name']} lifted from 2 pods",
-        f"annotation {MARK} removed from 2 claims",
         f"Pod {PROBE}/hami-dra-probe deleted",
         f"ResourceClaim {PROBE}/hami-dra-probe deleted",
         "DeviceClass hami-dra-probe deleted",

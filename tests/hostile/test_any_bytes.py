@@ -299,7 +299,7 @@ def test_an_object_says_which_of_its_parameters_cannot_be_read():
 def test_a_claim_that_does_not_fit_keeps_its_devices_its_marks_and_its_reservations():
     raw = json.loads(made(kinds.RESOURCE_CLAIM, "odd"))
     raw["metadata"] |= {
-        "annotations": {names.ALLOCATED_BY: "hami-dra"},
+        "annotations": {names.CONVERTED_REQUEST: "{}"},
         "finalizers": ["a", 5],
         "labels": {"a": 1, "b": "2"},
     }
@@ -313,7 +313,7 @@ def test_a_claim_that_does_not_fit_keeps_its_devices_its_marks_and_its_reservati
     odd, good = found.items
     assert good == read_object(kinds.RESOURCE_CLAIM, made(kinds.RESOURCE_CLAIM, "good"))[0]
     assert [(each.object.key, bool(each.problem)) for each in found.broken] == [("evil/odd", True)]
-    assert odd.metadata.annotations == {names.ALLOCATED_BY: "hami-dra"}
+    assert odd.metadata.annotations == {names.CONVERTED_REQUEST: "{}"}
     assert odd.metadata.finalizers == ("a",)
     assert [consumer.name for consumer in odd.status.reserved_for] == ["p"]
     inventory = Inventory()

@@ -106,6 +106,6 @@ def test_a_policy_is_short_and_a_list_of_cards_may_be_long():
 
 
 def test_what_somebody_reads_is_kept():
-    kept = {names.NODE_POLICY: "binpack", "nvidia.com/use-gpuuuid": "GPU-1", names.ALLOCATED_BY: "hami-dra"}
+    kept = {names.NODE_POLICY: "binpack", "nvidia.com/use-gpuuuid": "GPU-1", names.CONVERTED_REQUEST: "{}"}
     pod, _ = read_object(kinds.POD, body("1", {**kept, "kubectl.kubernetes.io/last-applied-configuration": "{}"}))
     assert pod.metadata.annotations == kept

@@ -12,6 +12,7 @@ from controller.reconcile.repair.uninstall import LeftBehind, Plan, Uninstaller
 from controller.reconcile.runtime.events import Events
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.kube.protocol import Forbidden
 from tests.support.harness import DRIVER, SPACE, claim, play, pod, template
@@ -32,11 +33,11 @@ def odd_claim(name, device="gpu-0", node="n0"):
     results = [{"request": "card", "driver": DRIVER, "pool": node, "device": device}]
     pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [pinned]}}
+    allocation = with_allocator(allocation, "hami-dra")
     return {
         "metadata": {
             "name": name,
             "namespace": SPACE,
-            "annotations": {names.ALLOCATED_BY: "hami-dra"},
             "finalizers": [names.DELETE_PROTECTION],
         },
         "spec": {"devices": {"requests": {"newer": "form"}}},
@@ -152,8 +153,7 @@ def test_uninstall_treats_what_it_cannot_read_by_its_metadata_and_names_it():
         await harness.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
         said, left = await uninstall(harness)
         assert left.count("\n") <= 1
-        for name in ("Pod default/odd", "ResourceClaim default/odd", "ResourceClaim default/deep"):
-            assert any(f"could not be read, and was treated by its metadata: {name}" in line for line in said)
+        assert any("could not be read, and was treated by its metadata: Pod default/odd" in line for line in said)
 
     play(story, controller=False)
 
@@ -172,20 +172,19 @@ def test_nothing_is_deleted_while_something_cannot_be_listed():
 def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everything_else_goes():
     async def story(harness):
         await harness.add(kinds.VALIDATING_POLICY, {"metadata": {"name": names.FENCE_POLICY}})
-        mark = {"metadata": {"annotations": {names.ALLOCATED_BY: "hami-dra"}}}
-        await harness.add(kinds.RESOURCE_CLAIM, claim("one"), claim("stuck"), claim("two"))
-        for name in ("one", "stuck", "two"):
-            await harness.cluster.patch(kinds.RESOURCE_CLAIM, name, mark, namespace=SPACE)
+        mark = {"annotations": {names.QUOTA_USED: "{}"}, "namespace": SPACE}
+        quotas = [{"metadata": {"name": name, **mark}} for name in ("one", "stuck", "two")]
+        await harness.add(kinds.RESOURCE_QUOTA, *quotas)
 
         async def refuse(request):
-            if request.label == "patch resourceclaims" and request.name == "stuck":
+            if request.label == "patch resourcequotas" and request.name == "stuck":
                 raise Forbidden("a policy says no")
 
         harness.cluster.hooks.append(refuse)
         _, left = await uninstall(harness)
-        assert left == f"annotation {names.ALLOCATED_BY} of ResourceClaim {SPACE}/stuck: Forbidden: a policy says no"
-        marked = [each.metadata.name for each in await harness.claims() if each.metadata.annotations]
-        assert marked == ["stuck"]
+        assert left == f"annotation {names.QUOTA_USED} of ResourceQuota {SPACE}/stuck: Forbidden: a policy says no"
+        quotas = (await harness.cluster.list(kinds.RESOURCE_QUOTA)).items
+        assert [each.metadata.name for each in quotas if each.metadata.annotations] == ["stuck"]
         assert (await harness.cluster.list(kinds.VALIDATING_POLICY)).items == ()
 
     play(story, controller=False)

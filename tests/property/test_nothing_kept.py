@@ -10,6 +10,7 @@ import pytest
 
 from controller.reconcile.runtime.decision_log import DecisionLog
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Pod
 from hami_dra.api.podvolumes import PersistentVolumeClaimSource, Volume
 from hami_dra.api.resource import ResourceClaim
@@ -66,9 +67,9 @@ class Life:
         result = {"request": "card", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
         result |= {"shareID": "a", "consumedCapacity": {"memory": "1Gi"}}
         pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-        status = {"allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [pin]}}}
+        allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [pin]}}
+        status = {"allocation": with_allocator(allocation, "hami-dra")}
         body = claim("c", 1)
-        body["metadata"]["annotations"] = {names.ALLOCATED_BY: "hami-dra"}
         self._claim = decoded(ResourceClaim, body)
         self._status = decoded(ResourceClaim, body | {"status": status}).status
 

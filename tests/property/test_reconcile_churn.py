@@ -278,7 +278,6 @@ class Life:
         await harness.sleep(100)
         for held in await harness.claims():
             assert held.status.allocation is None
-            assert names.ALLOCATED_BY not in held.metadata.annotations
 
 
 class Troubled:

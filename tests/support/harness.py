@@ -22,6 +22,7 @@ from controller.scheduling.decide.company import Company
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_live
 from hami_dra.api.quantity import Quantity
@@ -357,8 +358,9 @@ class Harness:
         memory: int = 4,
         pod: str = "",
         driver: str = DRIVER,
+        allocator: str = "",
     ) -> None:
-        """What a scheduler does that ignores the fence."""
+        """What a scheduler does that ignores the fence. `allocator`: an installation of hami-dra that did it."""
         result = {
             "request": "card",
             "driver": driver,
@@ -373,7 +375,7 @@ class Harness:
             "nodeSelector": {"nodeSelectorTerms": [pin]},
             "allocationTimestamp": self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        status: dict[str, Any] = {"allocation": allocation}
+        status: dict[str, Any] = {"allocation": with_allocator(allocation, allocator) if allocator else allocation}
         if pod:
             status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": (await self.pod(pod)).metadata.uid}]
         await self.cluster.patch(

@@ -142,6 +142,15 @@ _POLICIES: Final = (
         exclusive=True,
     ),
     _Policy(
+        names.PROTECT_POLICY,
+        "protect-policy.yaml",
+        "claims of pods get their finalizer from the controller, which takes one more write for each pod",
+        Severity.WARNING,
+        kinds.MUTATING_POLICY.name,
+        kinds.MUTATING_POLICY_BINDING.name,
+        exclusive=True,
+    ),
+    _Policy(
         names.CLAIM_POLICY,
         "claim-policy.yaml",
         "a claim can be deleted under its running pod, and its devices are then allocated twice",

@@ -33,14 +33,14 @@ _FILTERS: Final = frozenset(PLUGINS)
 
 
 def claims(state: State) -> Iterator[Finding]:
-    """Check the claims that carry our annotation; all others are ignored."""
+    """Check the claims that this installation allocated; all others are ignored."""
     used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
     there = {pod.key for pod in state.pods}
     for claim in state.claims:
         if not patches.is_ours(claim, state.installation):
             continue
         allocation = claim.status.allocation
-        since = allocation.allocation_timestamp if allocation is not None else claim.metadata.creation_timestamp
+        since = allocation.allocation_timestamp if allocation is not None else None
         consumers = [each for each in claim.status.reserved_for if each.resource == "pods"]
         ghosts = [each.name for each in consumers if f"{claim.metadata.namespace}/{each.name}" not in there]
         waits = older(since, state.now, _ORPHANED)
@@ -56,23 +56,12 @@ def claims(state: State) -> Iterator[Finding]:
                 f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: no other pod can use its devices",
                 "check that kube-controller-manager runs: it removes such reservations",
             )
-        elif allocation is not None and not claim.status.reserved_for and claim.key not in used and waits:
+        elif not claim.status.reserved_for and claim.key not in used and waits:
             yield _leak(
                 claim,
                 "it is allocated, and no pod uses it: no other pod can use its devices",
                 "check that the controller runs: it frees such claims after a minute; or kubectl delete "
                 f"resourceclaim -n {claim.metadata.namespace} {claim.metadata.name}",
-            )
-        elif (
-            allocation is None
-            and names.DELETE_PROTECTION in claim.metadata.finalizers
-            and claim.key not in used
-            and waits
-        ):
-            yield _leak(
-                claim,
-                f"it is not allocated, but still has the finalizer {names.DELETE_PROTECTION}: it cannot be deleted",
-                "check that the controller runs: it removes finalizer and annotation after a minute",
             )
     yield from _vanished(state)
 
@@ -131,8 +120,8 @@ def devices(state: State) -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 object=f"Device {device}",
                 problem=f"it is overcommitted by {_some(sorted({use.claim.key for use in holders}))}",
-                fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
-                f"{names.ALLOCATED_BY}",
+                fix="delete the pod of one of these claims; hami-dra's have an entry for the driver "
+                f"{names.ALLOCATION_MARK} in status.allocation.devices.config",
             )
     for (driver, pool), counters in state.inventory.overdrawn().items():
         yield Finding(

@@ -22,7 +22,8 @@ def leftovers(state: State) -> Iterator[Finding]:
         why = "hami-dra is gone" if out else "in native mode there should be none"
         yield from _fence(state, why, out=out)
         yield from _gates(state, why, out=out)
-        yield from _marks(state) if out else _policies(state)
+        if not out:
+            yield from _policies(state)
 
 
 def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
@@ -61,22 +62,13 @@ def _policies(state: State) -> Iterator[Finding]:
     for name, kind in (
         (names.FENCE_POLICY, kinds.VALIDATING_POLICY.name),
         (names.GATE_POLICY, kinds.MUTATING_POLICY.name),
+        (names.PROTECT_POLICY, kinds.MUTATING_POLICY.name),
     ):
         if state.live is not None and named(state.live, kind, name) is not None:
             yield _error(
                 f"{kind} {name}",
                 "it belongs to exclusive mode",
                 f"kubectl delete {kind.lower()} {name}, and its binding; or upgrade the Helm release with mode=native",
-            )
-
-
-def _marks(state: State) -> Iterator[Finding]:
-    for claim in state.claims:
-        if names.ALLOCATED_BY in claim.metadata.annotations and claim.status.allocation is None:
-            yield _error(
-                f"ResourceClaim {claim.key}",
-                "it still has hami-dra's annotation and finalizer, and hami-dra is gone: it cannot be deleted",
-                _UNINSTALL,
             )
 
 

@@ -1,9 +1,9 @@
 """Writes a decision: all claims of the pod, or none.
 
-Called by the scheduling cycle, for many pods concurrently. The order (docs/design/decision.md): the pod
-gets its nominated node, and so is read again, while every claim gets the finalizer and our
-annotation; then every claim gets allocation and reservation in one status write. After a crash
-between any two writes the next leader finishes or reverts the rest. The caller removes the gate.
+Called by the scheduling cycle, for many pods concurrently. The order (docs/design/decision.md): the
+pod gets its nominated node, and so is read again, while every claim without the finalizer gets it;
+then every claim gets allocation and reservation in one status write. After a crash between any two
+writes the next leader finishes or reverts the rest. The caller removes the gate.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Prepared:
     pod: Pod
     """Its present state, with the node nominated."""
     claims: tuple[ResourceClaim, ...]
-    """Marked, in the order of the decision's allocations."""
+    """Protected, in the order of the decision's allocations."""
 
 
 class ClaimCommitter:
@@ -68,20 +68,15 @@ class ClaimCommitter:
         return prepared.pod
 
     async def prepare(self, pod: Pod, decision: Decision, *, nominate: bool = True) -> Prepared:
-        """Nominate the node and mark the claims: nothing is allocated yet. Without `nominate` the pod
-        is only read again.
+        """Nominate the node and protect the claims: nothing is allocated yet. Without `nominate` the
+        pod is only read again.
 
         Raises Stale, Rejected, LeadershipLost.
         """
-        marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
-        outcomes = await _all([self._current(pod, decision, nominate=nominate), *marks])
-        current: Pod | BaseException = outcomes[0]
-        marked = outcomes[1:]
-        if isinstance(current, BaseException):
-            await self._unmark(decision, marked)
-            raise current
-        _raise_first(marked)
-        return Prepared(current, tuple(marked))
+        writes = [self._claims.protect(entry.claim) for entry in decision.allocations]
+        outcomes = await _all([self._current(pod, decision, nominate=nominate), *writes])
+        _raise_first(outcomes)
+        return Prepared(outcomes[0], tuple(outcomes[1:]))
 
     async def allocate(self, pod: Pod, decision: Decision, prepared: Prepared) -> tuple[ResourceClaim, ...]:
         """Allocate all claims, or none. Returns them. Raises Stale, Rejected, LeadershipLost."""
@@ -155,16 +150,6 @@ class ClaimCommitter:
             raise Stale(f"pod {pod.key} waits for another gate")
         if has_our_gate(pod) and not has_our_gate(current):
             log.debug("pod %s: the gate was lifted meanwhile", pod.key)
-
-    async def _unmark(self, decision: Decision, marked: list[Any]) -> None:
-        """Unmark the claims of a failed decision that were not marked before it."""
-        pairs = zip(decision.allocations, marked, strict=True)
-        new = [
-            claim
-            for entry, claim in pairs
-            if isinstance(claim, ResourceClaim) and not self._claims.is_ours(entry.claim)
-        ]
-        await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
 
     async def take_back(self, done: Iterable[ResourceClaim], pod: Pod) -> None:
         """Deallocate all claims that were written, unless the pod is on a node by now.

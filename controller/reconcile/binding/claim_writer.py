@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.reconcile.runtime import Clock, Context, patches
+from hami_dra.api.allocator import with_allocator
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
@@ -86,27 +87,28 @@ class ClaimWriter:
         """Return whether this process is deallocating the claim right now."""
         return claim.metadata.uid in self._clearing
 
-    async def mark(self, claim: ResourceClaim) -> ResourceClaim:
-        """Set finalizer and annotation, if missing. Raises Stale, Rejected, LeadershipLost."""
+    async def protect(self, claim: ResourceClaim) -> ResourceClaim:
+        """Set the finalizer, if missing. Raises Stale, Rejected, LeadershipLost."""
         attempts = _Attempts(self._clock)
         while True:
             _check_free(claim)
-            if patches.is_marked(claim, self._installation):
+            if patches.is_protected(claim):
                 return claim
-            written, claim = await self._try(claim, patches.mark(claim, self._installation), "", attempts)
+            written, claim = await self._try(claim, patches.protect(claim), "", attempts)
             if written:
                 return claim
 
     async def allocate(
         self, claim: ResourceClaim, allocation: patches.Json, consumer: patches.Json, may_go_on: Callable[[], bool]
     ) -> ResourceClaim:
-        """Write the status of a marked claim, once. Raises Stale, Rejected, LeadershipLost.
+        """Write the status of a protected claim, once. Raises Stale, Rejected, LeadershipLost.
 
         `consumer`: for whom the claim is reserved (`consumers`).
 
         Afterwards either we have not allocated the claim, or the informers know that we have.
         """
         attempts = _Attempts(self._clock)
+        allocation = with_allocator(allocation, self._installation)
         wanted = _shares(allocation)
         may_land_on = ""
         """resourceVersion that guarded a write without an answer, as long as nothing newer was
@@ -123,7 +125,7 @@ class ClaimWriter:
                 if claim.metadata.resource_version != may_land_on:
                     may_land_on = ""
                 _check_free(claim)
-                claim = await self.mark(claim)
+                claim = await self.protect(claim)
             problem = GivenUp("the fence is not in force, or the claims are being listed again")
         except GivenUp as error:
             problem = error
@@ -153,24 +155,6 @@ class ClaimWriter:
         finally:
             self._clearing.discard(uid)
         return False
-
-    async def unmark(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> None:
-        """Remove our annotation and the finalizer from a claim that is not allocated.
-
-        Raises LeadershipLost, Rejected, GivenUp.
-        """
-        attempts = _Attempts(self._clock)
-        try:
-            while (
-                claim.status.allocation is None and self.is_ours(claim) and _is_writable(claim) and still_wanted(claim)
-            ):
-                written, claim = await self._try(claim, patches.unmark(claim), "", attempts)
-                if written:
-                    return
-        except GivenUp:
-            raise
-        except Stale:
-            return
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the newest state. Raises Stale if the claim is gone, GivenUp."""
@@ -227,7 +211,7 @@ class ClaimWriter:
         know it, and it counts like any other.
         """
         try:
-            await self.unmark(claim, lambda _: True)
+            await self._change(claim)
         except (GivenUp, Rejected) as error:
             newest = self._informers.claim(claim.key)
             if newest is not None and newest.metadata.resource_version == claim.metadata.resource_version:
@@ -238,6 +222,22 @@ class ClaimWriter:
             await self.clear(newest, lambda now: _shares_of(now) == wanted)
         except (Stale, Rejected) as error:
             log.info("%s", error)
+
+    async def _change(self, claim: ResourceClaim) -> None:
+        """Change an unallocated claim in a way without effect: `protect` undoes it.
+
+        Raises LeadershipLost, Rejected, GivenUp.
+        """
+        attempts = _Attempts(self._clock)
+        while claim.status.allocation is None and _is_writable(claim) and patches.is_protected(claim):
+            try:
+                written, claim = await self._try(claim, patches.unprotect(claim), "", attempts)
+            except GivenUp:
+                raise
+            except Stale:
+                return
+            if written:
+                return
 
     async def _read_at_last(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the newest state, however long it takes. Raises Stale if the claim is gone."""

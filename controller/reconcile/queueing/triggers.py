@@ -8,7 +8,6 @@ collected as `news`, and one pod of each refused group that they may help is tri
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
@@ -16,15 +15,12 @@ from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
 from controller.scheduling.decide import pod_shape
 from controller.scheduling.node_filter import resize_state
-from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_live, is_pending, other_gates, priority
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
-
-_POLICIES: Final = DECISION_ANNOTATIONS - {names.ALLOCATED_BY}
 
 
 def rank(pod: Pod) -> Rank:
@@ -238,7 +234,11 @@ def _on_node(pod: Pod) -> object:
 def _policies(found: Object) -> dict[str, str]:
     """Return the annotations that affect decisions, without our own on claims."""
     annotations = found.metadata.annotations
-    return {name: annotations[name] for name in _POLICIES.intersection(annotations)} if annotations else annotations
+    return (
+        {name: annotations[name] for name in DECISION_ANNOTATIONS.intersection(annotations)}
+        if annotations
+        else annotations
+    )
 
 
 def _claim_decides(claim: ResourceClaim) -> object:

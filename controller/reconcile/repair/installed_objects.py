@@ -10,26 +10,27 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from controller.reconcile.fence import is_fence_name, is_fence_rule, is_fence_taint
-from controller.reconcile.runtime import TAINT_RULE_KINDS, patches
+from controller.reconcile.runtime import TAINT_RULE_KINDS
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodSpec, SchedulingGate
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podstate import has_our_gate
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.protocol import Cluster, Listing, NotFound
 
 T = TypeVar("T", bound=Object)
 
-CHANGES_PODS: Final[tuple[Kind[Any], ...]] = (
+CHANGES_OBJECTS: Final[tuple[Kind[Any], ...]] = (
     kinds.MUTATING_POLICY_BINDING,
     kinds.MUTATING_POLICY,
     kinds.MUTATING_WEBHOOK,
     kinds.VALIDATING_WEBHOOK,
 )
 PROTECTS: Final[tuple[Kind[Any], ...]] = (kinds.VALIDATING_POLICY_BINDING, kinds.VALIDATING_POLICY)
-ADMISSION: Final = (*CHANGES_PODS, *PROTECTS)
-_NAMES: Final = frozenset({names.GATE_POLICY, names.FENCE_POLICY, names.WEBHOOK, *names.GUARD_POLICIES})
+ADMISSION: Final = (*CHANGES_OBJECTS, *PROTECTS)
+_NAMES: Final = frozenset(
+    {names.GATE_POLICY, names.PROTECT_POLICY, names.FENCE_POLICY, names.WEBHOOK, *names.GUARD_POLICIES}
+)
 _PROBES: Final[tuple[Kind[Any], ...]] = (kinds.POD, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
 _TEMPLATES: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"
 
@@ -44,13 +45,12 @@ class InstalledObjects:
     fenced_drivers: Sequence[str] = ()
     """Drivers whose slices carry the fence taint."""
     probes: list[tuple[Kind[Any], Object]] = field(default_factory=list)
-    claims: Sequence[ResourceClaim] = ()
     quotas: Sequence[Object] = ()
     unreadable: list[str] = field(default_factory=list)
     """`kind namespace/name: why`, for all listed objects that cannot be read."""
 
 
-async def take_stock(cluster: Cluster, installation: str) -> InstalledObjects:
+async def take_stock(cluster: Cluster) -> InstalledObjects:
     """List everything. Raises ClusterError if a kind cannot be listed."""
     present = InstalledObjects()
 
@@ -81,8 +81,6 @@ async def take_stock(cluster: Cluster, installation: str) -> InstalledObjects:
     for kind in _PROBES:
         probes = await everything(kind, names.PROBE_LABEL)
         present.probes += [(kind, each) for each in _with_unreadable(probes) if _is_the_probe(each)]
-    claims = await everything(kinds.RESOURCE_CLAIM)
-    present.claims = [claim for claim in claims.items if patches.is_ours(claim, installation)]
     quotas = await everything(kinds.RESOURCE_QUOTA)
     present.quotas = [each for each in _with_unreadable(quotas) if names.QUOTA_USED in each.metadata.annotations]
     await everything(kinds.RESOURCE_CLAIM_TEMPLATE, _TEMPLATES)
@@ -96,7 +94,6 @@ def summary(present: InstalledObjects) -> list[str]:
     lines = [f"{kind.name} {each.key}" for kind, each in ours]
     marks = (
         (f"scheduling gate {names.GATE}", "pod", present.gated),
-        (f"annotation {names.ALLOCATED_BY}", "claim", present.claims),
         (f"annotation {names.QUOTA_USED}", "quota", present.quotas),
     )
     return lines + [

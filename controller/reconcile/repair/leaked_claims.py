@@ -1,15 +1,10 @@
-"""Frees what a crash left behind: claims with our annotation that no pod refers to.
+"""Frees what a crash left behind: our allocations without a reservation, of claims that no pod
+refers to (an Unreserve, a reservation dropped by hand). No other component ever frees them.
 
-Two leftovers are possible: an allocation without a reservation (an Unreserve, a reservation dropped
-by hand), which no other component ever frees; and the finalizer and annotation of a claim that was
-never allocated in the end. Either must have existed for a minute. Claims without our annotation are
-never touched.
-
-An allocation holds a device, so it has lanes of its own: forged annotations, which any tenant may
-write on thousands of claims, cannot delay it. Before an allocation is freed, the pods of the
-namespace are listed, once for all its claims that are due; every write is guarded by the claim's
-resourceVersion, and changed claims are checked again. Annotation and finalizer of an unallocated
-claim have no effect on pods, so our own copy of the pods suffices for them.
+They must have existed for a minute. Allocations by others are never touched. Before an allocation
+is freed, the pods of the namespace are listed, once for all its claims that are due; every write is
+guarded by the claim's resourceVersion, and changed claims are checked again. The finalizer of a
+claim that was never allocated in the end stays: the claim controller removes it with the claim.
 
 A sweep only starts work and never waits for it. The number of claims that one sweep adds is limited
 (`_CLAIMS_MOST`), and so are the time for one claim (`_PATIENCE`) and the concurrent work for one
@@ -36,19 +31,16 @@ from hami_dra.kube.protocol import ClusterError
 log = logging.getLogger(__name__)
 
 _CLAIMS_MOST: Final = 100
-"""Claims that one sweep handles, of each of the two leftovers: at most three requests for each."""
+"""Claims that one sweep handles: at most three requests for each."""
 _LISTS_AT_ONCE: Final = 8
 _CLAIMS_AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 4
-"""Concurrent listings of namespaces and writes of each of the two leftovers, and those for one
-namespace.
-"""
+"""Concurrent listings of namespaces, and writes: in all, and for one namespace."""
 _PATIENCE: Final = 20.0
 """Seconds for one request or claim: a claim that another client keeps changing must not delay the
 others.
 """
-_ALLOCATION_BACKOFF: Final = 600.0
-_MARK_BACKOFF: Final = 3_600.0
+_BACKOFF: Final = 600.0
 """Largest number of seconds between two attempts on one claim."""
 
 
@@ -62,60 +54,43 @@ class LeakedClaims:
         self._metrics = context.metrics
         self._claims = claims
         self._guard = context.guard("orphans")
-        self._allocated = Suspects(self._settings.orphan_age, _ALLOCATION_BACKOFF)
-        self._marked = Suspects(self._settings.orphan_age, _MARK_BACKOFF)
+        self._suspects = Suspects(self._settings.orphan_age, _BACKOFF)
         self._lists = Lanes(1, _LISTS_AT_ONCE)
         self._frees = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
-        self._unmarks = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeadershipLost, in an exception group."""
-        async with self._lists, self._frees, self._unmarks:
+        async with self._lists, self._frees:
             while True:
                 await self._clock.sleep(self._settings.orphan_interval)
                 with self._guard.each("sweep"):
                     self._free_allocations()
-                    self._remove_marks()
 
     def _free_allocations(self) -> None:
         """Free unused allocations: one LIST for each of their namespaces, at most two writes for
         each claim.
         """
         by_namespace: dict[str, list[ResourceClaim]] = {}
-        for claim in self._due(self._allocated, self._has_lost_allocation):
+        for claim in self._due():
             by_namespace.setdefault(claim.metadata.namespace, []).append(claim)
         for namespace, claims in by_namespace.items():
             self._lists.add(namespace, namespace, self._guarded(namespace, partial(self._free_in, namespace, claims)))
-
-    def _remove_marks(self) -> None:
-        """Remove annotation and finalizer from claims that are not allocated: one write for
-        each.
-        """
-        for claim in self._due(self._marked, self._has_lost_mark):
-            work = self._guarded(claim.key, partial(self._remove_mark, claim))
-            self._unmarks.add(claim.metadata.namespace, claim.key, work)
 
     def _guarded(self, key: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         return lambda: self._guard.run(key, work())
 
     # --- selection ---
 
-    def _due(self, suspects: Suspects, looks_lost: Callable[[ResourceClaim], bool]) -> list[ResourceClaim]:
-        lost = [claim for claim in self._informers.claims.store if looks_lost(claim)]
+    def _due(self) -> list[ResourceClaim]:
+        lost = [claim for claim in self._informers.claims.store if self._looks_lost(claim)]
         now = self._clock.monotonic()
-        due = suspects.due(lost, now, _CLAIMS_MOST)
+        due = self._suspects.due(lost, now, _CLAIMS_MOST)
         for claim in due:
-            suspects.tried(claim, now)
+            self._suspects.tried(claim, now)
         return due
 
-    def _has_lost_allocation(self, claim: ResourceClaim) -> bool:
-        return claim.status.allocation is not None and self._looks_lost(claim)
-
-    def _has_lost_mark(self, claim: ResourceClaim) -> bool:
-        return claim.status.allocation is None and self._looks_lost(claim)
-
     def _looks_lost(self, claim: ResourceClaim) -> bool:
-        if not self._claims.is_ours(claim) or claim.status.reserved_for:
+        if claim.status.reserved_for or not self._claims.is_ours(claim):
             return False
         return all(map(is_done, self._informers.pods_of(claim.key)))
 
@@ -141,11 +116,6 @@ class LeakedClaims:
             self._metrics.orphans_freed.inc()
             note = "allocation freed: it had no reservation, and no pod referred to the claim"
             self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
-            await self._claims.unmark(self._informers.claim(claim.key) or claim, self._looks_lost)
-
-    async def _remove_mark(self, claim: ResourceClaim) -> None:
-        async with self._trying(claim):
-            await self._claims.unmark(claim, self._looks_lost)
 
     @asynccontextmanager
     async def _trying(self, claim: ResourceClaim) -> AsyncIterator[None]:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from controller.reconcile.binding import take_off
 from controller.reconcile.fence import remove_rule
 from controller.reconcile.repair.installed_objects import (
-    CHANGES_PODS,
+    CHANGES_OBJECTS,
     PROTECTS,
     InstalledObjects,
     gated_pods,
@@ -33,16 +33,16 @@ from controller.reconcile.repair.installed_objects import (
     take_stock,
     webhook_templates,
 )
-from controller.reconcile.runtime import Clock, Writer, patches, uninstalling_until
+from controller.reconcile.runtime import Clock, Writer, uninstalling_until
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.podstate import is_live
-from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
+from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.api.times import timestamp
-from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
+from hami_dra.kube.protocol import Cluster, ClusterError, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,6 @@ _ATTEMPTS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    installation: str = "hami-dra"
     namespace: str = names.SYSTEM_NAMESPACE
     lease_name: str = names.CONTROLLER
     lease_duration: float = 15.0
@@ -76,7 +75,7 @@ class LeftBehind(Exception):
 
 async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     """Return what an uninstall would remove now, a line each. Raises ClusterError."""
-    lines = summary(await take_stock(cluster, plan.installation))
+    lines = summary(await take_stock(cluster))
     own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
     for kind, name in own:
         with suppress(NotFound):
@@ -106,15 +105,14 @@ class Uninstaller:
         Raises ClusterError before anything is removed, StillActing, LeftBehind.
         """
         keep_lease = await self._stand_down()
-        present = await take_stock(self._cluster, self._plan.installation)
-        await self._remove_admission(present, CHANGES_PODS)
+        present = await take_stock(self._cluster)
+        await self._remove_admission(present, CHANGES_OBJECTS)
         # a webhook that still runs cannot create it again
         await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
         await self._lift_gates(present.gated)
         await self._remove_fence(present)
         for kind, probe in present.probes:
             await self._delete(kind, probe.metadata.name, probe.metadata.namespace)
-        await self._unmark_claims(present.claims)
         await self._unmark_quotas(present.quotas)
         await self._try("ResourceClaimTemplates", self._remove_templates)
         await self._clock.sleep(_POLICY_LAG)
@@ -226,38 +224,6 @@ class Uninstaller:
             )
 
     # --- what is written on objects of others -----------------------------------------------------
-
-    async def _unmark_claims(self, claims: Sequence[ResourceClaim]) -> None:
-        for claim in claims:
-            await self._try(
-                f"annotation {names.ALLOCATED_BY} of ResourceClaim {claim.key}", partial(self._unmark, claim)
-            )
-        if claims:
-            self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(claims), 'claim')}")
-
-    async def _unmark(self, claim: ResourceClaim) -> None:
-        """Remove our annotation.
-
-        An allocated claim keeps its finalizer: the claim controller removes it with the allocation.
-        """
-        current = claim
-        for attempt in range(_ATTEMPTS):
-            allocated = current.status.allocation is not None
-            patch = patches.disown(current) if allocated else patches.unmark(current)
-            meta = current.metadata
-            try:
-                await self._writer.patch(kinds.RESOURCE_CLAIM, meta.name, patch, namespace=meta.namespace)
-            except NotFound:
-                return
-            except Conflict:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                try:
-                    current = await self._cluster.get(kinds.RESOURCE_CLAIM, meta.name, meta.namespace)
-                except NotFound:
-                    return
-            else:
-                return
 
     async def _unmark_quotas(self, quotas: Sequence[Object]) -> None:
         for quota in quotas:

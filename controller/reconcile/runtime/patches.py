@@ -8,6 +8,7 @@ whatever else changed.
 from typing import Any
 
 from hami_dra.api import names
+from hami_dra.api.allocator import allocator_of
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim
@@ -19,28 +20,27 @@ def guard(about: Object) -> Json:
     return {"uid": about.metadata.uid, "resourceVersion": about.metadata.resource_version}
 
 
-def is_marked(claim: ResourceClaim, installation: str) -> bool:
-    """Return whether finalizer and annotation are set, so that the status may be written."""
-    return names.DELETE_PROTECTION in claim.metadata.finalizers and is_ours(claim, installation)
+def is_protected(claim: ResourceClaim) -> bool:
+    """Return whether the finalizer is set, so that the status may be written."""
+    return names.DELETE_PROTECTION in claim.metadata.finalizers
 
 
 def is_ours(claim: ResourceClaim, installation: str) -> bool:
-    return claim.metadata.annotations.get(names.ALLOCATED_BY) == installation
+    """Return whether this installation allocated the claim."""
+    return allocator_of(claim.status.allocation) == installation
 
 
-def mark(claim: ResourceClaim, installation: str) -> Json:
-    """Return the first write: the finalizer that protects an allocated claim, and the allocator's
-    name.
+def protect(claim: ResourceClaim) -> Json:
+    """Return the write of the finalizer that protects an allocated claim.
+
+    Claims of pods have it from the start (manifests/protect-policy.yaml). On a claim that is not
+    allocated it does no harm: the claim controller removes it when the claim is deleted.
     """
-    finalizers = list(claim.metadata.finalizers)
-    if names.DELETE_PROTECTION not in finalizers:
-        finalizers.append(names.DELETE_PROTECTION)
-    annotations = {names.ALLOCATED_BY: installation}
-    return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
+    return {"metadata": {**guard(claim), "finalizers": [*claim.metadata.finalizers, names.DELETE_PROTECTION]}}
 
 
 def allocate(claim: ResourceClaim, allocation: Json, consumer: Json) -> Json:
-    """Return the second write: allocation and reservation together.
+    """Return the write of allocation and reservation together.
 
     The claim controller then deallocates the claim when the consumer is gone.
     """
@@ -52,19 +52,10 @@ def clear(claim: ResourceClaim) -> Json:
     return {"metadata": guard(claim), "status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 
-def unmark(claim: ResourceClaim) -> Json:
-    """Return the last write of a deallocated claim: it removes our annotation and the finalizer."""
+def unprotect(claim: ResourceClaim) -> Json:
+    """Return the write that removes the finalizer from a claim that is not allocated."""
     finalizers = [name for name in claim.metadata.finalizers if name != names.DELETE_PROTECTION]
-    annotations = {names.ALLOCATED_BY: None}
-    return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
-
-
-def disown(claim: ResourceClaim) -> Json:
-    """Return the write that removes only our annotation.
-
-    The allocation and its finalizer stay with the pod that uses them.
-    """
-    return {"metadata": {**guard(claim), "annotations": {names.ALLOCATED_BY: None}}}
+    return {"metadata": {**guard(claim), "finalizers": finalizers}}
 
 
 def nominate(pod: Pod, node: str) -> Json:

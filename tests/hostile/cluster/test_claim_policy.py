@@ -1,5 +1,4 @@
-"""Who may take the finalizer and hami-dra's annotation off an allocated claim, and who may put the annotation on
-(manifests/claim-policy.yaml), on a real API server.
+"""Who may take the finalizer off an allocated claim (manifests/claim-policy.yaml), on a real API server.
 
 Before this policy a tenant stripped the claim of a running pod, deleted it, and had the same device allocated once more.
 """
@@ -11,17 +10,15 @@ import yaml
 
 from hack.controlplane.api import ApiError
 from hami_dra.api import names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.kube.manifests import shipped_folder
-from tests.e2e.objects import claim, part, pod, template
-from tests.hostile.cluster.tenant import CLAIMS, PODS, TEMPLATES, Tenant
+from tests.e2e.objects import claim, part, pod
+from tests.hostile.cluster.tenant import CLAIMS, PODS, Tenant
 
 pytestmark = pytest.mark.on_1_36
 
 FILES = ("namespace.yaml", "rbac-controller.yaml", "optional/uninstall.yaml", "claim-policy.yaml")
-OURS = {names.ALLOCATED_BY: "hami-dra"}
-FORGED = claim("forged", part("1Gi"), annotations=OURS)
 STRIPPED = {"metadata": {"finalizers": None}}
-DISOWNED = {"metadata": {"annotations": {names.ALLOCATED_BY: None}}}
 SYSTEM = "system:serviceaccount:kube-system:"
 MAY_ALLOCATE = {
     "kube-scheduler": "system:kube-scheduler",
@@ -39,6 +36,18 @@ def refusal(action, *arguments, **options):
     return caught.value.message
 
 
+def allocate(api, path, driver, by, *reserved):
+    api.patch(path, {"metadata": {"finalizers": [names.DELETE_PROTECTION]}})
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": driver, "pool": "n1", "device": "gpu-0"}]}}
+    allocation = with_allocator(allocation, by) if by else allocation
+    api.patch(f"{path}/status", {"status": {"allocation": allocation, "reservedFor": list(reserved)}})
+
+
+def release(api, path):
+    api.patch(f"{path}/status", {"status": {"allocation": None, "reservedFor": None}})
+    api.patch(path, STRIPPED)
+
+
 @pytest.fixture(scope="module")
 def policy(control_plane):
     """The policy in force, with the accounts it speaks of."""
@@ -46,6 +55,9 @@ def policy(control_plane):
     objects = [raw for name in FILES for raw in yaml.safe_load_all((shipped_folder("manifests") / name).read_text())]
     for raw in objects:
         api.apply(raw)
+    canary = f"{CLAIMS.format('default')}/canary"
+    api.create(CLAIMS.format("default"), claim("canary", part("1Gi")))
+    allocate(api, canary, "nvidia.hami.io", "hami-dra")
     with contextlib.closing(api.as_user("mallory", "nobody")) as mallory:
         name = "mallory-may-edit-claims"
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
@@ -56,12 +68,14 @@ def policy(control_plane):
 
         def refused():
             try:
-                mallory.create(CLAIMS.format("default"), FORGED, dryRun="All")
+                mallory.patch(canary, STRIPPED, dryRun="All")
             except ApiError as error:
-                return names.ALLOCATED_BY in error.message
+                return names.DELETE_PROTECTION in error.message
             return False
 
         api.wait_for("the policy in force", refused)
+    release(api, canary)
+    api.delete(canary)
     yield
     api.remove({**binding, "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"})
     for raw in reversed(objects):
@@ -85,28 +99,24 @@ def user(control_plane):
 
 @pytest.fixture
 def held(control_plane, namespace):
-    """`held(name, driver=..., annotations=...)`: a claim that is allocated for a pod; returns its path."""
+    """`held(name, driver=..., by=...)`: a claim that is allocated for a pod; returns its path."""
     api, made = control_plane.api, []
 
-    def hold(name="held", driver="nvidia.hami.io", annotations=OURS):
+    def hold(name="held", driver="nvidia.hami.io", by="hami-dra"):
         user = api.create(
             PODS.format(namespace), pod(f"user-of-{name}", claims=[name], schedulingGates=[{"name": "x/y"}])
         )
         reserved = {"resource": "pods", "name": user["metadata"]["name"], "uid": user["metadata"]["uid"]}
-        made.append(api.create(CLAIMS.format(namespace), claim(name, part("1Gi"), annotations=annotations)))
+        made.append(api.create(CLAIMS.format(namespace), claim(name, part("1Gi"))))
         path = f"{CLAIMS.format(namespace)}/{name}"
-        api.patch(path, {"metadata": {"finalizers": [names.DELETE_PROTECTION]}})
-        results = [{"request": "gpu", "driver": driver, "pool": "n1", "device": "gpu-0"}]
-        allocation = {"devices": {"results": results}}
-        api.patch(f"{path}/status", {"status": {"allocation": allocation, "reservedFor": [reserved]}})
+        allocate(api, path, driver, by, reserved)
         return path
 
     yield hold
     for one in made:
         path = f"{CLAIMS.format(namespace)}/{one['metadata']['name']}"
         with contextlib.suppress(ApiError):
-            api.patch(f"{path}/status", {"status": {"allocation": None, "reservedFor": None}})
-            api.patch(path, STRIPPED)
+            release(api, path)
 
 
 def test_a_tenant_cannot_strip_a_claim_that_holds_devices(mallory, held):
@@ -115,7 +125,6 @@ def test_a_tenant_cannot_strip_a_claim_that_holds_devices(mallory, held):
     message = refusal(mallory.api.patch, path, STRIPPED)
     assert names.DELETE_PROTECTION in message
     assert "delete them" in message
-    assert names.ALLOCATED_BY in refusal(mallory.api.patch, path, DISOWNED)
     current = mallory.api.get(path)
     bare = {**current, "metadata": {**current["metadata"], "finalizers": []}}
     assert names.DELETE_PROTECTION in refusal(mallory.api.replace, path, bare)
@@ -131,44 +140,16 @@ def test_what_else_a_tenant_does_to_the_claim_goes_on(mallory, held):
     mallory.api.patch(path, {"metadata": {"finalizers": [names.DELETE_PROTECTION]}})
 
 
-def test_the_annotation_cannot_be_changed_either(mallory, held):
-    assert names.ALLOCATED_BY in refusal(
-        mallory.api.patch, held(), {"metadata": {"annotations": {names.ALLOCATED_BY: "another"}}}
-    )
-
-
 def test_a_claim_that_kube_scheduler_allocated_is_kept_if_its_device_is_of_our_drivers(mallory, held):
-    """Native mode: no annotation, and the device would be given away again just the same."""
-    assert names.DELETE_PROTECTION in refusal(mallory.api.patch, held(annotations={}), STRIPPED)
-    mallory.api.patch(held("other", driver="gpu.example.com", annotations={}), STRIPPED)
-
-
-def test_a_tenant_cannot_forge_the_annotation(mallory, control_plane):
-    message = refusal(mallory.api.create, mallory.claims(), FORGED)
-    assert "remove it from your manifest" in message
-    assert mallory.api.create(mallory.claims(), claim("plain", part("1Gi")))
-    assert names.ALLOCATED_BY in refusal(
-        mallory.api.patch, f"{mallory.claims()}/plain", {"metadata": {"annotations": OURS}}
-    )
-    inner = template("forged", part("1Gi"))
-    inner["spec"]["metadata"] = {"annotations": OURS}
-    assert "spec.metadata.annotations" in refusal(mallory.api.create, mallory.templates(), inner)
-    assert mallory.api.create(TEMPLATES.format(mallory.namespace), template("plain", part("1Gi"), annotations=OURS))
-
-
-def test_a_mark_on_a_claim_that_holds_nothing_may_go(mallory, control_plane):
-    """As an administrator's restore from a backup leaves it."""
-    path = f"{mallory.claims()}/restored"
-    control_plane.api.create(mallory.claims(), claim("restored", part("1Gi"), annotations=OURS))
-    control_plane.api.patch(path, {"metadata": {"finalizers": [names.DELETE_PROTECTION]}})
-    mallory.api.patch(path, STRIPPED)
-    mallory.api.patch(path, DISOWNED)
+    """Native mode: no mark in the allocation, and the device would be given away again just the same."""
+    assert names.DELETE_PROTECTION in refusal(mallory.api.patch, held(by=""), STRIPPED)
+    mallory.api.patch(held("other", driver="gpu.example.com", by=""), STRIPPED)
 
 
 @pytest.mark.parametrize("name", MAY_ALLOCATE)
-def test_who_may_allocate_may_take_both_off(user, policy, held, name):
+def test_who_may_allocate_may_take_it_off(user, policy, held, name):
     """By right and not by name, so a KCM without --use-service-account-credentials is let through as well."""
-    user(MAY_ALLOCATE[name]).patch(held(), {"metadata": {**STRIPPED["metadata"], **DISOWNED["metadata"]}})
+    user(MAY_ALLOCATE[name]).patch(held(), STRIPPED)
 
 
 def test_so_may_a_controller_manager_with_one_account_for_all(control_plane, user, policy, held, create):
@@ -200,17 +181,7 @@ def test_so_may_a_controller_manager_with_one_account_for_all(control_plane, use
 
 
 def test_an_administrator_may_repair_by_hand(user, policy, held):
-    user("root", "system:masters").patch(held(), {"metadata": {**STRIPPED["metadata"], **DISOWNED["metadata"]}})
-
-
-def test_uninstall_takes_the_annotation_and_leaves_the_finalizer(user, policy, held):
-    path, uninstall = held(), user(UNINSTALL)
-    uninstall.patch(path, DISOWNED)
-    path = held("other")
-    assert names.DELETE_PROTECTION in refusal(uninstall.patch, path, STRIPPED)
-    assert names.ALLOCATED_BY in refusal(
-        uninstall.patch, path, {"metadata": {"annotations": {names.ALLOCATED_BY: "x"}}}
-    )
+    user("root", "system:masters").patch(held(), STRIPPED)
 
 
 def test_the_garbage_collector_needs_no_exemption(control_plane, policy, held, mallory):

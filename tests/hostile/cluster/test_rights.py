@@ -292,7 +292,6 @@ def test_the_controllers_token_raises_no_quota(controller, create, control_plane
         {"metadata": {"labels": {"a": "b"}}},
         {"metadata": {"annotations": {"a": "c"}}},
         {"metadata": {"annotations": {"a": None}}},
-        {"metadata": {"annotations": {names.ALLOCATED_BY: "x"}}},
         {"metadata": {"finalizers": ["example.com/x"]}},
     ):
         assert "hami-dra" in refused(controller.patch, path, change), change
@@ -302,7 +301,7 @@ def test_the_controllers_token_raises_no_quota(controller, create, control_plane
         controller.patch(path, {"metadata": {"annotations": {names.QUOTA_USED: text}}})
 
 
-def test_the_controllers_token_writes_only_its_marks_on_claims(controller, create, control_plane):
+def test_the_controllers_token_writes_only_its_finalizer_on_claims(controller, create, control_plane):
     item = claim("c", part(), annotations={"a": "b"})
     item["metadata"]["finalizers"] = ["example.com/x"]
     path = control_plane.api.path_of(create(item))
@@ -318,7 +317,7 @@ def test_the_controllers_token_writes_only_its_marks_on_claims(controller, creat
         assert "hami-dra" in refused(controller.patch, path, change), change
     assert "cannot delete" in refused(controller.delete, path)
     finalizers = ["example.com/x", names.DELETE_PROTECTION]
-    controller.patch(path, {"metadata": {"annotations": {names.ALLOCATED_BY: "x"}, "finalizers": finalizers}})
+    controller.patch(path, {"metadata": {"finalizers": finalizers}})
     control_plane.api.patch(path, {"metadata": {"finalizers": None}})
 
 

@@ -24,6 +24,7 @@ from hack.controlplane.processes import free_port
 from hack.controlplane.variants import GANGS
 from hack.installation import QUICK, Installation
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.kube.http import HttpCluster
 from tests.e2e.lab import T4, Lab
@@ -132,11 +133,14 @@ class Story:
         self.hami.wait_for("the use of the quota", lambda: names.QUOTA_USED in annotations(self.api.get(path)))
 
     def leave_an_orphan(self):
-        """As a crash between two writes: marked, and nobody refers to it."""
-        orphan = claim("orphan", part("1Gi"), annotations={names.ALLOCATED_BY: names.MANAGED_BY})
+        """As a reservation that was dropped by hand: allocated by us, and nobody refers to it."""
+        orphan = claim("orphan", part("1Gi"))
         orphan["metadata"]["finalizers"] = [names.DELETE_PROTECTION]
         self.lab.create(orphan)
-        self.hami.wait_for("the orphan freed", lambda: not annotations(self.lab.claim("orphan")))
+        result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": "gone"}
+        allocation = with_allocator({"devices": {"results": [result]}}, names.MANAGED_BY)
+        self.api.patch(f"{self.lab.claims_path}/orphan/status", {"status": {"allocation": allocation}})
+        self.hami.wait_for("the orphan freed", lambda: "allocation" not in self.lab.claim("orphan").get("status", {}))
 
     def look_at_the_page(self, port):
         token = self.plane.token_for_service_account("team", "default")

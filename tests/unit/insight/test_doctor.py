@@ -15,6 +15,7 @@ from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.server.certificates import renewed
 from hami_dra.api import names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Lease, Pod, PodStatus, ResourceQuota
 from hami_dra.api.meta import Condition
 from hami_dra.api.nodelacks import Lack, LackKind, encode
@@ -133,19 +134,9 @@ def held(name="a", device="gpu-0", *, memory="4Gi", reserved=("p",), ours=True, 
     raw = msgspec.json.decode(msgspec.json.encode(found))
     raw["status"]["reservedFor"] = [{"resource": "pods", "name": each, "uid": each} for each in reserved]
     raw["metadata"] |= {"finalizers": [names.DELETE_PROTECTION], **metadata}
-    raw["metadata"]["annotations"] = {names.ALLOCATED_BY: "hami-dra"} if ours else {}
+    if ours:
+        raw["status"]["allocation"] = with_allocator(raw["status"]["allocation"], "hami-dra")
     return msgspec.json.decode(msgspec.json.encode(raw), type=ResourceClaim)
-
-
-def unallocated(**metadata):
-    """Marked by us, and never allocated."""
-    raw = {
-        "metadata": {
-            "name": "a", "namespace": "default", "uid": "a", "finalizers": [names.DELETE_PROTECTION],
-            "annotations": {names.ALLOCATED_BY: "hami-dra"}, "creationTimestamp": OLD, **metadata,
-        }
-    }  # fmt: skip
-    return msgspec.convert(raw, ResourceClaim)
 
 
 def gated(*, created=OLD, gates=(names.GATE,)):
@@ -509,7 +500,11 @@ def test_what_has_no_effect_is_said_once():
 
 def test_what_exclusive_mode_left_behind_in_native_mode():
     native = admission(
-        without=[("ValidatingAdmissionPolicy", "fence.hami.io"), ("MutatingAdmissionPolicy", "gate.hami.io")]
+        without=[
+            ("ValidatingAdmissionPolicy", "fence.hami.io"),
+            ("MutatingAdmissionPolicy", "gate.hami.io"),
+            ("MutatingAdmissionPolicy", "protect.hami.io"),
+        ]
     )
     well = {"mode": "native", "rules": [], "live": live(admission=native)}
     assert findings("leftovers", **well) == []
@@ -518,6 +513,7 @@ def test_what_exclusive_mode_left_behind_in_native_mode():
     assert [each.object for each in findings("leftovers", **ill)] == [
         f"DeviceTaintRule hami-dra-fence-{DRIVER}",
         "MutatingAdmissionPolicy gate.hami.io",
+        "MutatingAdmissionPolicy protect.hami.io",
         "Pod default/p",
         f"ResourceSlices of {DRIVER}",
         "ValidatingAdmissionPolicy fence.hami.io",
@@ -526,12 +522,11 @@ def test_what_exclusive_mode_left_behind_in_native_mode():
 
 def test_what_is_left_when_somebody_took_hami_dra_out_by_hand():
     gone = live(admission=dict.fromkeys(ADMISSION_KINDS, ()), lease=None, webhook=None)
-    report = examine(state(live=gone, rules=[rule()], pods=[gated()], claims=[unallocated()]))
+    report = examine(state(live=gone, rules=[rule()], pods=[gated()]))
     left = [each for each in report.findings if each.check == "leftovers"]
     assert [each.object for each in left] == [
         f"DeviceTaintRule hami-dra-fence-{DRIVER}",
         "Pod default/p",
-        "ResourceClaim default/a",
     ]
     assert {each.fix for each in left} == {"hami-dra uninstall"}
     assert not [each for each in report.findings if each.check in {"fence", "policies", "webhook"}]
@@ -614,9 +609,8 @@ USER = pod("p", nodeName="n1", resourceClaims=[{"name": "gpu", "resourceClaimNam
         (held(reserved=()), "no pod uses it"),
         (held(reserved=("ghost",)), "reserved for ghost, which does not exist"),
         (held(deletionTimestamp=OLD), "on its way out for 1 hour"),
-        (unallocated(), "still has the finalizer resource.kubernetes.io/delete-protection"),
     ],
-    ids=["unused", "ghost", "stuck", "finalizer"],
+    ids=["unused", "ghost", "stuck"],
 )
 def test_claims_that_leak(leaking, words):
     found = one("claims", claims=[leaking])
@@ -629,8 +623,6 @@ def test_claims_that_do_not_leak():
     assert findings("claims", claims=[held(reserved=())], pods=[USER]) == []
     assert findings("claims", claims=[held(reserved=(), at=NEW)]) == []
     assert findings("claims", claims=[held(reserved=(), ours=False)]) == []
-    assert findings("claims", claims=[unallocated(creationTimestamp=NEW)]) == []
-    assert findings("claims", claims=[unallocated()], pods=[USER]) == []
 
 
 def test_devices_that_are_given_away_twice_or_by_others():
@@ -671,7 +663,7 @@ def refused_on_n1(said, *, profile="default-scheduler", at=OLD, ours=True):
     user = pod("p", schedulerName=profile, resourceClaims=[{"name": "gpu", "resourceClaimName": "a"}])
     condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=said)
     user = msgspec.structs.replace(user, status=PodStatus(conditions=(condition,)))
-    return {"claims": [msgspec.convert(raw, ResourceClaim)], "pods": [user]}
+    return {"claims": [msgspec.json.decode(msgspec.json.encode(raw), type=ResourceClaim)], "pods": [user]}
 
 
 def test_a_pod_that_is_refused_where_its_devices_are():

@@ -4,7 +4,7 @@ import asyncio
 
 from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.reconcile.runtime.settings import Mode
-from hami_dra.api import kinds, names
+from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.kube.lease import Timings
@@ -240,7 +240,7 @@ def test_native_mode_allocates_nothing_and_clears_away_gate_and_fence():
         await harness.bound("late")
         found = await harness.claim("c")
         assert found.status.allocation is None
-        assert names.ALLOCATED_BY not in found.metadata.annotations
+        assert found.metadata.finalizers == ()
         # it accounts for what kube-scheduler allocates
         await harness.allocate_as_somebody_else("c", "n0", memory=4)
         await harness.sleep(1)

@@ -5,6 +5,7 @@ import pytest
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import allocator_of
 from tests.support.harness import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
@@ -25,7 +26,7 @@ def test_a_pod_with_a_template_is_placed_and_bound(gated):
         await harness.bound("p")
         [held] = await harness.claims_of("p")
         assert held.metadata.finalizers == (names.DELETE_PROTECTION,)
-        assert held.metadata.annotations[names.ALLOCATED_BY] == "hami-dra"
+        assert allocator_of(held.status.allocation) == "hami-dra"
         [result] = held.status.allocation.devices.results
         assert result.share_id
         assert held.status.allocation.allocation_timestamp
@@ -153,7 +154,7 @@ def test_foreign_claims_beside_managed_ones_are_left_to_kube_scheduler():
         ours, theirs = await harness.claim("ours"), await harness.claim("theirs")
         assert ours.status.allocation.node_selector.node_selector_terms[0].match_fields[0].values == ("n1",)
         assert theirs.status.allocation is None
-        assert names.ALLOCATED_BY not in theirs.metadata.annotations
+        assert theirs.metadata.finalizers == ()
         assert (await harness.pod("p")).spec.scheduling_gates == ()
 
     play(story, **QUICK)

@@ -98,12 +98,12 @@ def test_advice_is_given_where_pods_are_converted_by_the_same_server():
 
 
 def test_policy_and_webhook_gate_by_the_same_rule_as_the_code():
-    policy = conditions(only(kinds.MUTATING_POLICY)["spec"])
+    policy = conditions(only(kinds.MUTATING_POLICY, name=names.GATE_POLICY)["spec"])
     webhook = conditions(webhooks()[GATE_WEBHOOK])
     assert webhook.items() <= policy.items()
     assert strings(policy["says-so"]) == {names.DRA_LABEL, "true", *SCHEDULING_ANNOTATIONS}
     assert strings(policy["not-gated-yet"]) == {names.GATE}
-    mutation = only(kinds.MUTATING_POLICY)["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    mutation = only(kinds.MUTATING_POLICY, name=names.GATE_POLICY)["spec"]["mutations"][0]["jsonPatch"]["expression"]
     assert strings(mutation) == {names.GATE, "name", "add", "/spec/schedulingGates", "/spec/schedulingGates/-"}
 
 
@@ -125,13 +125,23 @@ def test_the_slice_policy_knows_the_driver_and_all_our_drivers():
     assert [set(rule["resourceNames"]) for rule in status] == [drivers]
 
 
-def test_the_claim_policy_knows_our_annotation_and_all_our_drivers():
+def test_the_claim_policy_knows_our_mark_and_all_our_drivers():
     spec = only(kinds.VALIDATING_POLICY, name=names.CLAIM_POLICY)["spec"]
     variables = {each["name"]: strings(each["expression"]) for each in spec["variables"]}
-    assert names.ALLOCATED_BY in variables["mark"] & variables["markBefore"]
-    assert {vendor.profile.driver for vendor in VENDORS} <= variables["holdsDevices"]
-    assert variables["losesFinalizer"] == {names.DELETE_PROTECTION}
-    assert variables["isUninstall"] == {f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.UNINSTALL}"}
+    assert {names.ALLOCATION_MARK, *(vendor.profile.driver for vendor in VENDORS)} <= variables["holdsDevices"]
+    assert strings(conditions(spec)["loses-finalizer"]) == {names.DELETE_PROTECTION}
+
+
+def test_generated_claims_of_managed_classes_are_protected():
+    """Every class that ships is one of them, and the operator may name more."""
+    spec = only(kinds.MUTATING_POLICY, name=names.PROTECT_POLICY)["spec"]
+    assert "resource.kubernetes.io/pod-claim-name" in strings(conditions(spec)["is-generated"])
+    [mutation] = spec["mutations"]
+    assert names.DELETE_PROTECTION in strings(mutation["jsonPatch"]["expression"])
+    assert "name.endsWith('hami.io')" in conditions(spec)["device-classes"]
+    assert all(raw["metadata"]["name"].endswith("hami.io") for raw in shipped("deviceclasses"))
+    named = only(kinds.MUTATING_POLICY, manifests(Installation(device_classes=("gpu", 'a"b'))), names.PROTECT_POLICY)
+    assert 'name in ["gpu", "a\\"b"]' in conditions(named["spec"])["device-classes"]
 
 
 def test_names_are_those_that_the_programs_use():
@@ -151,6 +161,7 @@ def test_names_are_those_that_the_programs_use():
     assert only(kinds.SECRET)["metadata"]["name"] == settings.secret
     for name, policy, binding in (
         (names.GATE_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
+        (names.PROTECT_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
         (names.FENCE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
         (names.SLICE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
     ):
@@ -258,7 +269,7 @@ def test_the_policies_of_the_controller_know_its_names():
     for name in names.CONTROLLER_POLICIES:
         assert all(account in texts[name] for account in accounts)
     assert names.GATE in texts["controller-pods.hami.io"]
-    for known in (names.QUOTA_USED, names.ALLOCATED_BY, names.DELETE_PROTECTION):
+    for known in (names.QUOTA_USED, names.DELETE_PROTECTION):
         assert known in texts["controller-marks.hami.io"]
     for known in (names.MANAGED_BY_LABEL, names.MANAGED_BY, names.TEMPLATE_HASH_LABEL):
         assert known in texts["controller-templates.hami.io"]
@@ -292,7 +303,8 @@ def test_by_default_the_files_as_they_are():
 
 
 def test_other_schedulers_are_gated_too():
-    policy = only(kinds.MUTATING_POLICY, manifests(Installation(schedulers=("default-scheduler", "mine"))))
+    installed = manifests(Installation(schedulers=("default-scheduler", "mine")))
+    policy = only(kinds.MUTATING_POLICY, installed, names.GATE_POLICY)
     assert conditions(policy["spec"])["scheduler"] == 'object.spec.schedulerName in ["default-scheduler", "mine"]'
 
 
@@ -302,8 +314,8 @@ def policies_of(installation):
 
 def test_native_mode_has_neither_gate_nor_fence():
     always = set(names.GUARD_POLICIES)
-    assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY, *always}
-    assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY, *always}
+    assert policies_of(Installation()) == {names.GATE_POLICY, names.PROTECT_POLICY, names.FENCE_POLICY, *always}
+    assert policies_of(Installation(gate=False)) == {names.PROTECT_POLICY, names.FENCE_POLICY, *always}
     assert policies_of(Installation(mode="native")) == always
     assert list(webhooks(Installation(mode="native"))) == [CONVERT_WEBHOOK]
     assert list(webhooks(Installation(gate=False))) == [CONVERT_WEBHOOK]

@@ -3,6 +3,8 @@
 import pytest
 
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import allocator_of
+from hami_dra.api.resource import AllocationResult
 from hami_dra.kube.protocol import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from tests.support.harness import SPACE, claim, play, pod, template
 
@@ -35,26 +37,43 @@ def recorded(harness):
     return writes
 
 
-def test_finalizer_and_annotation_then_one_status_write_then_the_gate():
+def test_the_finalizer_then_one_status_write_then_the_gate():
     async def story(harness):
         await one_pod(harness)
         writes = recorded(harness)
         harness.start(**QUICK)
         await harness.bound("p")
-        mark, status, lift = writes
-        assert mark[0] == "patch resourceclaims"
-        assert mark[1]["metadata"]["finalizers"] == [names.DELETE_PROTECTION]
-        assert mark[1]["metadata"]["annotations"] == {names.ALLOCATED_BY: "hami-dra"}
-        assert mark[1]["metadata"]["resourceVersion"]
+        protect, status, lift = writes
+        assert protect[0] == "patch resourceclaims"
+        assert protect[1]["metadata"]["finalizers"] == [names.DELETE_PROTECTION]
+        assert protect[1]["metadata"]["resourceVersion"]
         assert status[0] == "patch resourceclaims/status"
-        assert int(status[1]["metadata"]["resourceVersion"]) > int(mark[1]["metadata"]["resourceVersion"])
+        assert int(status[1]["metadata"]["resourceVersion"]) > int(protect[1]["metadata"]["resourceVersion"])
         assert set(status[1]["status"]) == {"allocation", "reservedFor"}
-        assert status[1]["status"]["allocation"]["allocationTimestamp"].startswith("2026-01-01T")
+        allocation = status[1]["status"]["allocation"]
+        assert allocation["allocationTimestamp"].startswith("2026-01-01T")
+        assert allocator_of(AllocationResult.from_json(allocation)) == "hami-dra"
         [consumer] = status[1]["status"]["reservedFor"]
         assert consumer == {"resource": "pods", "name": "p", "uid": (await harness.pod("p")).metadata.uid}
         assert lift[0] == "patch pods"
         assert int(lift[1]["metadata"]["resourceVersion"]) > 0
         assert lift[1]["spec"] == {"schedulingGates": None}
+
+    play(story, controller=False)
+
+
+def test_a_claim_that_was_made_with_the_finalizer_costs_one_write():
+    """As manifests/protect-policy.yaml gives it to generated claims."""
+
+    async def story(harness):
+        body = claim("c")
+        body["metadata"] |= {"finalizers": [names.DELETE_PROTECTION]}
+        await harness.add(CLAIM, body)
+        await harness.add(kinds.POD, pod("p", claims=["c"]))
+        writes = recorded(harness)
+        harness.start(**QUICK)
+        await harness.bound("p")
+        assert [label for label, _ in writes] == ["patch resourceclaims/status"]
 
     play(story, controller=False)
 
@@ -278,7 +297,6 @@ def test_the_pod_is_looked_at_again_before_its_first_commit():
         await harness.sleep(5)
         found = await harness.claim("c")
         assert found.status.allocation is None
-        assert found.metadata.finalizers == ()
         await harness.add(kinds.POD, pod("next", claims=["c"]))
         await harness.bound("next")
         await check_all(harness)

@@ -118,24 +118,21 @@ def test_stamping_gives_shares_an_id_and_leaves_the_decision_as_it_was():
     assert "shareID" not in decided["devices"]["results"][0]
 
 
-def marked(*finalizers, **annotations):
+def claim_with(*finalizers):
     raw = claim("c")
-    raw["metadata"] |= {"uid": "u", "resourceVersion": "7", "finalizers": list(finalizers), "annotations": annotations}
+    raw["metadata"] |= {"uid": "u", "resourceVersion": "7", "finalizers": list(finalizers)}
     return msgspec.convert(raw, ResourceClaim, strict=False)
 
 
-def test_marks_are_added_and_taken_away_without_touching_others():
-    theirs = marked("example.com/x")
-    body = patches.mark(theirs, "here")["metadata"]
+def test_the_finalizer_is_added_and_removed_without_touching_others():
+    theirs = claim_with("example.com/x")
+    body = patches.protect(theirs)["metadata"]
     assert body["finalizers"] == ["example.com/x", names.DELETE_PROTECTION]
     assert (body["uid"], body["resourceVersion"]) == ("u", "7")
-    ours = marked("example.com/x", names.DELETE_PROTECTION, **{names.ALLOCATED_BY: "here"})
-    assert patches.is_marked(ours, "here")
-    assert not patches.is_marked(ours, "elsewhere")
-    assert patches.mark(ours, "here")["metadata"]["finalizers"] == ["example.com/x", names.DELETE_PROTECTION]
-    assert patches.unmark(ours)["metadata"]["finalizers"] == ["example.com/x"]
-    assert patches.unmark(ours)["metadata"]["annotations"] == {names.ALLOCATED_BY: None}
-    assert "finalizers" not in patches.disown(ours)["metadata"]
+    ours = claim_with("example.com/x", names.DELETE_PROTECTION)
+    assert patches.is_protected(ours)
+    assert not patches.is_protected(theirs)
+    assert patches.unprotect(ours)["metadata"]["finalizers"] == ["example.com/x"]
 
 
 def test_the_gate_patch_removes_our_gate_from_the_list_that_was_read():

@@ -7,43 +7,52 @@ from hami_dra.kube.protocol import Unavailable
 from tests.support.harness import SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}
-OURS = {names.ALLOCATED_BY: "hami-dra"}
 
 
-async def left_over(harness, *, annotations=OURS, allocated=True, name="c"):
+async def left_over(harness, *, allocator="hami-dra", name="c"):
     body = claim(name)
-    body["metadata"] |= {"annotations": annotations, "finalizers": [names.DELETE_PROTECTION]}
+    body["metadata"] |= {"finalizers": [names.DELETE_PROTECTION]}
     await harness.add(kinds.RESOURCE_CLAIM, body)
-    if allocated:
-        await harness.allocate_as_somebody_else(name, "n0")
+    await harness.allocate_as_somebody_else(name, "n0", allocator=allocator)
 
 
 async def is_clean(harness):
-    found = await harness.claim("c")
-    return (
-        found.status.allocation is None
-        and found.metadata.finalizers == ()
-        and names.ALLOCATED_BY not in found.metadata.annotations
-    )
+    return (await harness.claim("c")).status.allocation is None
 
 
-@pytest.mark.parametrize("allocated", [True, False])
-def test_a_claim_of_ours_that_nobody_refers_to_is_freed_after_a_minute(allocated):
+def test_a_claim_of_ours_that_nobody_refers_to_is_freed_after_a_minute():
     async def story(harness):
-        await left_over(harness, allocated=allocated)
+        await left_over(harness)
         await harness.sleep(59)
         assert not await is_clean(harness)
         await harness.until(lambda: is_clean(harness), seconds=30)
-        assert harness.metric("hami_dra_orphans_freed_total") == allocated
-        assert len(await harness.events("OrphanedAllocationFreed")) == allocated
+        assert harness.metric("hami_dra_orphans_freed_total") == 1
+        assert len(await harness.events("OrphanedAllocationFreed")) == 1
 
     play(story, **QUICK)
 
 
-@pytest.mark.parametrize("annotations", [{}, {names.ALLOCATED_BY: "another-installation"}])
-def test_claims_of_others_are_never_touched(annotations):
+def test_a_claim_that_was_never_allocated_is_left_to_the_claim_controller():
+    """It takes the finalizer off when the claim is deleted."""
+
     async def story(harness):
-        await left_over(harness, annotations=annotations)
+        body = claim("c")
+        body["metadata"] |= {"finalizers": [names.DELETE_PROTECTION]}
+        await harness.add(kinds.RESOURCE_CLAIM, body)
+        before = (await harness.claim("c")).metadata.resource_version
+        await harness.sleep(300)
+        assert (await harness.claim("c")).metadata.resource_version == before
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, "c", namespace=SPACE)
+        await harness.sleep(1)
+        assert await harness.claims() == []
+
+    play(story, **QUICK)
+
+
+@pytest.mark.parametrize("allocator", ["", "another-installation"])
+def test_claims_of_others_are_never_touched(allocator):
+    async def story(harness):
+        await left_over(harness, allocator=allocator)
         before = (await harness.claim("c")).metadata.resource_version
         await harness.sleep(300)
         assert (await harness.claim("c")).metadata.resource_version == before
@@ -81,9 +90,8 @@ def test_a_reserved_claim_is_not_freed_and_the_time_starts_again():
         await harness.bound("p")
         await harness.delete_pod("p")
         await harness.sleep(1)
-        # the claim controller has cleared it; the annotation goes a minute after the pod
-        assert (await harness.claim("c")).status.allocation is None
-        await harness.until(lambda: is_clean(harness), seconds=80)
+        assert await is_clean(harness), "the claim controller has cleared it"
+        assert harness.metric("hami_dra_orphans_freed_total") == 0
 
     play(story, **QUICK)
 
