@@ -101,7 +101,10 @@ def controller(
     preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
     installation: Annotated[
-        str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
+        str,
+        typer.Option(
+            help="Name in the allocations of this controller: it never touches those of another installation."
+        ),
     ] = names.MANAGED_BY,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     unschedulable_timeout: Annotated[

@@ -36,6 +36,7 @@ from controller.scheduling.decide import Decision, Options, PodClaim, Scheduling
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
@@ -209,9 +210,10 @@ def claim_body(name: str, node: str, card: int) -> dict[str, Any]:
         "nodeSelector": {"nodeSelectorTerms": [term]},
         "allocationTimestamp": "2026-01-01T00:00:00Z",
     }
+    allocation = with_allocator(allocation, "hami-dra")
     reserved = [{"resource": "pods", "name": name, "uid": f"pod-{name}"}]
     return {
-        "metadata": {**_meta(name), "namespace": NAMESPACE, "annotations": {"hami.io/allocated-by": "hami-dra"}},
+        "metadata": {**_meta(name), "namespace": NAMESPACE},
         "spec": {"devices": {"requests": [request]}},
         "status": {"allocation": allocation, "reservedFor": reserved},
     }

@@ -1,5 +1,6 @@
 """What happens when somebody deletes the fence's rule; the same wherever the cluster serves DeviceTaintRules."""
 
+from tests.e2e.lab import allocated_by
 from tests.e2e.objects import claim, part, pod, request
 
 FENCE_FINALIZER = "hami.io/fence"
@@ -36,5 +37,5 @@ def a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off(lab, contro
     controller.process.start()
     lab.wait_running(names=["whole", "part"])
     assert the_one_rule(lab)["metadata"]["name"] != rule["metadata"]["name"]
-    assert all("hami.io/allocated-by" in item["metadata"]["annotations"] for item in lab.claims())
+    assert all(map(allocated_by, lab.claims()))
     assert lab.overcommitted() == []

@@ -9,7 +9,9 @@ import yaml
 
 from hack.controlplane.api import ApiError
 from hack.installation import DRIVER
+from hami_dra.api.allocator import allocator_of
 from hami_dra.api.config import FleetFile
+from hami_dra.api.resource import AllocationResult
 from hami_dra.driver.fleet.nodes import planned_nodes
 from tests.e2e import observe
 
@@ -223,6 +225,12 @@ class Lab:
         for program in self.hami.programs.values():
             lines.append(f"--- the end of the log of {program.name}\n{program.process.tail(40)}")
         return "\n".join(lines)
+
+
+def allocated_by(item):
+    """The installation of hami-dra that allocated a claim (JSON); empty if it was another allocator, or none."""
+    allocation = item.get("status", {}).get("allocation")
+    return allocator_of(AllocationResult.from_json(allocation)) if allocation else ""
 
 
 def read_yaml(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hack.installation import QUICK
-from tests.e2e.lab import A10G, T4
+from tests.e2e.lab import A10G, T4, allocated_by
 from tests.e2e.objects import part, pod, policies, template
 from tests.e2e.observe import allocations, amount, pattern
 
@@ -66,7 +66,7 @@ def test_claims_of_every_form_are_placed_unchanged(both):
     assert found["converted"].node == "b-a10g"  # its selector will have no T4
     assert {lab.bound_by(name) for name in PODS} == {"default-scheduler"}
     assert {item["metadata"]["name"]: item["spec"] for item in lab.claims()}.items() >= before.items()
-    assert all(item["metadata"]["annotations"]["hami.io/allocated-by"] == "hami-dra" for item in lab.claims())
+    assert all(allocated_by(item) == "hami-dra" for item in lab.claims())
     assert lab.overcommitted() == []
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hack.controlplane.api import ApiError
 from tests.e2e.fence_story import DRIVER, a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off, the_one_rule
-from tests.e2e.lab import T4
+from tests.e2e.lab import T4, allocated_by
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.e2e.observe import Watcher
 
@@ -149,7 +149,7 @@ def test_a_deleted_fence_rule_is_restored_and_nothing_is_given_twice(lab):
     assert the_one_rule(lab)["metadata"]["uid"] not in {rule["metadata"]["uid"] for rule in rules}
     assert watcher.problems == []
     assert watcher.allocations_seen >= len(names)
-    assert all("hami.io/allocated-by" in item["metadata"]["annotations"] for item in lab.claims())  # none by others
+    assert all(map(allocated_by, lab.claims()))  # none by others
 
 
 def test_a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off(lab, controller):

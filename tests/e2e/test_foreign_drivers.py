@@ -11,7 +11,7 @@ import yaml
 
 from hack.installation import QUICK
 from hami_dra.vendors.registry import VENDORS
-from tests.e2e.lab import A10G, T4
+from tests.e2e.lab import A10G, T4, allocated_by
 from tests.e2e.objects import claim, device_class, part, pod, policies, request, template
 from tests.e2e.observe import allocations, pattern
 
@@ -55,7 +55,7 @@ def place_four(lab, of, node, device):
         lab.create(pod(f"web-{number}", templates=["one"], annotations=policies(node, device)))
     found = lab.wait_running(4)
     assert {lab.bound_by(each.pod) for each in found} == {"default-scheduler"}
-    assert all(item["metadata"]["annotations"]["hami.io/allocated-by"] == "hami-dra" for item in lab.claims())
+    assert all(allocated_by(item) == "hami-dra" for item in lab.claims())
     assert lab.overcommitted() == []
     return pattern(found)
 
@@ -135,7 +135,7 @@ def test_a_driver_that_is_not_managed_stays_kube_schedulers(lab):
     for number in range(2):
         lab.create(pod(f"web-{number}", templates=["part"], annotations=policies("binpack", "spread")))
     assert pattern(lab.wait_running(2)) == "2"  # first-fit, whatever the annotations say
-    assert not any("hami.io/allocated-by" in item["metadata"].get("annotations", {}) for item in lab.claims())
+    assert not any(map(allocated_by, lab.claims()))
 
 
 # --- managed and unmanaged devices beside each other -------------------------------------------------------------------
@@ -146,7 +146,7 @@ def drivers_of(lab):
     return {
         item["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"]: (
             {result["driver"] for _, result in allocations([item])},
-            "hami.io/allocated-by" in item["metadata"]["annotations"],
+            bool(allocated_by(item)),
         )
         for item in lab.claims()
     }

@@ -8,11 +8,10 @@ import pytest
 from controller.webhook.installation import manifests
 from hack.controlplane.api import ApiError
 from hack.installation import DRIVER, QUICK
-from tests.e2e.lab import T4, is_gone
+from tests.e2e.lab import T4, allocated_by, is_gone
 from tests.e2e.objects import claim, legacy_pod, part, pod, policies, template
 
 GATE = {"name": "hami.io/allocation"}
-MARK = "hami.io/allocated-by"
 SPECIAL = "resource.kubernetes.io/extended-resource-claim"  # on the claims that kube-scheduler makes (KEP-5004)
 PROBES = (
     "/api/v1/namespaces/hami-dra-system/pods",
@@ -123,7 +122,7 @@ def test_what_an_extended_resource_cannot_say_is_converted(lab):
     assert [each.devices for each in found] == [["t4/gpu-0"], ["t4/gpu-0"]]  # both policies say otherwise
     assert [each.memory for each in found] == [[5000 << 20], [5000 << 20]]
     assert all(item["metadata"]["labels"]["hami.io/dra"] == "true" for item in lab.pods())
-    assert not any(MARK in item["metadata"].get("annotations", {}) for item in lab.claims())
+    assert not any(map(allocated_by, lab.claims()))
 
     lab.create(legacy_pod("none", gpu=1, annotations={"nvidia.com/use-gputype": "A10"}))
     lab.create(legacy_pod("choosy", gpu=1, annotations={"nvidia.com/use-gputype": "T4"}))
@@ -149,7 +148,7 @@ def test_a_leftover_gate_is_lifted(lab):
     lab.create(claim("part", part("1Gi")))
     lab.create(pod("gated", claims=["part"], schedulingGates=[GATE]))
     lab.wait_running(names=["gated"])
-    assert MARK not in lab.claim("part")["metadata"].get("annotations", {})
+    assert not allocated_by(lab.claim("part"))
 
 
 def test_a_gate_of_somebody_else_stays(lab):

@@ -144,11 +144,10 @@ def undecodable_template(number: int) -> list[Hostile]:
     ]
 
 
-def forged_mark(number: int) -> list[Hostile]:
-    """Claims that look as if a controller had died over them. Refused while the policy for claims is in force."""
-    metadata = {"annotations": {"hami.io/allocated-by": "hami-dra"}}
-    metadata["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    return [_object("resourceclaims", _claim(f"forged-{number}", **metadata))]
+def protected_claim(number: int) -> list[Hostile]:
+    """Claims that look as if a controller had died over them."""
+    metadata = {"finalizers": ["resource.kubernetes.io/delete-protection"]}
+    return [_object("resourceclaims", _claim(f"protected-{number}", **metadata))]
 
 
 def huge_annotation(number: int) -> list[Hostile]:
@@ -225,7 +224,7 @@ OF_TENANTS: tuple[tuple[Callable[[int], list[Hostile]], int], ...] = (
     (undecodable_pod, 10),
     (undecodable_claim, 10),
     (undecodable_template, 6),
-    (forged_mark, 4),
+    (protected_claim, 4),
     (huge_annotation, 6),
     (converted_request, 6),
     (costly_selectors, 2),

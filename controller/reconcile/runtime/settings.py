@@ -127,7 +127,7 @@ class BindingSettings:
     """How decisions are written."""
 
     installation: str = "hami-dra"
-    """Value of the annotation hami.io/allocated-by: claims of another installation are never
+    """Name in our allocations (`hami_dra.api.allocator`): claims of another installation are never
     touched.
     """
     commits_at_once: int = 64

@@ -515,7 +515,7 @@ def test_what_the_controller_writes_is_what_the_policies_know():
         name for name, value in vars(patches).items() if callable(value) and value.__module__ == patches.__name__
     }
     assert written == {
-        *("guard", "is_marked", "is_ours", "pinned_node"),  # nothing is written by these
-        *("mark", "allocate", "clear", "unmark", "disown"),
+        *("guard", "is_protected", "is_ours", "pinned_node"),  # nothing is written by these
+        *("protect", "allocate", "clear", "unprotect"),
         *("nominate", "withdraw_nomination", "lift_gate"),
     }

@@ -45,8 +45,8 @@ def patched(metadata, **changes):
 
 
 def test_annotations_and_finalizers_are_added_behind_what_is_there():
-    changes = {"annotations": {"hami.io/allocated-by": "here"}, "finalizers": ["a.b/c"]}
-    expected = META + MANAGED + entry(12, b"hami.io/allocated-by", b"here") + finalizer(b"a.b/c")
+    changes = {"annotations": {"hami.io/quota-used": "here"}, "finalizers": ["a.b/c"]}
+    expected = META + MANAGED + entry(12, b"hami.io/quota-used", b"here") + finalizer(b"a.b/c")
     assert patched(META + MANAGED, **GUARD, **changes) == framed(expected)
 
 
