@@ -32,7 +32,7 @@ class Installation:
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
     device_classes: tuple[str, ...] = ()
-    """Further DeviceClasses, beside *hami.io, whose generated claims get their finalizer at creation."""
+    """DeviceClasses other than *hami.io whose generated claims get their finalizer at creation."""
     webhook: bool = True
     webhook_url: str = ""
     """URL at which the API server reaches a webhook outside the cluster (https://HOST:PORT/mutate);
