@@ -6,7 +6,6 @@ outlives slices: a device that vanishes and comes back is as used as before. Adm
 nothing.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,8 +30,8 @@ class DeviceUsage:
     exclusive: int = 0
     shares: int = 0
     consumed: dict[str, Amount] = field(default_factory=dict)
-    marks: Counter[int] = field(default_factory=Counter)
-    """Sharing classes of its tenants, by `Vendor.mark`; only those that are not 0."""
+    marks: dict[int, int] = field(default_factory=dict)
+    """Sharing class of tenants, by `Vendor.mark` → how many; only those that are not 0."""
 
     @property
     def nothing(self) -> bool:
@@ -155,9 +154,11 @@ class Ledger:
 
     def _count(self, holdings: Iterable[Holding], sign: int) -> None:
         for holding in holdings:
-            use = self._uses.setdefault(holding.device, DeviceUsage())
+            use = self._uses.get(holding.device)
+            if use is None:
+                use = self._uses[holding.device] = DeviceUsage()
             if holding.mark:
-                use.marks[holding.mark] += sign
+                use.marks[holding.mark] = use.marks.get(holding.mark, 0) + sign
                 if not use.marks[holding.mark]:
                     del use.marks[holding.mark]
             if holding.consumed is None:
