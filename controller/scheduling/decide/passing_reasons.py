@@ -66,13 +66,14 @@ def _most_fitting(words: RequestWords, nodes: Bools) -> tuple[int, str]:
 def _tenanted(words: RequestWords, code: str, rows: Positions, nodes: Bools) -> RefusalReason:
     """Return how many devices without a tenant there are."""
     what = "whole" if words.is_whole(int(rows[0])) else "idle"
+    fix = words.cores_left_out(int(rows[0])) if what == "whole" else ""
     if words.count == 1:
         asked = "needs a whole device" if what == "whole" else "needs an idle device"
         best = "the only one has tenants" if len(rows) == 1 else f"all {len(rows)} have tenants"
-        return words.reason("whole devices", asked, best, code=code)
+        return words.reason("whole devices", asked, best, code=code, fix=fix)
     most, node = _most_fitting(words, nodes)
     asked = f"needs {words.count} {what} devices on one node"
-    return words.reason("whole devices", asked, f"the most without a tenant are {most}{node}", code=code)
+    return words.reason("whole devices", asked, f"the most without a tenant are {most}{node}", code=code, fix=fix)
 
 
 def _busy(words: RequestWords, role: Role, rows: Positions) -> RefusalReason:

@@ -108,6 +108,15 @@ class RequestWords:
             return f"a device{each}"
         return f"{self.count} devices{each}{' each' if each else ''} on one node"
 
+    def cores_left_out(self, row: int) -> str:
+        """Return the fix for a claim that asks for a part of the memory and names no cores, which means
+        all of them; empty for any other.
+        """
+        named = self.view.capacity_requests
+        if names.CAP_MEMORY not in named or names.CAP_CORES in named or not self.inventory.devices.cores_total[row]:
+            return ""
+        return f'The request names no {names.CAP_CORES}, which means all of them: add {names.CAP_CORES}: "0" to its capacity.requests'
+
     def amount(self, role: Role, row: int) -> str:
         """Return what it takes of a device that it could get."""
         return role.text(int(role.asked(self._ask(row))[0]))
