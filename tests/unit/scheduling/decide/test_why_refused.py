@@ -117,16 +117,16 @@ def test_a_class_of_which_there_is_no_device_names_the_request():
     )
 
 
+WHOLE = "needs a whole device; all 4 have tenants"
 NOW = {
     "memory": (
         [request(memory="14Gi", cores="0")],
         "needs 14336 MiB on one device; the most free is 10240 MiB (NVIDIA A10G on b)",
     ),
-    "a whole device": ([request()], "needs a whole device; all 4 have tenants"),
+    "a whole device": ([request()], WHOLE),
     "a claim that leaves the cores out": (
         [request(memory="1Gi")],
-        "needs a whole device; all 4 have tenants. The request names no cores, which means all of them: add "
-        'cores: "0" to its capacity.requests',
+        f'{WHOLE}. The request names no cores, which means all of them: add cores: "0" to its capacity.requests',
     ),
     "whole devices": ([request(count=2)], "needs 2 whole devices on one node; the most without a tenant are 0 (a)"),
     "cores": (
