@@ -26,7 +26,11 @@ class Command(TyperCommand):
     """Former name of an option → its name now. The former one works, with a note on stderr."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(self._renamed(args, quiet=ctx.resilient_parsing)))
+        try:
+            return super().parse_args(ctx, list(self._renamed(args, quiet=ctx.resilient_parsing)))
+        except typer.BadParameter as error:
+            error.message = error.message.replace("Value error, ", "")
+            raise
 
     def _renamed(self, args: Sequence[str], *, quiet: bool) -> Iterator[str]:
         for arg in args:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
@@ -72,13 +73,17 @@ def controller(
     ] = None,
     manage_profile: ManageProfile = None,
     node_policy: Annotated[
-        str, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
+        str,
+        typer.Option(
+            help="Default below annotations: binpack, spread or fair-share.", autocompletion=values.node_policies
+        ),
     ] = names.BINPACK,
     device_policy: Annotated[
         str,
         typer.Option(
             help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
-            "first-fit (Kubernetes' own order) overrides annotations."
+            "first-fit (Kubernetes' own order) overrides annotations.",
+            autocompletion=values.device_policies,
         ),
     ] = names.SPREAD,
     packing_weights: Annotated[

@@ -109,10 +109,14 @@ def explain(
     ] = None,
     ca_file: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for an https:// controller.")] = None,
     node_policy: Annotated[
-        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+        str | None,
+        typer.Option(help="The controller's --node-policy, if it is not binpack.", autocompletion=values.node_policies),
     ] = None,
     device_policy: Annotated[
-        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+        str | None,
+        typer.Option(
+            help="The controller's --device-policy, if it is not spread.", autocompletion=values.device_policies
+        ),
     ] = None,
     packing_weights: Annotated[
         str,

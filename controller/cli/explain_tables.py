@@ -63,12 +63,11 @@ def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]
         "waiting": "waits",
     }[what.outcome]
     lines = paragraph(f"Pod {what.pod} {result} ({when})", layout, colour="bold")
-    for text in what.message.splitlines():
-        lines += paragraph(text, layout)
+    texts = what.message.splitlines()
     if what.reasons and what.outcome != "placed":
         counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
-        lines += paragraph(f"reasons, each card or node counted once: {counts}", layout)
-    return lines
+        texts = [*texts[:-1], f"{texts[-1] if texts else 'no node fits'} [{counts}]"]
+    return lines + [line for text in texts for line in paragraph(text, layout)]
 
 
 def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:

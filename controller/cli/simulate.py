@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
@@ -60,13 +61,17 @@ def simulate(
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     node_policy: Annotated[
-        str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
+        str | None,
+        typer.Option(
+            help="Default below annotations: binpack, spread or fair-share.", autocompletion=values.node_policies
+        ),
     ] = None,
     device_policy: Annotated[
         str | None,
         typer.Option(
             help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
-            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations."
+            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations.",
+            autocompletion=values.device_policies,
         ),
     ] = None,
     packing_weights: Annotated[
@@ -164,20 +169,20 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
         return [Line("no pod to place in the input")]
     left = f", {unplaced} {'finds' if unplaced == 1 else 'find'} no node" if unplaced else ""
     parts = [Line(f"{counted(placed, 'pod')} placed{left}", "bold")]
-    for table in (_unplaced(report), _gangs(report), _placed(report, wide=layout.wide)):
+    for table in (_unplaced(report, wide=layout.wide), _gangs(report), _placed(report, wide=layout.wide)):
         if table:
             parts += [Line(""), *table.lines(layout)]
     return parts
 
 
-def _unplaced(report: "SimulationReport") -> TextTable:
+def _unplaced(report: "SimulationReport", *, wide: bool) -> TextTable:
     """Return the pods that found no node, except those that their gang speaks for."""
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
-    table = TextTable("UNPLACED", "REASONS", "MESSAGE")
+    table = TextTable("UNPLACED", *(["CODES"] if wide else []), "WHY")
     for entry in report.unplaced:
         if refused.get(entry["pod"]) != (entry["error"] or entry["message"]):
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            table.add(entry["pod"], reasons or NONE, entry["error"] or entry["message"])
+            table.add(entry["pod"], *([reasons or NONE] if wide else []), entry["error"] or entry["message"])
     return table
 
 

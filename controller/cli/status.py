@@ -115,7 +115,7 @@ def status(
         labels="" if pending else selector,
         namespace=namespace,
         quota=quota,
-        quota_namespace=listed,
+        listed=listed,
     )
     layout = TextLayout.of(output, no_headers=no_headers)
     if watching:

@@ -85,9 +85,9 @@ def namespaces(overview: "Overview", layout: TextLayout) -> list[Line]:
     return table.lines(layout)
 
 
-def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout) -> list[Line]:
+def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout, namespace: str | None) -> list[Line]:
     if not lines:
-        return [Line("no ResourceQuota limits cards, such as limits.nvidia.com/gpumem")]
+        return [Line(f"no ResourceQuota limits cards, such as limits.nvidia.com/gpumem{_only(namespace)}")]
     table = TextTable("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
     for line in lines:
         colour = _BAD if line.used >= line.hard else ""
@@ -95,12 +95,21 @@ def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout) -> list[Line]:
     return table.lines(layout)
 
 
+<<<<<<< HEAD
 def pending(found: "PendingPods", layout: TextLayout) -> list[Line]:
     """Return the waiting pods, oldest first, a gang as one line with its members below; those that wait
     for something outside the nodes in red.
     """
+=======
+def _only(namespace: str | None) -> str:
+    return "" if namespace is None else f", in namespace {namespace}; -A looks at all"
+
+
+def pending(found: "PendingPods", layout: TextLayout, namespace: str | None) -> list[Line]:
+    """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
+>>>>>>> 72232c87 (Command line: connection errors in words, reasons as sentences with codes behind -o wide, completion of policies)
     if not found.pods:
-        return [Line("no pod waits for cards")]
+        return [Line(f"no pod waits for cards{_only(namespace)}")]
     table = TextTable("POD", "SINCE", "WHY")
     gangs: dict[str, list[PendingPod]] = {}
     for each in found.pods:

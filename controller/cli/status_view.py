@@ -39,7 +39,8 @@ class Selection:
     namespace: str | None = None
     """Only cards of this namespace; None: all."""
     quota: bool = False
-    quota_namespace: str | None = None
+    listed: str | None = None
+    """With --quota and --pending, the namespace that is listed; None: all."""
 
     def of(
         self,
@@ -75,7 +76,7 @@ class Selection:
             found = msgspec.structs.replace(
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
-        only = self.quota_namespace if self.quota else self.namespace
+        only = self.listed if self.quota else self.namespace
         return View(self, found, quota_lines(inventory, None if only is None else [only]))
 
     def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
@@ -155,9 +156,9 @@ class View:
         from controller.cli import status_tables
 
         if self._wanted.quota:
-            return status_tables.quotas(self._quotas, layout)
+            return status_tables.quotas(self._quotas, layout, self._wanted.listed)
         if self.pending is not None:
-            return status_tables.pending(self.pending, layout)
+            return status_tables.pending(self.pending, layout, self._wanted.listed)
         rows: Callable[[Overview, TextLayout], list[Line]] = {
             By.card: status_tables.cards,
             By.node: status_tables.nodes,

@@ -72,13 +72,18 @@ class TextTable:
 
         widths = [max(map(cell_len, column)) for column in zip(*(row for row, _ in shown), strict=True)]
         before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-        room = None if layout.width is None or layout.width - before < _NARROWEST else layout.width - before
-        return [Line(text, colour) for row, colour in shown for text in self._row(row, widths, room)]
+        is_text = not self._right[-1]
+        room = layout.width - before if layout.width is not None and is_text else 0
+        return [
+            Line(text, colour)
+            for row, colour in shown
+            for text in self._row(row, widths, room if room >= _NARROWEST else None)
+        ]
 
     def _row(self, row: tuple[str, ...], widths: list[int], room: int | None) -> Iterator[str]:
         """Yield the lines of a row; on a terminal a long last cell goes on below itself."""
         last = row[-1]
-        pieces = textwrap.wrap(last, room) if room is not None and len(last) > room else [last]
+        pieces = _wrapped(last, room) if room is not None and len(last) > room else [last]
         for number, piece in enumerate(pieces):
             cells = (*row[:-1], piece) if number == 0 else (*("" for _ in row[:-1]), piece)
             yield "  ".join(self._padded(cells, widths)).rstrip()
@@ -96,8 +101,12 @@ def paragraph(text: str, layout: TextLayout, *, indent: str = "", colour: str = 
     clean = printable(text)
     if layout.width is None or len(indent) + len(clean) <= layout.width:
         return [Line(indent + clean, colour)]
-    pieces = textwrap.wrap(clean, max(layout.width - len(indent), _NARROWEST), break_on_hyphens=False)
-    return [Line(indent + piece, colour) for piece in pieces]
+    return [Line(indent + piece, colour) for piece in _wrapped(clean, max(layout.width - len(indent), _NARROWEST))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Break between words only: names are copied from here."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def print_lines(lines: Iterable[Line | str]) -> None:

@@ -67,8 +67,12 @@ async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> No
         found = await to_remove(cluster, plan)
     finally:
         await cluster.close()
-    for line in found or ("nothing of hami-dra is left in this cluster",):
-        typer.echo(line)
+    if not found:
+        typer.echo("nothing of hami-dra is left in this cluster")
+        return
+    typer.echo("an uninstall removes:")
+    for line in found:
+        typer.echo(f"  {line}")
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:

@@ -133,7 +133,7 @@ def _print(found: Mapping[str, Any]) -> None:
             if title in found:
                 rows.append((title, _line(found[title]) + (f", {leader}" if title == "controller" else "")))
             elif title == "controller":
-                rows.append((title, f"no Deployment that may be read, {leader}"))
+                rows.append((title, f"no Deployment here, {leader}"))
         rows += [("driver", f"{_line(each)}: {each['name']}") for each in found["drivers"]]
     width = max(len(title) for title, _ in rows) + 2
     for title, text in rows:

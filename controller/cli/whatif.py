@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
@@ -52,13 +53,17 @@ def whatif(
     *,
     files: Files = None,
     node_policy: Annotated[
-        str | None, typer.Option(help="Node policy instead of binpack, unless an annotation sets one.")
+        str | None,
+        typer.Option(
+            help="Node policy instead of binpack, unless an annotation sets one.", autocompletion=values.node_policies
+        ),
     ] = None,
     device_policy: Annotated[
         str | None,
         typer.Option(
             help="Device policy instead of spread, unless an annotation sets one; first-fit (Kubernetes' own order) "
-            "applies to all."
+            "applies to all.",
+            autocompletion=values.device_policies,
         ),
     ] = None,
     packing_weights: Annotated[
@@ -69,10 +74,14 @@ def whatif(
         ),
     ] = "",
     present_node_policy: Annotated[
-        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+        str | None,
+        typer.Option(help="The controller's --node-policy, if it is not binpack.", autocompletion=values.node_policies),
     ] = None,
     present_device_policy: Annotated[
-        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+        str | None,
+        typer.Option(
+            help="The controller's --device-policy, if it is not spread.", autocompletion=values.device_policies
+        ),
     ] = None,
     present_packing_weights: Annotated[
         str, typer.Option(help="The controller's --packing-weights, if they are not the defaults.")
@@ -88,7 +97,8 @@ def whatif(
         typer.Option("--with", metavar="FILE", help="More pods or workloads, file or folder; may be repeated."),
     ] = None,
     without_node: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="A node to remove; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NODE", help="A node to remove; may be repeated.", autocompletion=values.nodes),
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")

@@ -3,7 +3,7 @@
 Unchanged values are left out; the conclusion comes first.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph
@@ -18,7 +18,7 @@ _ROWS: Final = 50
 def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then what changes."""
     tables = [
-        _unplaced(found.unplaced),
+        _unplaced(found.unplaced, wide=layout.wide),
         _moved(found.moved),
         _table(("PLACED", "NODE", "DEVICES"), ((each.pod, each.node, _names(each.devices)) for each in found.placed)),
         _nodes(found),
@@ -100,19 +100,23 @@ def _moved(moves: Sequence[Move]) -> Limited:
     )
 
 
-def _unplaced(pods: Sequence[Unplaced]) -> Limited:
+def _unplaced(pods: Sequence[Unplaced], *, wide: bool) -> Limited:
     return _table(
-        ("UNPLACED", "WAS ON", "REASONS", "MESSAGE"),
+        ("UNPLACED", "WAS ON", *(["CODES"] if wide else []), "WHY"),
         (
             (
                 each.pod,
                 each.was_on or ("(new)" if each.new else "(waits)"),
-                ", ".join(f"{count} {code}" for code, count in sorted(each.reasons.items())) or NONE,
+                *([_codes(each.reasons)] if wide else []),
                 each.error or each.message,
             )
             for each in pods
         ),
     )
+
+
+def _codes(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {code}" for code, count in sorted(reasons.items())) or NONE
 
 
 def _names(devices: Iterable[str]) -> str:

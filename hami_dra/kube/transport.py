@@ -21,6 +21,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.connection_errors import why_not_connected
 from hami_dra.kube.credentials import Access
 from hami_dra.kube.decoding import Status, error_of, read_status
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
@@ -199,12 +200,9 @@ class Transport:
                         _abandon(response)
                     return
         except TimeoutError:
-            raise Unavailable(f"{what}: no answer in time") from None
+            raise Unavailable(f"{what}: no answer from {self._access.server} in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            # Only the type and system error: aiohttp's texts contain the proxy URL with its
-            # password.
-            reason = getattr(error, "strerror", None) or ""
-            raise Unavailable(f"{what}: {type(error).__name__} {reason}".rstrip()) from None
+            raise Unavailable(f"{what}: {why_not_connected(error, self._access.server)}") from None
 
     async def close(self) -> None:
         if self._session is not None:

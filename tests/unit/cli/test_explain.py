@@ -72,7 +72,7 @@ def test_a_refused_pod_says_for_each_card_what_was_compared(hami_dra, file):
     result = hami_dra("explain", "-f", path, "default/p", "--devices")
     assert result.code == 0
     assert result.stdout.startswith("Pod default/p finds no node")
-    assert "reasons, each card or node counted once: 4 CardInsufficientMemory" in result.stdout
+    assert result.stdout.splitlines()[1].endswith(" [4 CardInsufficientMemory]")
     assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in result.stdout
     assert "are free" not in hami_dra("explain", "-f", path, "p").stdout
 

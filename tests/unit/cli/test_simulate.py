@@ -98,14 +98,15 @@ def test_the_table(hami_dra, file):
     lines = result.stdout.splitlines()
     words = [line.split() for line in lines]
     assert lines[0] == "1 pod placed, 2 find no node"
-    assert words[2] == ["UNPLACED", "REASONS", "MESSAGE"]
-    assert words[3][:3] == ["default/large", "4", "CardInsufficientMemory"]
+    assert words[2] == ["UNPLACED", "WHY"]
+    assert words[3][:2] == ["default/large", "no"]
     assert lines[4].endswith("spec.resourceClaims[c0]: ResourceClaim default/nowhere does not exist")
     assert words[6] == ["POD", "NODE", "CLAIM", "DEVICES"]
     assert words[7][:4] == ["default/fits", "n1", "c0", "gpu-0"]
     assert not any(line.endswith(" ") for line in lines)
     assert f"hami-dra simulate -f {path} --explain large" in result.stderr
     wide = hami_dra("simulate", "-f", path, "-o", "wide", "--no-headers").stdout.splitlines()
+    assert wide[2].split()[:3] == ["default/large", "4", "CardInsufficientMemory"]
     assert wide[5].split()[:5] == ["default/fits", "n1", "c0", "0.00", "/"]
     names = hami_dra("simulate", "-f", path, "-o", "name").stdout.split()
     assert names == ["pod/default/fits", "pod/default/large", "pod/default/lost"]
