@@ -95,19 +95,14 @@ def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout, namespace: str | No
     return table.lines(layout)
 
 
-<<<<<<< HEAD
-def pending(found: "PendingPods", layout: TextLayout) -> list[Line]:
-    """Return the waiting pods, oldest first, a gang as one line with its members below; those that wait
-    for something outside the nodes in red.
-    """
-=======
 def _only(namespace: str | None) -> str:
     return "" if namespace is None else f", in namespace {namespace}; -A looks at all"
 
 
 def pending(found: "PendingPods", layout: TextLayout, namespace: str | None) -> list[Line]:
-    """Return the waiting pods, oldest first; those that wait for something outside the nodes in red."""
->>>>>>> 72232c87 (Command line: connection errors in words, reasons as sentences with codes behind -o wide, completion of policies)
+    """Return the waiting pods, oldest first, a gang as one line with its members below; those that wait
+    for something outside the nodes in red.
+    """
     if not found.pods:
         return [Line(f"no pod waits for cards{_only(namespace)}")]
     table = TextTable("POD", "SINCE", "WHY")
