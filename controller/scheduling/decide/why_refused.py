@@ -90,10 +90,14 @@ class _Refusal:
         return found
 
     def _words(self, group: RequestGroup, columns: list[RequestColumns]) -> RequestWords:
-        view = group.alternatives[-1]
+        """Return the words of the last alternative that idle devices could meet, else of the last."""
+        possible = [
+            each for each in zip(group.alternatives, columns, strict=True) if each[1].idle().enough(each[0].count).any()
+        ]
+        view, column = possible[-1] if possible else (group.alternatives[-1], columns[-1])
         stated = self._request.policies.stated.get(view.claim_key, ())
         listing = listing_annotations(stated, view.name)
-        return RequestWords(self._inventory, view, columns[-1], listing, self._name(group))
+        return RequestWords(self._inventory, view, column, listing, self._name(group))
 
     def _name(self, group: RequestGroup) -> str:
         """Return how to call a request: not at all where the pod has only one."""
@@ -138,7 +142,8 @@ class _Refusal:
             lacking = left & ~enough(self._inventory, group, columns)
             left = left & ~lacking
             if not left.any():
-                return passing_reason(self._words(group, columns), columns[-1].idle(), lacking)
+                words = self._words(group, columns)
+                return passing_reason(words, words.column.idle(), lacking)
         for code, refused in self._trace.estimates.refused.items():
             if (refused & left).any():
                 return self._no_set(code, refused & left)

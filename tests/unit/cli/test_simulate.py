@@ -244,3 +244,22 @@ def test_a_pod_that_is_not_decided_on_cannot_be_explained(hami_dra, file):
     lost = hami_dra("simulate", "-f", path, "--explain", "lost")
     assert lost.code == 2
     assert "gone" in lost.stderr
+
+
+def test_the_choice_that_the_cluster_has_is_named_where_all_of_it_is_taken(hami_dra, file):
+    """The last alternative of a list is of a vendor that has no device here."""
+    whole = claim("whole", part(memory="16106127360"))
+    whole["spec"]["devices"]["requests"][0]["exactly"] |= {"deviceClassName": "nvidia-gpu.hami.io", "count": 4}
+    del whole["spec"]["devices"]["requests"][0]["exactly"]["capacity"]
+    choices = [
+        {"name": vendor, "deviceClassName": f"{vendor}.hami.io", "count": 2}
+        for vendor in ("nvidia-gpu", "neuron-device")
+    ]
+    any_of = claim("any", part())
+    any_of["spec"]["devices"]["requests"] = [{"name": "card", "firstAvailable": choices}]
+    path = file(cluster("n1"), whole, pod("first", "whole"), any_of, pod("second", "any"))
+    result = hami_dra("simulate", "-f", path, "-f", ROOT / "deviceclasses", "-o", "json")
+    (refused,) = json.loads(result.stdout)["unplaced"]
+    assert refused["pod"] == "default/second"
+    assert "whole devices" in refused["message"]
+    assert not refused["error"]
