@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit browser e2e test-node lint format generate cluster cluster-down bench packing fuzz soak docs release clean
+.PHONY: help setup demo test unit browser e2e test-node lint format generate screenshots cluster cluster-down bench packing fuzz soak docs release clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -53,6 +53,9 @@ lint: setup ## ruff, mypy strict, import-linter, and names, sizes and words (hac
 
 format: setup ## ruff format and its safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+screenshots: setup ## take docs/pictures/dashboard*.png again, with Chromium
+	@$(BIN)/python -m hack.screenshots
 
 generate: setup ## write deviceclasses/, resourceslices/ and the golden outputs anew from the code
 	@$(BIN)/python -m hack.generate

@@ -1,8 +1,9 @@
-"""The dashboard's picture in README: docs/pictures/dashboard.png, taken in Chromium of the fleet that browser tests look at.
+"""The dashboard's pictures in README and docs: docs/pictures/dashboard*.png, taken in Chromium of the fleet that browser tests
+look at.
 
     python -m hack.screenshots
 
-Take it again when the dashboard looks different. It is not part of `make generate`: it needs a browser, and shows times.
+Take them again when the dashboard looks different. They are not part of `make generate`: they need a browser, and show times.
 """
 
 import sys
@@ -10,16 +11,20 @@ import time
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import ViewportSize, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from hack.browser import chromium
-from tests.browser.stage import Stage
+from tests.browser.stage import MACHINES, ONE_VENDOR, Stage
 
-PICTURE: Final = Path(__file__).resolve().parent.parent / "docs/pictures/dashboard.png"
-_SIZE: Final = ViewportSize(width=1280, height=690)
-_NODES: Final = 50
+FOLDER: Final = Path(__file__).resolve().parent.parent / "docs/pictures"
+_WIDTH: Final = 1400
 _SETTLED: Final = 5.0
 """Seconds until waiting pods were decided on, and the readings of the drivers have come."""
+_STAGES: Final = (
+    (50, MACHINES, {"dashboard": ("/", 1000)}),
+    (6, ONE_VENDOR, {"dashboard-node": ("/node?name=h100-0001", 430), "dashboard-pending": ("/pending", 780)}),
+)
+"""Nodes and machines, and of these the pictures: path and height in pixels."""
 
 
 def main() -> int:
@@ -27,16 +32,24 @@ def main() -> int:
     if program is None:
         print(f"no Chromium: {chromium.HOW}", file=sys.stderr)
         return 1
-    running = Stage(_NODES)  # type: ignore[no-untyped-call]  # tests have no types
-    with running as stage, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, headless=True, args=chromium.FLAGS)
-        page = browser.new_page(base_url=stage.url, viewport=_SIZE)
-        page.goto("/")
-        time.sleep(_SETTLED)
-        page.screenshot(path=PICTURE)
+        for nodes, machines, pages in _STAGES:
+            running = Stage(nodes, machines=machines)  # type: ignore[no-untyped-call]  # tests have no types
+            with running as stage:
+                for name, (path, height) in pages.items():
+                    _take(browser, stage.url, path, height, FOLDER / f"{name}.png")
         browser.close()
-    print(PICTURE)
     return 0
+
+
+def _take(browser: Browser, url: str, path: str, height: int, picture: Path) -> None:
+    page = browser.new_page(base_url=url, viewport={"width": _WIDTH, "height": height})
+    page.goto(path)
+    time.sleep(_SETTLED)
+    page.screenshot(path=picture)
+    page.close()
+    print(picture)
 
 
 if __name__ == "__main__":

@@ -263,12 +263,7 @@ def controller(
     except ConfigError as error:
         raise CommandError(str(error)) from error
     page = page_settings(
-        dashboard_bind,
-        dashboard_auth,
-        dashboard_cert,
-        dashboard_key,
-        readings=dashboard_readings,
-        grafana=dashboard_grafana,
+        dashboard_bind, dashboard_auth, (dashboard_cert, dashboard_key), dashboard_readings, grafana=dashboard_grafana
     )
     run_service(_serve(kubeconfig, settings, (host, port), page))
 

@@ -26,13 +26,15 @@ class Readings(StrEnum):
 def page_settings(
     bind: str,
     auth: DashboardAuth,
-    cert: Path | None,
-    key: Path | None,
-    *,
+    certificate: tuple[Path | None, Path | None],
     readings: Readings = Readings.on,
+    *,
     grafana: str = "",
 ) -> "DashboardSettings | None":
-    """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
+    """Return the dashboard's settings; None if it is disabled. Raises CommandError.
+
+    `certificate`: files of the certificate and its key.
+    """
     if not bind:
         return None
     from controller.dashboard import DashboardSettings, parse_bind
@@ -44,8 +46,8 @@ def page_settings(
             host,
             port,
             auth=auth is DashboardAuth.cluster,
-            cert_file=cert,
-            key_file=key,
+            cert_file=certificate[0],
+            key_file=certificate[1],
             readings=readings is Readings.on,
             grafana=grafana,
         )

@@ -11,9 +11,11 @@ from typing import Final, Literal
 
 from controller.dashboard.source import Source
 from controller.insight.explain import Explanation
+from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangState
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_pending, is_probe, is_unschedulable, other_gates, scheduled_condition
+from hami_dra.api.served_pods import unserved_scheduler
 
 Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
 """Why a pod waits.
@@ -114,8 +116,10 @@ def _waiting(source: Source, pod: Pod) -> PendingPod:
     if not pod.spec.resource_claims:
         if message := source.unconverted(pod):
             return PendingPod(pod.key, since, "bypassed", message, gang=gang)
-    elif pod.spec.scheduler_name not in source.scheduler_names:
-        return PendingPod(pod.key, since, "scheduler", pod.spec.scheduler_name, gang=gang)
+    elif source.state.mode is Mode.EXCLUSIVE and (
+        unserved := unserved_scheduler(pod.spec.scheduler_name, source.scheduler_names)
+    ):
+        return PendingPod(pod.key, since, "scheduler", unserved, gang=gang)
     if gates:
         return PendingPod(pod.key, since, "gate", ", ".join(gates), gang=gang)
     return _undecided(source, pod, since, gang)

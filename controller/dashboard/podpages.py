@@ -4,7 +4,7 @@ Values only; see `cardpages`. The reason why a pod waits comes from the stored d
 its PodScheduled condition, else from its scheduling gates.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from controller.dashboard.paging import page_slice
 from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.source import Source
 from controller.dashboard.tables import ordered
-from controller.insight.explain import Explanation
+from controller.insight.explain import Explanation, NodeExplanation
 from controller.insight.overview import PlacedPod, placed_pod
 from controller.scheduling.gangs import GangState
 from controller.scheduling.inventory import DeviceId, holdings_of, used_of
@@ -194,6 +194,8 @@ class PodPages:
             "decision": found,
             "pod": self._row(pod) if pod is not None and pod.metadata.uid == found.uid else None,
             "best": _best(found),
+            "fitting": [node for node in found.nodes if node.fits],
+            "unfit": alike(node for node in found.nodes if not node.fits),
         }
 
     # --- rows -------------------------------------------------------------------------------------
@@ -252,6 +254,14 @@ class PodPages:
             if place >= 0:
                 return inventory.nodes.names[place]
         return ""
+
+
+def alike(nodes: Iterable[NodeExplanation]) -> list[list[NodeExplanation]]:
+    """Return the nodes by what they are refused for, in the order of the first of each."""
+    found: dict[object, list[NodeExplanation]] = {}
+    for node in nodes:
+        found.setdefault((*sorted(node.reasons.items()), node.text.replace(node.node, "*")), []).append(node)
+    return list(found.values())
 
 
 def _best(explanation: Explanation) -> float:

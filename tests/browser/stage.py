@@ -46,13 +46,15 @@ MACHINES = (
     ("s60-8", "s60", 6),
 )
 """Machine, name of its nodes, how many of fifty."""
+ONE_VENDOR = (("dgx-h100", "h100", 25), ("g5.12xlarge", "a10g", 25))
+"""As most clusters are."""
 DRIVERS = frozenset(vendor.profile.driver for vendor in VENDORS)
 
 
-def fleet(nodes):
+def fleet(nodes, machines=MACHINES):
     groups = [
         {"machine": machine, "name": f"{name}-{{index:04}}", "count": max(1, nodes * share // 50)}
-        for machine, name, share in MACHINES
+        for machine, name, share in machines
     ]
     groups[0]["count"] += nodes - sum(group["count"] for group in groups)
     return FleetFile.model_validate({"name": "stage", "nodes": groups})
@@ -61,9 +63,9 @@ def fleet(nodes):
 class SimulatedDrivers:
     """Their metrics, without the drivers: but for the first node, whose driver does not answer."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, machines):
         self.machines = {}
-        for group in fleet(nodes).nodes:
+        for group in fleet(nodes, machines).nodes:
             for index in range(group.count):
                 node = group.name.format(index=index)
                 self.machines[node] = group.machine
@@ -93,8 +95,8 @@ def number_of_pods(nodes):
     return min(2 * nodes, 800)
 
 
-def load(nodes):
-    """Pods of several namespaces on every vendor's cards, and some that find no room."""
+def load(nodes, machines=MACHINES):
+    """Pods of several namespaces on every vendor's cards, some that find no room, and a gang of which a member is missing."""
     kinds_of_pods = (
         ("infer", "team-a", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 7500, "nvidia.com/gpucores": 30}),
         ("train", "team-b", {"nvidia.com/gpu": 4}),
@@ -105,25 +107,37 @@ def load(nodes):
         ("gcu", "team-b", {"enflame.com/gcu": 2}),
         ("batch", "research", {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 12000}),
     )
+    if machines is ONE_VENDOR:
+        kinds_of_pods = [each for each in kinds_of_pods if "nvidia.com/gpu" in each[2]]
     for number in range(number_of_pods(nodes)):
         name, namespace, limits = kinds_of_pods[number % len(kinds_of_pods)]
         annotations = {names.NODE_POLICY: "spread"} if number % 3 == 0 else {}
         yield pod(f"{name}-{number:04}", limits, namespace=namespace, annotations=annotations)
     yield pod("too-large-0", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 900_000}, namespace="team-b")
-    yield pod("too-many-0", {"metax-tech.com/gpu": 12}, namespace="team-b")
+    gang = {"pod-group.scheduling.sigs.k8s.io/name": "pretrain", "pod-group.scheduling.sigs.k8s.io/min-available": "4"}
+    for number in range(3):
+        yield pod(f"pretrain-{number}", {"nvidia.com/gpu": 8}, namespace="research", labels=gang)
+    yield pod(
+        "too-many-0",
+        {"nvidia.com/gpu": 12} if machines is ONE_VENDOR else {"metax-tech.com/gpu": 12},
+        namespace="team-b",
+    )
     yield pod("nowhere-0", {"nvidia.com/gpu": 1}, namespace="research", node_selector={"disk": "none-has-it"})
 
 
 def past(controller):
-    """Two hours before the stage began: each vendor's devices fill up, and a few pods wait."""
+    """Two hours before the stage began: each vendor's devices fill up to what they have now, and pods begin to wait."""
     history, now = History(), datetime.now(UTC)
-    for minute in range(120, 0, -1):
-        left = 0.5 + 0.4 * math.cos((120 - minute) / 25)
+    present = packing(CardTable(controller.inventory))
+    for minute in range(120):
+        grown = 0.35 + 0.65 * minute / 120 + 0.06 * math.sin(minute / 9)
         samples = [
-            msgspec.structs.replace(each, free_capacity=each.usable_cards * min(left + 0.08 * number, 1.0))
-            for number, each in enumerate(packing(CardTable(controller.inventory)))
+            msgspec.structs.replace(
+                each, free_capacity=each.usable_cards - grown * (each.usable_cards - each.free_capacity)
+            )
+            for each in present
         ]
-        history.sample(samples, max(round(8 * (0.6 - left)), 0), now - timedelta(minutes=minute))
+        history.sample(samples, round(5 * minute / 120), now - timedelta(minutes=120 - minute))
     return history
 
 
@@ -134,8 +148,9 @@ QUOTAS = (
 
 
 class Stage:
-    def __init__(self, nodes=50, *, busy=True):
+    def __init__(self, nodes=50, *, busy=True, machines=MACHINES):
         self.nodes = nodes
+        self.machines = machines
         self.busy = busy
         self.url = ""
         self._started = threading.Event()
@@ -182,7 +197,7 @@ class Stage:
         for namespace, name, hard in QUOTAS:
             body = {"metadata": {"name": name, "namespace": namespace}, "spec": {"hard": hard}}
             await cluster.create(kinds.RESOURCE_QUOTA, body)
-        await Fleet(cluster, fleet(self.nodes)).sync_once()
+        await Fleet(cluster, fleet(self.nodes, self.machines)).sync_once()
         synced = asyncio.Event()
         settings = controller_settings(
             managed=DRIVERS, own_drivers=DRIVERS, quiet_time=0.0, probe=False, leader_election=False, gate_patience=0.5
@@ -196,7 +211,7 @@ class Stage:
             stack.push_async_callback(_ended, running)
             await synced.wait()
             if self.busy:
-                for body in load(self.nodes):
+                for body in load(self.nodes, self.machines):
                     await cluster.create(kinds.POD, body)
                 await self._until(self._decided)
             gc.freeze()
@@ -206,7 +221,7 @@ class Stage:
                     InformerSource(controller),
                     cluster,
                     page,
-                    meters=SimulatedDrivers(self.nodes),
+                    meters=SimulatedDrivers(self.nodes, self.machines),
                     history=past(controller),
                 )
             )
@@ -240,9 +255,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--empty", action="store_true")
+    parser.add_argument("--one-vendor", action="store_true")
     options = parser.parse_args()
     start = time.monotonic()
-    with Stage(options.nodes, busy=not options.empty) as stage:
+    machines = ONE_VENDOR if options.one_vendor else MACHINES
+    with Stage(options.nodes, busy=not options.empty, machines=machines) as stage:
         sys.stdout.write(f"{stage.url} after {time.monotonic() - start:.1f} s\n")
         sys.stdout.flush()
         threading.Event().wait()

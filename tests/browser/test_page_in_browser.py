@@ -74,7 +74,8 @@ def test_real_use_stands_beside_allocation(tab):
     assert page.locator("svg.bar.real").count() == 10  # memory and utilisation of five vendors
     opened.keep("overview-real")
     page = opened.open("/node?name=a100-0000")
-    assert page.locator("section[aria-labelledby=real] tbody td").all_inner_texts() == ["–"] * 32  # noqa: RUF001 (as shown)
+    assert page.locator("section[aria-labelledby=real]").count() == 0, "no table of dashes"
+    assert page.locator("text=No readings").count() == 1
     page = opened.open("/node?name=c500-0000")
     assert "(simulated)" in page.locator("section[aria-labelledby=real] tbody tr").first.inner_text()
     page = opened.open("/device?id=nvidia.hami.io/a100-0001/gpu-2")
@@ -99,9 +100,9 @@ def test_what_one_has_opened_stays_open_when_news_come(tab, stage):
     page = opened.open("/decision?pod=team-b/too-large-0")
     opened.live()
     first = page.locator("details.explained").first
-    first.locator("summary").click()
+    first.locator("summary").first.click()
     assert first.evaluate("each => each.open")
-    first.locator("summary").focus()
+    first.locator("summary").first.focus()
     decided = page.locator(".lead time").get_attribute("datetime")
     # a new decision on the same pod: the page says when it was made
     stage.delete(kinds.POD, "too-large-0", "team-b")

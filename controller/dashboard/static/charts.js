@@ -27,7 +27,7 @@
       legend: { show: false },
       hooks: { setCursor: [(plot) => tell(plot, unit)] },
       axes: [
-        { stroke: ink, grid, ticks: grid, values: (_, at) => at.map(clock) },
+        { stroke: ink, grid, ticks: grid, size: 30, values: (_, at) => at.map(clock) },
         { stroke: ink, grid, ticks: grid, size: 56, values: (_, at) => at.map((y) => (Number.isInteger(y) ? `${y}${unit}` : "")) },
       ],
       series: [

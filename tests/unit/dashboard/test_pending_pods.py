@@ -10,9 +10,11 @@ import pytest
 from controller.dashboard import render
 from controller.dashboard.pending import grouped, pending_count, pending_pods
 from controller.dashboard.podpages import PodPages
+from controller.dashboard.source import ControllerState
 from controller.insight.explain import explain
 from controller.insight.explain.model import Explanation, GangDomain, GangExplanation, GangMember
 from controller.insight.simulation import SimulationSettings, question
+from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
 from hami_dra.api.meta import Condition
@@ -23,10 +25,11 @@ class Source:
     """Pods that wait, and the decision on them."""
 
     scheduler_names = frozenset({"default-scheduler"})
+    state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
 
     def __init__(self, found, decision=None, gang=None, bypassed=""):
         self.found = found if isinstance(found, list) else [found]
-        self.state = gang
+        self.gang_state = gang
         self.bypassed = bypassed
         self.decisions = SimpleNamespace(of_pod=lambda _key, brief: decision)
 
@@ -43,7 +46,7 @@ class Source:
         return None
 
     def gang(self, _pod):
-        return self.state
+        return self.gang_state
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_a_pod_that_no_node_may_run(asked):
 def test_a_member_of_a_gang(asked):
     state = GangState(GangKey("labels", "default", "train"), 4, (asked.pod, asked.pod, asked.pod), 2, 0)
     text = shown(PodPages(Source(asked.pod, None, state)))
-    assert "Gang gang default/train" in text
+    assert "gang default/train" in text
     assert "3 of 4 members exist, 2 run." in text
 
 
