@@ -51,3 +51,25 @@ def test_every_document_is_reachable_from_the_readme():
         links = (target.partition("#")[0] for target in LINK.findall(document.read_text()))
         waiting += [(document.parent / link).resolve() for link in links if link and "://" not in link]
     assert {path for path in DOCUMENTS if path not in seen} == set()
+
+
+NAMED = re.compile(r"(?<![\w./-])((?:docs|examples)/[\w./-]+\.md)(#[\w-]+)?")
+"""Pages that code and manifests name: docs/claims.md, docs/vendors/nvidia.md#hami-core-on-the-nodes."""
+SOURCES = [
+    path
+    for folder in ("hami_dra", "controller", "charts", "manifests", "monitoring", "deviceclasses", "driverprofiles", "hack", ".github")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".yaml", ".yml", ".md", ".tpl", ".txt", ".html", ".json"} and not path.is_symlink()
+]  # fmt: skip
+ELSEWHERE = {"docs/x.md", "docs/driver-attributes.md", "docs/kunlun-vxpu-support.md", "docs/scheduler-event-log.md", "docs/usage/kunlunxin_xpu_deployment.md"}  # fmt: skip
+"""An example, and pages of HAMi and of AMD's driver."""
+
+
+def test_every_page_that_code_names_exists():
+    lost = {
+        f"{path.relative_to(ROOT)}: {name}{anchor}"
+        for path in SOURCES
+        for name, anchor in NAMED.findall(path.read_text())
+        if name not in ELSEWHERE and not ((ROOT / name).exists() and (not anchor or anchor[1:] in anchors(ROOT / name)))
+    }
+    assert lost == set()

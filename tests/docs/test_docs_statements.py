@@ -119,7 +119,7 @@ def test_every_annotation_is_on_the_page_of_its_vendor(vendor):
     assert {name for name in vendor.annotations if f"`{name}" not in page} == set()
 
 
-CONVERSIONS = [[cell.strip("`") for cell in row] for row in rows(TEXT["legacy.md"], "## What becomes of them")]
+CONVERSIONS = [[cell.strip("`") for cell in row] for row in rows(TEXT["legacy.md"], "## Conversion")]
 
 
 @pytest.mark.parametrize(("given", "becomes"), CONVERSIONS)
