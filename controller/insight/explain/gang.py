@@ -14,7 +14,7 @@ def explained_gang(
     domains: Sequence[DomainVerdict] = (),
     message: str = "",
 ) -> GangExplanation:
-    """Return the gang with its members. `nodes`: by key of a pod, where it is placed; `message`: why
+    """Return the gang with its members, by name. `nodes`: by key of a pod, where it is placed; `message`: why
     the gang is not.
     """
     return GangExplanation(
@@ -22,7 +22,7 @@ def explained_gang(
         min_count=state.min_count,
         members=tuple(
             GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
-            for pod in state.members
+            for pod in sorted(state.members, key=lambda pod: pod.key)
         ),
         fits=not message,
         message=message,
