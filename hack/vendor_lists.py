@@ -60,7 +60,10 @@ def _block_of_values(plugin: VendorPlugin) -> str:
     if plugin.whole_card_resources:
         lines += [
             "    tolerations:",
-            *(f"    - {{key: {name}, operator: Exists, effect: NoSchedule}}" for name in plugin.whole_card_resources),
+            *(
+                f"    - key: {name}\n      operator: Exists\n      effect: NoSchedule"
+                for name in plugin.whole_card_resources
+            ),
         ]
     if plugin.host_paths:
         lines += ["    hostPaths:", *(line for each in plugin.host_paths for line in _host_path(each))]
@@ -72,7 +75,9 @@ def _host_path(each: HostPath) -> list[str]:
     kind = "DirectoryOrCreate" if each.create else "Directory"
     return [
         *textwrap.wrap(each.purpose, _MOST_COLUMNS, initial_indent="    # ", subsequent_indent="    # "),
-        f"    - {{path: {each.path}, readOnly: {read_only}, type: {kind}}}",
+        f"    - path: {each.path}",
+        f"      readOnly: {read_only}",
+        f"      type: {kind}",
     ]
 
 

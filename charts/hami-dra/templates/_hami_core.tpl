@@ -12,20 +12,27 @@ checks it and writes it to the node. In: root, values (of the driver), hostPaths
   command: [cp, -r, {{ printf "%s/." (trimSuffix "/" $core.imageFolder) | quote }}, /staging]
   env:
   # the image may ask NVIDIA's runtime for all cards
-  - {name: NVIDIA_VISIBLE_DEVICES, value: void}
+  - name: NVIDIA_VISIBLE_DEVICES
+    value: void
   resources:
-    requests: {cpu: 10m, memory: 32Mi}
-    limits: {memory: 128Mi}
+    requests:
+      cpu: 10m
+      memory: 32Mi
+    limits:
+      memory: 128Mi
   securityContext:
     runAsNonRoot: true
     runAsUser: 65534
     runAsGroup: 65534
     allowPrivilegeEscalation: false
-    capabilities: {drop: [ALL]}
+    capabilities:
+      drop: [ALL]
     readOnlyRootFilesystem: true
-    seccompProfile: {type: RuntimeDefault}
+    seccompProfile:
+      type: RuntimeDefault
   volumeMounts:
-  - {name: hami-core, mountPath: /staging}
+  - name: hami-core
+    mountPath: /staging
 {{- end }}
 - name: install-hami-core
   image: {{ include "hami-dra.image" $root }}
@@ -39,7 +46,8 @@ checks it and writes it to the node. In: root, values (of the driver), hostPaths
   {{- end }}
   {{- end }}
   env:
-  - {name: NVIDIA_VISIBLE_DEVICES, value: void}
+  - name: NVIDIA_VISIBLE_DEVICES
+    value: void
   resources: {{- toYaml $values.resources | nindent 10 }}
   securityContext:
     runAsUser: 0
@@ -49,12 +57,18 @@ checks it and writes it to the node. In: root, values (of the driver), hostPaths
     privileged: true
     {{- else }}
     allowPrivilegeEscalation: false
-    capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
+    capabilities:
+      drop: [ALL]
+      add: [DAC_OVERRIDE]
     {{- end }}
     readOnlyRootFilesystem: true
   volumeMounts:
-  - {name: hami-core, mountPath: /staging, readOnly: true}
+  - name: hami-core
+    mountPath: /staging
+    readOnly: true
   {{- range $index, $each := $hostPaths }}
-  - {name: host-{{ $index }}, mountPath: {{ $each.mountPath | default $each.path }}, readOnly: {{ $each.readOnly | default false }}}
+  - name: host-{{ $index }}
+    mountPath: {{ $each.mountPath | default $each.path }}
+    readOnly: {{ $each.readOnly | default false }}
   {{- end }}
 {{- end }}

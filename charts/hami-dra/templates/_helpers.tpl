@@ -47,13 +47,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+seccompProfile:
+  type: RuntimeDefault
 {{- end }}
 
 {{- define "hami-dra.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+capabilities:
+  drop: [ALL]
 {{- end }}
 
 {{/* Replicas on different nodes and zones, where there are several. In: (dict "keys" [...] "name" NAME). */}}
@@ -63,7 +65,8 @@ capabilities: {drop: [ALL]}
   topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
-    matchLabels: {app.kubernetes.io/name: {{ $.name }}}
+    matchLabels:
+      app.kubernetes.io/name: {{ $.name }}
 {{- end }}
 {{- end }}
 
@@ -97,7 +100,8 @@ spec:
   # a replica that is not well anyway does not stop a drain
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
-    matchLabels: {app.kubernetes.io/name: {{ .name }}}
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
 {{- end }}
 {{- end }}
 
