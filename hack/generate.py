@@ -1,6 +1,6 @@
 """Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
 outputs of `hami-dra convert`, `simulate` and `whatif`, the JSON Schema of driver profiles, the pictures of the documents,
-Grafana's dashboard, and the stubs of kubelet's gRPC interfaces.
+Grafana's dashboard, the chart's copies of what ships and the table of its values, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 
 from controller.cli import progress, simulate, whatif
 from controller.webhook.files import convert_documents
+from hack.chart_files import chart_files, copied_files
 from hack.cli_reference import cli_reference
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
@@ -77,7 +78,8 @@ def generated() -> dict[str, str]:
             files[f"{case}/notes"] = notes
     files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
-    return files | pictures() | package_picture() | overview_picture() | vendor_lists() | cli_reference() | stubs()
+    files |= pictures() | package_picture() | overview_picture() | vendor_lists() | cli_reference() | stubs()
+    return files | chart_files(files)
 
 
 def device_classes(vendors: Iterable[PublishingVendor]) -> dict[str, str]:
@@ -153,6 +155,7 @@ def stale() -> list[str]:
         (PROTO, "*_pb2*.py*"),
     ]
     present = {str(path.relative_to(ROOT)) for folder, name in places for path in (ROOT / folder).glob(name)}
+    present.update(copied_files())
     different = [path for path, text in wanted.items() if not _is(ROOT / path, text)]
     return sorted([*different, *(present - wanted.keys())])
 

@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -31,7 +32,13 @@ from tests.unit.webhook.server.test_server import call
 CHART = ROOT / "charts/hami-dra"
 SYSTEM = names.SYSTEM_NAMESPACE
 AUTHORITY = "hami-dra-webhook-authority"
-HELM_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/version", "helm.sh/chart")
+HELM_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+)
 SELF = {"certificate": {"from": "self"}}
 VENDORS = ("nvidia", "metax", "kunlunxin", "neuron", "enflame")
 EVERYTHING = {
@@ -87,6 +94,10 @@ EVERYTHING = {
     "simulatedFleet": {"enabled": True},
     "log": {"format": "json", "verbosity": 3},
 }  # fmt: skip
+VOLUME = {
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "corporate-ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/corporate"}],
+}
 CASES = {
     "as it is": {},
     "everything": EVERYTHING,
@@ -121,6 +132,34 @@ CASES = {
         "controller": {"dashboard": {"service": {"enabled": True}}},
     },
     "closed to all": {"networkPolicy": {"enabled": True}, "webhook": {"enabled": False}},
+    "production": yaml.safe_load((CHART / "values-production.yaml").read_text()),
+    "special clusters": {
+        "openshift": {"enabled": True},
+        "priorityQuota": {"enabled": True},
+        "namespace": {"create": True},
+        "commonLabels": {"team": "gpu"},
+        "commonAnnotations": {"owner": "gpu@example.com"},
+        "serviceAccount": {"annotations": {"role": "arn"}, "imagePullSecrets": [{"name": "pull"}]},
+        "webhook": {
+            "hostNetwork": True,
+            "port": 9443,
+            "timeoutSeconds": 5,
+            "strategy": {"type": "Recreate", "rollingUpdate": None},
+            **VOLUME,
+        },
+        "controller": {"strategy": {"type": "Recreate"}, "terminationGracePeriodSeconds": 60, **VOLUME},
+        "driver": {"securityContext": {"readOnlyRootFilesystem": False}, **VOLUME},
+        "vendors": {"nvidia": {"enabled": True}},
+        "extraObjects": [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "{{ .Release.Name }}-own", "namespace": SYSTEM},
+            },
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: text\n  namespace: {{ .Release.Namespace }}\n",
+        ],
+        "simulatedFleet": {"enabled": True},
+    },
 }
 
 
@@ -357,6 +396,88 @@ def test_everything_is_known_to_be_ours(render):
         assert raw["metadata"]["labels"][names.PART_OF_LABEL] == names.MANAGED_BY, raw["metadata"]["name"]
 
 
+def test_deployments_select_by_what_never_changes(render):
+    """A selector cannot be changed, so that it must not name what an upgrade does: neither version nor chart nor release."""
+    found = {
+        raw["metadata"]["name"]: (raw["spec"]["selector"]["matchLabels"], raw["spec"]["template"]["metadata"]["labels"])
+        for raw in render(CASES["special clusters"])
+        if raw["kind"] in {"Deployment", "DaemonSet"}
+    }
+    name, component = "app.kubernetes.io/name", "app.kubernetes.io/component"
+    assert {key: selector for key, (selector, _) in found.items()} == {
+        "hami-dra-controller": {name: "hami-dra", component: "controller"},
+        "hami-dra-webhook": {name: "hami-dra", component: "webhook"},
+        "hami-dra-fleet": {name: "hami-dra", component: "fleet"},
+        "hami-dra-driver-nvidia": {
+            name: "hami-dra",
+            component: "driver",
+            "hami.io/daemonset": "hami-dra-driver-nvidia",
+        },
+    }
+    for selector, labels in found.values():
+        assert selector.items() <= labels.items()
+        assert labels["team"] == "gpu"
+
+
+def test_what_special_clusters_want(render):
+    objects = render(CASES["special clusters"])
+    named = {(raw["kind"], raw["metadata"]["name"]): raw for raw in objects}
+    assert all(
+        raw["metadata"]["labels"]["team"] == "gpu" and raw["metadata"]["annotations"]["owner"] == "gpu@example.com"
+        for (_, name), raw in named.items()
+        if name not in {f"{names.MANAGED_BY}-own", "text"}
+    )
+    accounts = [raw for raw in objects if raw["kind"] == "ServiceAccount"]
+    assert len(accounts) == 6
+    assert all(raw["metadata"]["annotations"]["role"] == "arn" and raw["imagePullSecrets"] for raw in accounts)
+    # GKE, Pod Security
+    assert named["ResourceQuota", "hami-dra-system-priorities"]["spec"]["hard"] == {"pods": "1G"}
+    assert named["Namespace", SYSTEM]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    # EKS with an overlay
+    webhook = named["Deployment", names.WEBHOOK]["spec"]["template"]["spec"]
+    assert (webhook["hostNetwork"], webhook["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert "--port=9443" in webhook["containers"][0]["args"]
+    assert named["Service", names.WEBHOOK]["spec"]["ports"][0]["targetPort"] == 9443
+    hooks = named["MutatingWebhookConfiguration", names.WEBHOOK]["webhooks"]
+    assert {hook["timeoutSeconds"] for hook in hooks} == {5}
+    # OpenShift: no user of ours, and drivers may be privileged
+    for raw, pod, container in containers(objects):
+        if raw["kind"] != "DaemonSet":
+            assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["securityContext"].keys(), raw["metadata"]["name"]
+        else:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is False
+        if raw["metadata"]["name"] in {names.CONTROLLER, names.WEBHOOK, "hami-dra-driver-nvidia"}:
+            assert {"name": "ca", "mountPath": "/etc/ssl/corporate"} in container["volumeMounts"]
+            assert "ca" in {volume["name"] for volume in pod["volumes"]}
+    assert named["RoleBinding", "hami-dra-driver-privileged"]["roleRef"]["name"] == "system:openshift:scc:privileged"
+    assert {("ConfigMap", f"{names.MANAGED_BY}-own"), ("ConfigMap", "text")} <= named.keys()
+
+
+def test_notes_say_what_cannot_start(helm, tmp_path):
+    """D15: with default values nothing can be pulled."""
+
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    notes = chart / "templates/NOTES.txt"
+    text = f'{{{{ define "notes" }}}}{notes.read_text()}{{{{ end }}}}\ntext: {{{{ include "notes" . | quote }}}}\n'
+    notes.unlink()
+    (chart / "templates/notes.yaml").write_text(text)
+
+    def told_with(values):
+        (tmp_path / "values.yaml").write_text(json.dumps(values))
+        where = ("--namespace", SYSTEM, "--kube-version", build.DEFAULT_VERSION, "-f", tmp_path / "values.yaml")
+        code, out, err = helm("template", names.MANAGED_BY, chart, *where, "--show-only", "templates/notes.yaml")
+        assert code == 0, err
+        return yaml.safe_load(out)["text"]
+
+    assert "NO IMAGE YET: hami-dra:0.1.0 is the default" in told_with({})
+    assert "pod-security" not in told_with({})
+    told = told_with({"image": {"repository": "registry.example.com/x"}, "vendors": {"nvidia": {"enabled": True}}})
+    assert "NO IMAGE YET" not in told
+    assert f"kubectl label namespace {SYSTEM} pod-security.kubernetes.io/enforce=privileged" in told
+    assert "helm test hami-dra" in told
+
+
 def test_in_another_namespace_nothing_names_the_usual_one(helm, tmp_path):
     code, out, err = template(helm, tmp_path, EVERYTHING, "--namespace", "gpus")
     assert code == 0, err
@@ -582,9 +703,11 @@ def test_the_api_server_takes_every_object(control_plane, render, case):
     objects = render(CASES[case])
     assert len(objects) > 20
     for raw in objects:
-        if raw["apiVersion"] == "monitoring.coreos.com/v1":
-            continue  # kinds of the Prometheus Operator, which is not on this cluster
-        if raw["metadata"]["name"] != names.PROBE_NAMESPACE:
+        if raw["apiVersion"] in {"monitoring.coreos.com/v1", "cert-manager.io/v1"}:
+            continue  # kinds of operators that are not on this cluster
+        if raw["kind"] == "Pod":
+            raw["spec"]["serviceAccountName"] = "default"  # its own is not there in a dry run
+        if raw["kind"] != "Namespace":
             api.create(api.path_of(raw, collection=True), raw, dryRun="All", fieldValidation="Strict")
 
 

@@ -1,10 +1,33 @@
 {{/* Labels of everything that is made here. `part-of` is how `hami-dra uninstall` knows what is ours: Helm keeps managed-by to itself. */}}
 {{- define "hami-dra.labels" -}}
+{{- with .Values.commonLabels }}{{ toYaml . }}
+{{ end -}}
+app.kubernetes.io/name: hami-dra
 app.kubernetes.io/part-of: hami-dra
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* What a Deployment selects its pods by. It can never be changed, so nothing stands here that an upgrade changes.
+     In: the component: controller, webhook, fleet. */}}
+{{- define "hami-dra.selector" -}}
+app.kubernetes.io/name: hami-dra
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{/* Labels and annotations of an object. In: (dict "root" $ "component" NAME "labels" {...} "annotations" {...}), all but root
+     optional. */}}
+{{- define "hami-dra.metadata" -}}
+labels: {{- include "hami-dra.labels" .root | nindent 2 }}
+  {{- with .component }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+  {{- with .labels }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "hami-dra.image" -}}
@@ -27,8 +50,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $object := fromYaml . }}
 {{- if hasKey $object "Error" }}{{ fail (printf "%s: %s" $path $object.Error) }}{{ end }}
 {{- if $object }}
-{{- $labels := mergeOverwrite (dict) (dig "metadata" "labels" (dict) $object) (include "hami-dra.labels" $root | fromYaml) }}
-{{- $_ := set $object.metadata "labels" $labels }}
+{{- $component := regexFind "^hami-dra-(controller|webhook|driver|uninstall)" $object.metadata.name | trimPrefix "hami-dra-" }}
+{{- $annotations := dig "metadata" "annotations" (dict) $object }}
+{{- $made := include "hami-dra.metadata" (dict "root" $root "component" $component "annotations" $annotations) | fromYaml }}
+{{- $_ := set $object.metadata "labels" (mergeOverwrite (dict) (dig "metadata" "labels" (dict) $object) $made.labels) }}
+{{- if $made.annotations }}
+{{- $_ := set $object.metadata "annotations" $made.annotations }}
+{{- end }}
+{{- if eq $object.kind "ServiceAccount" }}
+{{- $_ := mergeOverwrite $object (include "hami-dra.serviceAccount" $root | fromYaml) }}
+{{- end }}
 {{- $items = append $items $object }}
 {{- end }}
 {{- end }}
@@ -42,31 +73,41 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --verbosity={{ .Values.log.verbosity }}
 {{- end }}
 
+{{/* What every account gets. In: the root. */}}
+{{- define "hami-dra.serviceAccount" -}}
+{{- with .Values.serviceAccount.annotations }}
+metadata:
+  annotations: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- with .Values.serviceAccount.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* Of a pod that needs nothing of its node. */}}
 {{- define "hami-dra.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- toYaml (.Values.openshift.enabled | ternary (omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup") .Values.podSecurityContext) }}
 {{- end }}
 
 {{- define "hami-dra.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- toYaml .Values.containerSecurityContext }}
 {{- end }}
 
-{{/* Replicas on different nodes and zones, where there are several. In: (dict "keys" [...] "name" NAME). */}}
+{{/* How a Deployment is replaced, and how long its pods may take to end. In: its values. */}}
+{{- define "hami-dra.strategy" -}}
+{{- with .strategy }}
+strategy: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Replicas on different nodes and zones, where there are several. In: (dict "keys" [...] "component" NAME). */}}
 {{- define "hami-dra.spread" -}}
 {{- range .keys }}
 - maxSkew: 1
   topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
-    matchLabels:
-      app.kubernetes.io/name: {{ $.name }}
+    matchLabels: {{- include "hami-dra.selector" $.component | nindent 6 }}
 {{- end }}
 {{- end }}
 
@@ -94,14 +135,13 @@ kind: PodDisruptionBudget
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {{- include "hami-dra.labels" .root | nindent 4 }}
+  {{- include "hami-dra.metadata" (dict "root" .root "component" .component) | nindent 2 }}
 spec:
   minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
   # a replica that is not well anyway does not stop a drain
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
-    matchLabels:
-      app.kubernetes.io/name: {{ .name }}
+    matchLabels: {{- include "hami-dra.selector" .component | nindent 6 }}
 {{- end }}
 {{- end }}
 

@@ -279,7 +279,7 @@ def webhook(state: State) -> Iterator[Finding]:
             "webhook",
             title,
             f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
-            f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
+            f"kubectl -n {state.namespace} get pods -l app.kubernetes.io/component=webhook; see the webhook's log",
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack.chart_files import COPIED
 from hami_dra.kube.manifests import shipped
 from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
@@ -25,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts/hami-dra"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-TEMPLATES = {path.name: path.read_text() for path in (CHART / "templates").iterdir()}
+OPTIONS = (CHART / "README.md").read_text().partition("## Options that have no value")[2]
+TEMPLATES = {path.name: path.read_text() for path in (CHART / "templates").rglob("*.*")}
 
 
 def test_version_and_licence_are_those_of_the_project():
@@ -35,11 +37,49 @@ def test_version_and_licence_are_those_of_the_project():
     assert chart["annotations"]["licenses"] == project["license"]
 
 
-@pytest.mark.parametrize("name", ["manifests", "deviceclasses", "driverprofiles", "monitoring", "LICENSE"])
-def test_what_ships_elsewhere_is_linked_not_copied(name):
-    """Helm packs what a link leads to; there is nothing that could drift."""
-    assert (CHART / name).is_symlink()
-    assert (CHART / name).resolve() == ROOT / name
+@pytest.mark.parametrize("name", [*COPIED, "LICENSE"])
+def test_what_ships_elsewhere_is_a_copy_and_no_link(name):
+    """Links break on Windows, and where only the chart's folder is taken; `make generate` keeps the copies equal."""
+    ours, there = CHART / name, ROOT / name
+    assert not any(path.is_symlink() for path in (ours, *ours.rglob("*")))
+    files = [path for path in (there, *there.rglob("*")) if path.is_file()]
+    assert files
+    for path in files:
+        assert (ours / path.relative_to(there)).read_bytes() == path.read_bytes(), path
+    assert len([path for path in (ours, *ours.rglob("*")) if path.is_file()]) == len(files)
+
+
+def test_chart_yaml_has_what_a_registry_of_charts_shows():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["home"] == project["urls"]["Repository"]
+    assert chart["sources"] == [chart["home"]]
+    assert chart["maintainers"]
+    assert chart["icon"].endswith("main/charts/hami-dra/icon.svg")
+    assert "<svg" in (CHART / "icon.svg").read_text()
+    assert chart["annotations"]["artifacthub.io/license"] == chart["annotations"]["licenses"]
+    for link in yaml.safe_load(chart["annotations"]["artifacthub.io/links"]):
+        assert (ROOT / link["url"].removeprefix(f"{chart['home']}/blob/main/")).is_file(), link
+
+
+def test_no_mapping_is_in_flow_style():
+    """Block style is what reviewers of charts read, and what diffs show line by line."""
+    flow = re.compile(r"^\s*(?:- )?(?:[\w./\"-]+: )?(?:&\w+ )?\[?\{(?!\{|\})", re.MULTILINE)
+    for path in [
+        *CHART.glob("values*.yaml"),
+        *(CHART / "templates").rglob("*.*"),
+        *(ROOT / "manifests").rglob("*.yaml"),
+    ]:
+        assert flow.findall(path.read_text()) == [], path
+
+
+def test_the_value_table_has_every_value_with_its_meaning():
+    text = (CHART / "README.md").read_text()
+    for path in leaves(VALUES):
+        if path[0] != "vendors":
+            assert f"| `{'.'.join(path)}` | " in text
+    for name in VALUES["vendors"]["nvidia"]:
+        assert f"`{name}`" in text or f"vendors.<name>.{name}" in text
 
 
 def test_no_rule_of_a_manifest_stands_in_a_template():
@@ -136,7 +176,7 @@ def test_every_option_has_a_value_or_is_said_to_go_through_extra_args(program):
     """In a pod, credentials are the account's, and the port is what probes and Services go by."""
     fixed = {"--kubeconfig", "--host", "--port"}
     set_here = {*re.findall(r"- (--[a-z-]+)", TEMPLATES[f"{program}.yaml"] + TEMPLATES["_helpers.tpl"])}
-    (row,) = re.findall(rf"^\| `{program}\.extraArgs`.* \| (.*) \|$", (CHART / "README.md").read_text(), re.MULTILINE)
+    (row,) = re.findall(rf"^\| `{program}\.extraArgs`.* \| (.*) \|$", OPTIONS, re.MULTILINE)
     listed = set(re.findall(r"`(--[a-z-]+)`", row))
     options = [{*names} for names in options_of(program)]
     assert (set_here | listed) - set().union(*options) == set()

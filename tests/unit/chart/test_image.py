@@ -69,10 +69,10 @@ def test_one_base_for_both_stages_and_no_root():
         "FROM ${PYTHON_IMAGE}",
     ]
     (user,) = [line.split()[1] for line in LINES if line.startswith("USER")]
-    helpers = (ROOT / "charts/hami-dra/templates/_helpers.tpl").read_text()
+    values = (ROOT / "charts/hami-dra/values.yaml").read_text()
     assert user == "65532:65532"
-    assert "runAsUser: 65532" in helpers
-    assert "runAsNonRoot: true" in helpers
+    assert "runAsUser: 65532" in values
+    assert "runAsNonRoot: true" in values
 
 
 @pytest.fixture(scope="module")

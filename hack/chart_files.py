@@ -1,0 +1,105 @@
+"""What of the chart is generated: copies of the folders that ship without Helm, too, and the value table of its README.
+
+A package of the chart, a checkout on Windows and tools that copy one folder need real files, not links. Called by
+`hack.generate`; a test checks that all are up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CHART: Final = "charts/hami-dra"
+COPIED: Final = ("manifests", "deviceclasses", "driverprofiles", "monitoring")
+"""Folders of the checkout that the chart has copies of."""
+_README: Final = f"{CHART}/README.md"
+_TABLE: Final = re.compile(
+    r"(?<=<!-- values: generated from values.yaml by make generate -->\n).*(?=<!-- end of values -->)", re.DOTALL
+)
+_KEY: Final = re.compile(r"^( *)([\w-]+):(?: .*)?$")
+
+
+class Row(NamedTuple):
+    """One value that an operator may set."""
+
+    path: tuple[str, ...]
+    default: Any
+    meaning: str
+
+
+def chart_files(generated: Mapping[str, str]) -> dict[str, str]:
+    """Return path → text of the generated files of the chart. `generated`: other files, as they should be."""
+
+    def text(path: str) -> str:
+        return generated.get(path) or (ROOT / path).read_text()
+
+    sources = {
+        str(path.relative_to(ROOT)) for folder in COPIED for path in (ROOT / folder).rglob("*") if path.is_file()
+    }
+    sources |= {path for path in generated if path.split("/")[0] in COPIED}
+    copies = {f"{CHART}/{path}": text(path) for path in sorted({*sources, "LICENSE"})}
+    table = value_table(text(f"{CHART}/values.yaml"), json.loads(text(f"{CHART}/values.schema.json")))
+    return copies | {_README: _TABLE.sub(lambda _: table, (ROOT / _README).read_text())}
+
+
+def copied_files() -> Iterator[str]:
+    """Paths of the copies that are there."""
+    for folder in COPIED:
+        yield from (str(path.relative_to(ROOT)) for path in (ROOT / CHART / folder).rglob("*") if path.is_file())
+
+
+def value_table(values: str, schema: Mapping[str, Any]) -> str:
+    """Return a Markdown table of all values but those of single vendors."""
+    lines = ["| value | default | |", "|---|---|---|"]
+    for row in rows(values, schema):
+        default = json.dumps(row.default, ensure_ascii=False).replace("|", "\\|")
+        meaning = row.meaning.replace("|", "\\|")
+        lines.append(f"| `{'.'.join(row.path)}` | `{default}` | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def rows(values: str, schema: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield all values but those of single vendors, in their order."""
+    comments = _comments(values)
+
+    def below(found: Mapping[str, Any], prefix: tuple[str, ...], place: Mapping[str, Any]) -> Iterator[Row]:
+        for key, value in found.items():
+            path = (*prefix, key)
+            if path == ("vendors",):
+                continue
+            inner = place["properties"][key]
+            if isinstance(value, dict) and value and inner.get("additionalProperties") is False:
+                yield from below(value, path, inner)
+            else:
+                yield Row(path, value, comments.get(path) or comments.get(path[:-1], ""))
+
+    yield from below(yaml.safe_load(values), (), schema)
+
+
+def _comments(values: str) -> dict[tuple[str, ...], str]:
+    """Return path → the comment above or behind a key."""
+    found: dict[tuple[str, ...], str] = {}
+    above: list[str] = []
+    path: list[str] = []
+    for line in values.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("# ---"):
+            above = []
+        elif stripped.startswith("#"):
+            above.append(stripped.removeprefix("#").strip())
+        elif key := _KEY.match(line):
+            del path[len(key[1]) // 2 :]
+            path.append(key[2])
+            behind = line.partition(" # ")[2].strip()
+            if text := " ".join([*above, *([behind] if behind else [])]):
+                found[tuple(path)] = text
+            above = []
+        else:
+            above = []
+    return found
