@@ -324,7 +324,7 @@ MESSAGES: Final[dict[str, str]] = {
     "the device is out of service": "卡已停用",
     "not enough devices on one NUMA node": "同一 NUMA 节点上的卡不足",
     "needs a device of its own, and this one is in use": "要求独占，但卡上已有占用者",
-    "excluded by a rule of the vendor or by a selector": "被厂商规则或选择器排除",
+    "the device does not have a capacity that the request names": "设备没有请求所指名的容量",
     "the node has too few devices": "节点没有这么多卡",
     "not enough devices fit together": "能一起使用的卡不足",
     "the pod does not fit the node": "Pod 与节点不符",

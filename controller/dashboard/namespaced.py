@@ -15,7 +15,7 @@ import msgspec
 from controller.dashboard.source import ControllerState, Decisions, Heard, Source
 from controller.insight.explain import Explanation
 from controller.scheduling.decide import Options
-from controller.scheduling.gangs import GangState
+from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
@@ -83,8 +83,11 @@ class NamespacedSource:
     def is_legacy(self, pod: Pod) -> bool:
         return self._source.is_legacy(pod)
 
-    def gang(self, pod: Pod) -> GangState | None:
-        return self._source.gang(pod)
+    def gang_key(self, pod: Pod) -> GangKey | None:
+        return self._source.gang_key(pod)
+
+    def gang(self, key: GangKey) -> GangState:
+        return self._source.gang(key)
 
     def claims(self) -> Iterable[ResourceClaim]:
         return self._of_mine(self._source.claims())

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from controller.dashboard.source import Source
 from controller.insight.explain import Explanation
 from controller.reconcile.runtime import Mode
-from controller.scheduling.gangs import GangState
+from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_pending, is_probe, is_unschedulable, other_gates, scheduled_condition
 from hami_dra.api.served_pods import unserved_scheduler
@@ -72,7 +72,14 @@ def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
     """Return the pods that wait, oldest first. `text`: only those whose `namespace/name` contains
     it.
     """
-    found = [_waiting(source, pod) for pod in _that_wait(source) if text in pod.key]
+    gangs: dict[GangKey, GangState] = {}
+    found = []
+    for pod in _that_wait(source):
+        if text in pod.key:
+            key = source.gang_key(pod)
+            if key is not None and key not in gangs:  # once for each gang: it reads all members
+                gangs[key] = source.gang(key)
+            found.append(_waiting(source, pod, gangs[key] if key is not None else None))
     return sorted(found, key=lambda each: (each.since, each.key))
 
 
@@ -110,8 +117,8 @@ def _concerns(source: Source, pod: Pod) -> bool:
     return bool(other_gates(pod)) and source.is_legacy(pod)
 
 
-def _waiting(source: Source, pod: Pod) -> PendingPod:
-    since, gang = pod.metadata.creation_timestamp or "", source.gang(pod)
+def _waiting(source: Source, pod: Pod, gang: GangState | None) -> PendingPod:
+    since = pod.metadata.creation_timestamp or ""
     gates = other_gates(pod)
     if not pod.spec.resource_claims:
         if message := source.unconverted(pod):

@@ -15,7 +15,7 @@ from controller.dashboard.source import Source
 from controller.dashboard.tables import ordered
 from controller.insight.explain import Explanation, NodeExplanation
 from controller.insight.overview import PlacedPod, placed_pod
-from controller.scheduling.gangs import GangState
+from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import DeviceId, holdings_of, used_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -55,7 +55,7 @@ class PodRow:
     cores: int
     policy: str
     """Node and device policy that its annotations ask for; empty: the controller's defaults."""
-    gang: GangState | None = None
+    gang: GangKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class PodPages:
             memory,
             cores,
             " / ".join(value for name in _POLICIES if (value := annotations.get(name))),
-            self._source.gang(pod),
+            self._source.gang_key(pod),
         )
 
     def _amounts(self, pod: Pod) -> tuple[int, int]:

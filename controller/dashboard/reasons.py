@@ -19,7 +19,7 @@ REASONS: Final = {
     names.CARD_CORDONED: "the device is out of service",
     names.NUMA_NOT_FIT: "not enough devices on one NUMA node",
     names.EXCLUSIVE_CONFLICT: "needs a device of its own, and this one is in use",
-    names.CUSTOM_FILTER_RULE: "excluded by a rule of the vendor or by a selector",
+    names.CUSTOM_FILTER_RULE: "the device does not have a capacity that the request names",
     names.NODE_INSUFFICIENT_DEVICE: "the node has too few devices",
     names.ALLOCATED_CARDS_INSUFFICIENT: "not enough devices fit together",
     names.NODE_UNFIT_POD: "the pod does not fit the node",

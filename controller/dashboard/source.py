@@ -18,7 +18,7 @@ from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
 from controller.reconcile.runtime import Informers, Mode
 from controller.scheduling.decide import Options
-from controller.scheduling.gangs import GangState
+from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
@@ -98,8 +98,11 @@ class Source(Protocol):
     def is_legacy(self, pod: Pod) -> bool:
         """Return whether a container asks for an extended resource that the webhook converts."""
 
-    def gang(self, pod: Pod) -> GangState | None:
+    def gang_key(self, pod: Pod) -> GangKey | None:
         """Return the gang that the pod is a member of, or None."""
+
+    def gang(self, key: GangKey) -> GangState:
+        """Return the state of a gang. It reads all members."""
 
     def claims(self) -> Iterable[ResourceClaim]: ...
 
@@ -192,10 +195,11 @@ class InformerSource:
     def claims(self) -> Iterable[ResourceClaim]:
         return self._informers.claims.store
 
-    def gang(self, pod: Pod) -> GangState | None:
-        gangs = self._informers.gangs
-        key = gangs.of(pod)
-        return gangs.state(key) if key is not None else None
+    def gang_key(self, pod: Pod) -> GangKey | None:
+        return self._informers.gangs.of(pod)
+
+    def gang(self, key: GangKey) -> GangState:
+        return self._informers.gangs.state(key)
 
     def unconverted(self, pod: Pod) -> str:
         conversion = self._controller.conversion

@@ -91,10 +91,11 @@ class Both:
     def unconverted(self, _pod):
         return ""
 
-    def gang(self, each):
-        if each.metadata.name != "waits":
-            return None
-        return GangState(GangKey("labels", each.metadata.namespace, "train"), 2, (each,), 0, 0)
+    def gang_key(self, each):
+        return GangKey("labels", each.metadata.namespace, "train") if each.metadata.name == "waits" else None
+
+    def gang(self, key):
+        return GangState(key, 2, (), 0, 0)
 
     def claims(self):
         return self.held

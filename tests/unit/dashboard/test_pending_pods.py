@@ -45,7 +45,10 @@ class Source:
     def claim(self, _key):
         return None
 
-    def gang(self, _pod):
+    def gang_key(self, _pod):
+        return self.gang_state and self.gang_state.key
+
+    def gang(self, _key):
         return self.gang_state
 
 
