@@ -9,7 +9,9 @@ from tests.support import expositions
 from tests.support.monitoring import DASHBOARD, PANELS, ROOT, alerts
 
 TEXT = (ROOT / "docs/metrics.md").read_text()
-_NAME = r"hami(?:_[a-z0-9]+){2,}|(?:GPU|nodeGPU|vGPU|Quota)[A-Za-z]+|(?:vGPU|Device)_[a-z_]+|Host[A-Za-z]+"
+_NAME = (
+    r"hami(?:_[a-z0-9]+){2,}|(?:GPU|nodeGPU|vGPU|Quota)[A-Za-z]+|(?:vGPU|Device)_[a-z_]+|Host[A-Za-z]+|Mig[A-Z][a-z]+"
+)
 
 
 def families(said):
@@ -34,7 +36,7 @@ def test_every_metric_is_explained_and_no_other():
 def test_names_of_hami_are_in_their_table_and_only_with_the_switch():
     table = TEXT.partition("### Names of HAMi")[2].partition("\n## ")[0]
     assert named(table) >= OF_HAMI
-    assert len(OF_HAMI) == 33
+    assert len(OF_HAMI) == 37
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)

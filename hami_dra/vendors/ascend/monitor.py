@@ -11,13 +11,14 @@ from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, percent, watts
 from hami_dra.vendors.ascend import discovery as ascend
+from hami_dra.vendors.ascend.ecc import AscendSampler
 from hami_dra.vendors.ascend.table import INFO, ChipRow, parse_table
 
 TOOL: Final = replace(ascend.TOOL, timeout=10.0)
 
 
-def sampler(tool: Tool = TOOL) -> ListingSampler:
-    return ListingSampler(tool, ((("info",), parse_info),))
+def sampler(tool: Tool = TOOL) -> AscendSampler:
+    return AscendSampler(tool, ListingSampler(tool, ((("info",), parse_info),)))
 
 
 def parse_info(text: str) -> ToolReport:

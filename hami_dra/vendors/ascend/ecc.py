@@ -1,0 +1,97 @@
+"""Errors in the memory of Ascend NPUs, from `npu-smi info -t ecc`: one call for each chip.
+
+Called by the sampler (`monitor`). The tool takes a moment for each chip, and counters change seldom,
+so a look reads a few chips, and keeps what it knows of the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery.errors import DiscoveryError, ToolFailed, Unexpected, Unreadable
+from hami_dra.discovery.indented import entries
+from hami_dra.discovery.reading import said, whole
+from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.listings import ListingSampler
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample
+from hami_dra.vendors.ascend.records import AscendRecord
+
+ECC: Final = "npu-smi info -t ecc"
+_AT_ONCE: Final = 4
+"""Chips that one look asks about."""
+_MEMORIES: Final = ("HBM", "DDR")
+_KINDS: Final = {"ecc_corrected": "Single Bit Error Count", "ecc_uncorrected": "Double Bit Error Count"}
+
+Errors = Mapping[str, int]
+"""Field of `Reading` → count."""
+
+
+def parse_ecc(text: str) -> Errors:
+    """Parse the counts of one chip: those of its memories together. Raises Unreadable."""
+    values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
+    found: dict[str, int] = {}
+    for field, kind in _KINDS.items():
+        for name in (f"{memory} {kind}" for memory in _MEMORIES):
+            if values.get(name, ""):
+                try:
+                    count = whole(values[name], at_most=MAX_COUNT, what=name)
+                except Unexpected as error:
+                    raise Unreadable(f"{ECC}: {error}") from error
+                found[field] = found.get(field, 0) + count
+    if not found:
+        raise Unreadable(f"{ECC}: expected counts of errors, got none")
+    return found
+
+
+class AscendSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`: adds the counts of errors to what the listing
+    tells. A chip that cannot tell them has none.
+    """
+
+    def __init__(self, tool: Tool, listing: ListingSampler) -> None:
+        self._ecc_tool = tool
+        self._listing = listing
+        self.source = listing.source
+        self._known: dict[str, Errors] = {}
+        """By uuid."""
+        self._next = 0
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        sample = self._listing.sample(cards)
+        chips = [
+            card
+            for card in cards
+            if isinstance(card, AscendRecord) and card.present and None not in (card.npu_id, card.chip_id)
+        ]
+        problems = [problem for card in self._turn(chips) if (problem := self._look(card))]
+        readings = {uuid: _with(reading, self._known.get(uuid, {})) for uuid, reading in sample.readings.items()}
+        return Sample(readings, (*sample.problems, *problems))
+
+    def close(self) -> None:
+        self._listing.close()
+
+    def _turn(self, chips: Sequence[AscendRecord]) -> Sequence[AscendRecord]:
+        """Return the chips to ask about this time, each in its turn."""
+        if not chips:
+            return ()
+        begin = self._next % len(chips)
+        self._next = begin + _AT_ONCE
+        return (*chips[begin:], *chips[:begin])[:_AT_ONCE]
+
+    def _look(self, card: AscendRecord) -> str:
+        """Read one chip. Returns a problem, or nothing."""
+        self._known.pop(card.uuid, None)
+        try:
+            self._known[card.uuid] = parse_ecc(
+                self._ecc_tool.run("info", "-t", "ecc", "-i", str(card.npu_id), "-c", str(card.chip_id))
+            )
+        except ToolFailed:
+            return ""  # not told for this chip, or by this version of the tool
+        except DiscoveryError as error:
+            return f"NPU {card.npu_id}, chip {card.chip_id}: {error}"
+        return ""
+
+
+def _with(reading: Reading, errors: Errors) -> Reading:
+    return replace(reading, ecc_corrected=errors.get("ecc_corrected"), ecc_uncorrected=errors.get("ecc_uncorrected"))
