@@ -20,12 +20,11 @@ from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Ins
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.notices import Served
 from controller.webhook.templates import TemplateCollector
-from controller.webhook.unconverted import bypassed
+from controller.webhook.unconverted import bypassed, unconverted_namespace
 from controller.webhook.workloads import (
     POD_TEMPLATES,
     metadata_notices,
     object_notices,
-    unconverted_namespace,
     workload_notices,
 )
 

@@ -43,12 +43,26 @@ def bypassed(
     return None
 
 
+def unconverted_namespace(namespace: str) -> str:
+    """Return what to do about a pod that asks for cards in a namespace that the webhook does not cover."""
+    where = "move it to another one" if namespace in UNCONVERTED else f"run: {_cover(namespace)}"
+    return (
+        f"it asks for cards by resource names, and the webhook converts no pods of namespace {namespace}: {where}, or convert "
+        "the manifest (hami-dra convert -f FILE)"
+    )
+
+
 def _fix(namespace: str) -> str:
+    """Return what to do about a pod that is there already."""
     if namespace in UNCONVERTED:
         where = f"No pod of namespace {namespace} is converted: move it to another one"
     else:
         where = (
-            f"Have the webhook cover the namespace (kubectl label namespace {namespace} {names.WEBHOOK_LABEL}=enabled "
-            "--overwrite) and check that it runs (hami-dra doctor). Delete the pod and create it again"
+            f"Have the webhook cover the namespace ({_cover(namespace)}) and check that it runs (hami-dra doctor). Delete the pod "
+            "and create it again"
         )
     return f"{where}, or convert the manifest (hami-dra convert -f FILE)"
+
+
+def _cover(namespace: str) -> str:
+    return f"kubectl label namespace {namespace} {names.WEBHOOK_LABEL}=enabled --overwrite"

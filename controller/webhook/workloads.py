@@ -10,6 +10,7 @@ from typing import Any, Final
 from controller.webhook.convert import IGNORE, ConversionRefused, Options, asks_for_cards, convert_pod
 from controller.webhook.notices import MOST, Served, misplaced_keys, pod_notices, unread_keys
 from controller.webhook.raw_pod import Malformed, Raw, object_in
+from controller.webhook.unconverted import unconverted_namespace
 from hami_dra.api import kinds, names
 
 _TEMPLATE: Final = ("spec", "template")
@@ -82,14 +83,6 @@ def unconverted_notices(raw: Raw, namespace: str, options: Options) -> tuple[str
     """
     template = raw if is_pod(raw) else pod_template(raw)
     return (unconverted_namespace(namespace),) if asks_for_cards(template, options.is_served) else ()
-
-
-def unconverted_namespace(namespace: str) -> str:
-    """Return what to do about pods that ask for cards in one of the namespaces `UNCONVERTED`."""
-    return (
-        f"it asks for cards by resource names, and the webhook converts no pods of namespace {namespace}: move it to another "
-        "namespace, or convert the manifest (hami-dra convert -f FILE)"
-    )
 
 
 def workload_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from controller.scheduling.gangs import (
     decide_gang,
 )
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
-from controller.webhook import UNCONVERTED, ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
+from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
 from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
@@ -95,7 +95,7 @@ def settled(source: str, raw: Raw, view: SimulatedCluster) -> WaitingPod:
     item = read(source, kinds.POD, raw)
     namespace = item.object.metadata.namespace
     if not view.is_converted(namespace):
-        if namespace in UNCONVERTED and asks_for_cards(item.raw, view.offers):
+        if asks_for_cards(item.raw, view.plugin_offers):
             return WaitingPod(item.object, problem=f"Pod {item.key}: {unconverted_namespace(namespace)}")
         return WaitingPod(with_label_keys(item.object))
     try:

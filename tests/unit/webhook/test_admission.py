@@ -153,7 +153,7 @@ async def test_advice_never_changes_or_refuses(cluster):
 async def test_kube_system_is_not_converted_and_advice_says_so(cluster):
     for wanted in (POD, deployment(POD["spec"])):
         (warning,) = await advice(cluster, wanted, converted=False, namespace="kube-system")
-        assert "the webhook converts no pods of namespace kube-system: move it to another namespace" in warning
+        assert "the webhook converts no pods of namespace kube-system: move it to another one" in warning
     plain = deployment({"containers": [{"name": "main"}]})
     assert await advice(cluster, plain, converted=False, namespace="kube-system") is None
 

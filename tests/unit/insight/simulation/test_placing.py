@@ -334,7 +334,12 @@ def test_pods_that_the_webhook_leaves_alone_need_a_device_plugin(form):
     whole = device_class("nvidia-gpu.hami.io")
     whole["spec"]["extendedResourceName"] = "nvidia.com/gpu"
     report = simulated(cluster(), whole, opted_out(form))
-    assert "nvidia.com/gpu, which stands for DeviceClass nvidia-gpu.hami.io" in refusal(report)["error"]
+    why = {
+        "pod": "nvidia.com/gpu, which stands for DeviceClass nvidia-gpu.hami.io",
+        "namespace": "namespace plugin: run: kubectl label namespace plugin hami.io/webhook=enabled --overwrite, or convert",
+        "kube-system": "the webhook converts no pods of namespace kube-system: move it to another one, or convert",
+    }
+    assert why[form] in refusal(report)["error"]
     plugin = node("n3")
     plugin["status"]["allocatable"]["nvidia.com/gpu"] = "1"
     report = simulated(cluster(), whole, plugin, opted_out(form))
