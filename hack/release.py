@@ -77,7 +77,7 @@ def build_package(out: Path, epoch: int) -> None:
 def package_chart(out: Path, epoch: int, image: str) -> None:
     """Package the chart with Helm, and write the archive once more without times and owners.
 
-    What the chart links to is copied, and the image becomes the default of its values.
+    The image becomes the default of its values.
     """
     with tempfile.TemporaryDirectory() as scratch:
         chart = Path(scratch) / "chart"
