@@ -22,7 +22,7 @@ from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 from tests.docs.commands_in_docs import DOCUMENTS, ROOT, blocks
 from tests.support.manifests import cluster, pod, simulated, template
 
-TEXT = {path.name: path.read_text() for path in DOCUMENTS if path.parent == ROOT / "docs"}
+TEXT = {path.name: path.read_text() for path in DOCUMENTS if path.parent in {ROOT / "docs", ROOT / "docs/design"}}
 ROW = re.compile(r"^\| (.*) \|$", re.MULTILINE)
 
 
