@@ -89,7 +89,7 @@ def test_one_pod_that_fits_and_one_that_does_not(lab):
     assert {name: kept[name] for name in ("node", "nodes", "chosen", "runnerUp", "policies")} == {
         name: live[name] for name in ("node", "nodes", "chosen", "runnerUp", "policies")
     }
-    assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in explained(lab, "waits", *url)
+    assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in explained(lab, "waits", "--devices", *url)
     # -- as it is logged
     lines = [line for line in logged(lab) if line["pod"] == f"{lab.namespace}/fits"]
     assert {(line["node"], line["code"]) for line in lines if "device" not in line} == {

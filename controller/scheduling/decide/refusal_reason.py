@@ -100,4 +100,4 @@ def memory_text(amount: int) -> str:
     >>> memory_text(80000 << 20), memory_text((1 << 20) + (1 << 19)), memory_text(24)
     ('80000 MiB', '1.5 MiB', '24')
     """
-    return str(amount) if amount < _MIB else mebibytes(amount)
+    return str(amount) if 0 < amount < _MIB else mebibytes(amount)
