@@ -86,7 +86,7 @@ def test_legacy_pods_pass_where_that_was_chosen_and_are_told_what_to_do(lab, web
         assert "schedulingGates" not in stored["spec"]
         note = lab.wait_event(name, "WebhookBypassed", "did not pass hami-dra's webhook")
         assert 'container "main" asks for nvidia.com/gpu' in note
-        assert "Delete the pod and create it again once the webhook runs" in note
+        assert "hami.io/webhook=enabled --overwrite) and check that it runs (hami-dra doctor). Delete the pod" in note
     check_claim_pods(lab)
 
     webhook.start()
