@@ -24,7 +24,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from hack.bench.throughput import DRIVER, PODS, furnish, pod
+from hack.bench.throughput_cluster import DRIVER, PODS, furnish, pod
 from hack.controlplane.cluster import ControlPlane
 from hack.installation import Installation
 
