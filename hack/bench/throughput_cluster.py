@@ -11,10 +11,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hack.controlplane.api import NotReached
 from hack.controlplane.cluster import ControlPlane
 from hack.installation import Installation
 from hami_dra.api import names
@@ -22,6 +24,9 @@ from hami_dra.api import names
 NAMESPACE = "bench"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+OWNERS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+OWNER = "workload"
+"""Owns all pods as a controller does: nothing about them is for a person to read."""
 GROUPS = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{NAMESPACE}/podgroups"
 DRIVER = "nvidia.hami.io"
 CLASS = "bench.hami.io"
@@ -133,6 +138,7 @@ def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
         {"metadata": {"name": CLASS}, "spec": {"selectors": [selector]}},
     )
     plane.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    plane.api.create(OWNERS, {"metadata": {"name": OWNER}})
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
     plane.api.wait_for("the service account", lambda: plane.api.get(account), seconds=60)
     request = {
@@ -171,17 +177,19 @@ def gang_name(number: int, gang_size: int) -> str:
     return f"gang-{number // gang_size}"
 
 
-def bodies(variant: Variant, pods: int, gang_size: int) -> list[tuple[str, dict[str, Any]]]:
+def bodies(plane: ControlPlane, variant: Variant, pods: int, gang_size: int) -> list[tuple[str, dict[str, Any]]]:
     """What is created, with its path: the PodGroup of each gang goes before its pods."""
     found: list[tuple[str, dict[str, Any]]] = []
+    uid = plane.api.get(f"{OWNERS}/{OWNER}")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": uid, "controller": True}
     for number in range(pods):
         if variant.gangs == "PodGroups" and number % gang_size == 0:
             spec = {"schedulingPolicy": {"gang": {"minCount": gang_size}}}
             found.append((GROUPS, {"metadata": {"name": gang_name(number, gang_size)}, "spec": spec}))
         labelled = variant.gate is True
-        found.append(
-            (PODS, pod(number, labelled=labelled, gangs=variant.gangs, gang_size=gang_size, plain=variant.plain))
-        )
+        body = pod(number, labelled=labelled, gangs=variant.gangs, gang_size=gang_size, plain=variant.plain)
+        body["metadata"]["ownerReferences"] = [owner]
+        found.append((PODS, body))
     return found
 
 
@@ -231,8 +239,10 @@ class Bench:
                 return
 
     def _clear(self) -> None:
+        api = self._plane.api
         for path in (PODS, GROUPS):  # PodGroups are not served everywhere
-            self._plane.api.delete(path, gracePeriodSeconds=0)
+            with suppress(NotReached):  # many pods take longer than one request may
+                api.delete(path, gracePeriodSeconds=0)
         for what, path in (("pods", PODS), ("claims", CLAIMS)):
             self._wait_empty(what, path)
 
@@ -258,12 +268,13 @@ class Bench:
                     if finished.is_set():
                         return
 
+        created = bodies(plane, variant, self.pods, self._gang_size)
         asked, ticks = requests(plane), machine_ticks()
         before = cpu_seconds(plane)
         watcher = threading.Thread(target=follow, daemon=True)
         watcher.start()
         start = time.monotonic()
-        in_parallel(plane, bodies(variant, self.pods, self._gang_size))
+        in_parallel(plane, created)
         finished.wait(self._patience)
         finished.set()
         watcher.join(timeout=60)
