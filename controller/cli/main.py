@@ -65,6 +65,19 @@ class LazyGroup(TyperGroup):
             self.commands[cmd_name] = loaded(cmd_name)
         return self.commands[cmd_name]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] == ["--version"] and not ctx.resilient_parsing:
+            from importlib.metadata import version
+
+            typer.echo(f"hami-dra {version('hami-dra')}")
+            ctx.exit()
+        if (args and not args[0].startswith("-")) or (not args and ctx.resilient_parsing):
+            # No option of the group itself: what typer would do, without 0.3 s for importing pydantic.
+            ctx._protected_args, ctx.args = args[:1], args[1:]  # noqa: SLF001
+            ctx._opt_prefixes.update(("-", "--"))  # noqa: SLF001
+            return list(ctx.args)
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in command_names() and not ctx.resilient_parsing:
             ctx.fail(_no_such_command(args[0]))
@@ -79,6 +92,11 @@ class LazyGroup(TyperGroup):
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(HELP.format(program=program()))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        self.format_commands(ctx, formatter)
+        with formatter.section("Options"):
+            formatter.write_dl([("--version", "Print the version."), ("-h, --help", "Show this message and exit.")])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
         width = max(map(len, command_names()))
@@ -98,20 +116,9 @@ app = typer.Typer(
 )
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        typer.echo(f"hami-dra {version('hami-dra')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    *,
-    _version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
-) -> None:
-    pass
+def _root() -> None:
+    """Have a group although typer sees no command."""
 
 
 def command_names() -> list[str]:

@@ -21,8 +21,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
 MOST_LEVELS: Final = 100
 """Nesting that every supported interpreter decodes on any stack of this program. An API object
 needs about 15.
@@ -30,7 +28,7 @@ needs about 15.
 _CHUNK: Final = 2**18
 _STRUCTURE: Final = b'"{}[]'
 _ALL_BUT_STRUCTURE: Final = bytes(set(range(256)) - set(_STRUCTURE))
-_IS_STRUCTURE: Final = np.isin(np.arange(256), np.frombuffer(_STRUCTURE, dtype=np.uint8))
+_IS_STRUCTURE: Final = bytes(byte in _STRUCTURE for byte in range(256))
 _QUOTE: Final = ord('"')
 _OPENING_BIT: Final = 0b10
 """Set in { and [, not set in } and ]."""
@@ -106,6 +104,9 @@ def _regions_below(text: bytes, levels: int) -> Iterator[tuple[int, int]]:
     brackets { [ ] { } } at 0, 5, 7, 13, 14, 15 (the one at 10 is inside quotes) give depths 1 2 1 2
     1 0, so the regions are (5, 8) and (13, 15).
     """
+    import numpy as np  # 0.1 s, and commands that read no API object do without
+
+    is_structure = np.frombuffer(_IS_STRUCTURE, dtype=np.bool_)
     plain = _without_escapes(text)
     depth = quotes = 0
     start = -1
@@ -126,7 +127,7 @@ def _regions_below(text: bytes, levels: int) -> Iterator[tuple[int, int]]:
         if start < 0 and depths.max() <= levels:
             continue
         edges = np.flatnonzero((opens & (depths == levels + 1)) | (~opens & (depths == levels)))
-        places = np.flatnonzero(_IS_STRUCTURE[np.frombuffer(chunk, dtype=np.uint8)])[outside][edges]
+        places = np.flatnonzero(is_structure[np.frombuffer(chunk, dtype=np.uint8)])[outside][edges]
         for place, is_start in zip(places.tolist(), opens[edges].tolist(), strict=True):
             if is_start:
                 start = offset + place

@@ -1,0 +1,216 @@
+"""hami-dra as a whole: the list of commands, help, the kubectl plugin, completion, versions, errors, namespaces."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.cli import completion, completion_values
+from controller.cli.command import blocks
+from controller.cli.main import command_names
+from controller.cli.namespace_options import check_namespace, listed_namespace, pod_namespace
+from controller.cli.state import Connection
+from controller.cli.tables import TextLayout, TextTable
+from hack.cli_reference import PATH, cli_reference
+from tests.support.commands import Typed
+from tests.support.manifests import cluster, documents, pod
+from tests.support.served import Served
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAVY = {"numpy", "grpc", "aiohttp", "cryptography", "pydantic", "rich", "kubernetes", "jinja2", "yaml"}
+
+
+@pytest.fixture
+def hami_dra(capsys):
+    return Typed(capsys)
+
+
+def imported_by(*words):
+    code = f"import sys; from controller.cli.main import run\ntry: run({list(words)!r})\nfinally: print(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return {name.partition(".")[0] for name in ended.stderr.split()}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["__complete", ""], ["--version"]])
+def test_the_list_of_commands_imports_nothing_heavy(words):
+    assert imported_by(*words) & HEAVY == set()
+
+
+@pytest.mark.parametrize("words", [["status", "--help"], ["__complete", "status", "--"]])
+def test_help_and_options_of_a_command_import_little(words):
+    assert imported_by(*words) & (HEAVY - {"yaml"}) == set()
+
+
+def test_help_is_plain_with_one_line_for_each_command(hami_dra):
+    lines = hami_dra("--help").stdout.splitlines()
+    for name in command_names():
+        assert [line for line in lines if line.startswith(f"  {name} ")], name
+    assert all(len(line) <= 80 for line in lines)
+    text = hami_dra("status", "--help").stdout
+    assert "<bool>" not in text
+    assert "\n\n\n" not in text
+    assert "  Examples:\n    hami-dra status\n    hami-dra status --by node" in text
+
+
+def test_as_a_kubectl_plugin_usage_and_examples_say_kubectl_hami(hami_dra, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-hami", "status"])
+    assert hami_dra("status", "--help").stdout.startswith("Usage: kubectl hami status")
+    assert "\n    kubectl hami status --by node" in hami_dra("status", "--help").stdout
+    assert hami_dra("status", "-n", "a", "-A", "--quota").stderr.startswith("kubectl hami: -n names one")
+
+
+def test_wrong_words_are_answered_with_the_nearest(hami_dra):
+    assert "Did you mean 'status'?" in hami_dra("statsu").stderr
+    problem = hami_dra("status", "-o", "yml").stderr
+    assert "'yml' is not one of 'table', 'wide', 'json', 'yaml', 'name'" in problem
+    assert "Value error" not in problem
+
+
+def test_the_page_of_commands_is_the_help():
+    assert (ROOT / PATH).read_text() == cli_reference()[PATH]
+
+
+def test_paragraphs_are_wrapped_and_examples_stay():
+    assert list(blocks("a\nb\n\nExamples:\n    x\n    y\n\nend")) == [
+        ["a", "b"],
+        ["Examples:"],
+        ["    x", "    y"],
+        ["end"],
+    ]
+
+
+# --- completion --------------------------------------------------------------------------------------
+
+
+def completed(*words):
+    *values, directive = completion.completions(list(words))
+    return [value.partition("\t")[0] for value in values], directive
+
+
+def test_commands_options_and_values_are_completed():
+    assert completed("s") == (["status", "simulate", "snapshot", "slices"], ":4")
+    assert "--node-policy" in completed("whatif", "--")[0]
+    assert completed("status", "--by", "n") == (["node", "namespace"], ":4")
+    assert completed("status", "--by=n") == (["--by=node", "--by=namespace"], ":4")
+    assert completed("status", "--by", "=", "n") == (["node", "namespace"], ":4")  # as bash cuts it
+    assert completed("whatif", "--node-policy", "") == (["binpack", "spread", "fair-share"], ":4")
+    assert "dgx-h100" in completed("topology", "--machine", "dgx")[0]
+    assert completed("simulate", "-f", "") == ([], ":0")
+
+
+def test_names_come_from_the_cluster_and_the_chosen_namespace(tmp_path):
+    with Served([*cluster("n1"), pod("web")]) as served:
+        at = ("--kubeconfig", str(served.kubeconfig(tmp_path)))
+        assert completed("status", *at, "--node", "")[0] == ["n1"]
+        assert completed("status", *at, "--context", "")[0] == ["c"]
+        served.seen.clear()
+        completed("explain", *at, "-n", "team", "")
+        assert [path for path, _ in served.seen] == ["/api/v1/namespaces/team/pods"]
+
+
+def test_completion_is_silent_and_does_not_wait(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(completion_values, "PATIENCE", 0.2)
+    completion.answer(["status", "--kubeconfig", str(tmp_path / "none"), "--node", ""])
+    completion.answer(["status", "--nosuch", ""])
+    out, err = capsys.readouterr()
+    assert set(out.split()) == {":4"}
+    assert err == ""
+    assert completion_values._within_patience(lambda: __import__("threading").Event().wait(60) or ["late"]) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_each_shell(hami_dra, shell):
+    assert "hami-dra __complete" in hami_dra("completion", shell).stdout
+
+
+def test_bash_itself_completes_by_the_script(tmp_path):
+    """With a stand-in for the program: what it is asked, and what becomes of the answer."""
+    program = tmp_path / "hami-dra"
+    program.write_text('#!/bin/sh\nprintf "%s\\tall of: $*\\n" alpha beta; echo :4\n')
+    program.chmod(0o755)
+    script = completion.SCRIPTS[completion.Shell.bash]
+    asked = "COMP_WORDS=(hami-dra status a); COMP_CWORD=2; _hami_dra; echo ${COMPREPLY[@]}"
+    ended = subprocess.run(
+        ["bash", "-c", f"{script}\n{asked}"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "alpha beta\n"
+
+
+# --- versions, namespaces, errors ------------------------------------------------------------------------
+
+
+def test_versions_of_program_and_cluster(hami_dra, tmp_path):
+    assert hami_dra("version", "--client").stdout.startswith("hami-dra: ")
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "hami-dra-controller", "labels": {"app.kubernetes.io/version": "0.9"}},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": "r/hami-dra:0.9"}]}}},
+        "status": {"readyReplicas": 1},
+    }
+    with Served([deployment]) as served:
+        found = yaml.safe_load(hami_dra("version", "-o", "yaml", "--kubeconfig", served.kubeconfig(tmp_path)).stdout)
+    assert found["kubernetes"] == "1.37"
+    assert found["drivers"] == []
+
+
+def test_a_refused_connection_is_told_in_words(hami_dra, tmp_path):
+    with Served([]) as served:
+        config = served.kubeconfig(tmp_path)
+    result = hami_dra("version", "--kubeconfig", config)
+    assert result.code == 2
+    assert result.stdout.startswith("hami-dra: ")
+    assert f"connection refused: {served.url}: is the API server up" in result.stderr
+    assert "Error" not in result.stderr
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path):
+    config = tmp_path / "config"
+    context = {"name": "c", "context": {"cluster": "c", "namespace": "d03"}}
+    config.write_text(yaml.safe_dump({"kind": "Config", "current-context": "c", "contexts": [context]}))
+    connection = Connection(str(config))
+    assert pod_namespace(None, None, connection) == "d03"
+    assert pod_namespace("x", None, connection) == "x"
+    assert pod_namespace(None, [tmp_path], connection) == "default"
+    assert listed_namespace(None, None, connection, all_namespaces=False) == "d03"
+    assert listed_namespace(None, None, connection, all_namespaces=True) is None
+    assert listed_namespace(None, [tmp_path], connection, all_namespaces=False) is None
+
+
+def test_a_namespace_that_is_not_there_is_named(hami_dra):
+    check_namespace("default", [])
+    check_namespace("team", documents([pod("p", namespace="team")]))
+    with pytest.raises(Exception, match="-n tema: there is no such namespace; did you mean team"):
+        check_namespace("tema", documents([pod("p", namespace="team")]))
+    assert "leave out one of the two" in hami_dra("status", "--pending", "-n", "a", "-A").stderr
+
+
+def test_former_names_of_options_work_and_say_so(hami_dra):
+    result = hami_dra("doctor", "--namespace=gpus", "--kubeconfig", "/nowhere")
+    assert "note: --namespace is now --install-namespace" in result.stderr
+    assert "kubeconfig /nowhere" in result.stderr
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+
+def test_the_last_column_is_never_padded_and_wraps_in_its_place_on_a_terminal():
+    table = TextTable("POD", ">N", "WHY")
+    table.add("a", "1", "no node fits: needs 80000 MiB on one device of gpu-node-with-a-long-name")
+    table.add("b", "10", "-")
+    assert [line.text for line in table.lines()] == [
+        "POD   N  WHY",
+        "a     1  no node fits: needs 80000 MiB on one device of gpu-node-with-a-long-name",
+        "b    10  -",
+    ]
+    assert [line.text for line in table.lines(TextLayout(headers=False, width=50))] == [
+        "a   1  no node fits: needs 80000 MiB on one device",
+        "       of gpu-node-with-a-long-name",
+        "b  10  -",
+    ]
