@@ -57,6 +57,7 @@ SUITES: dict[str, list[list[str]]] = {
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py"]],
+    "soak gangs": [[*PYTEST, "tests/e2e/test_gang_life.py", "-k", "another_rack"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
@@ -64,6 +65,7 @@ ENVIRONMENT = {
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
     "soak browser": {"HAMI_DRA_SOAK": "1"},
     "soak restore": {"HAMI_DRA_SOAK": "1"},
+    "soak gangs": {"HAMI_DRA_SOAK": "1"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
@@ -79,6 +81,7 @@ SOAK = [
     "soak browser",
     "soak trouble",
     "soak restore",
+    "soak gangs",
     "soak node",
     "soak load",
     "soak churn",

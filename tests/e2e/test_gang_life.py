@@ -3,15 +3,18 @@
 What gangs ask for: test_gangs.py. That the other gang holds nothing is read from the watch of claims, event by event, not at the end.
 """
 
+import os
+
 import pytest
 
-from hack.controlplane.variants import GANGS, GANGS_1_36
+from hack.controlplane.variants import GANG_ALPHAS, GANGS, GANGS_1_36
 from hack.installation import QUICK
 from tests.e2e.gang_watch import GangWatcher
 from tests.e2e.holder import Holder
 from tests.e2e.objects import cpu, device_class, pod, request, template
 from tests.e2e.test_undo import committed_node, lack_cpu
 from tests.support.gang_objects import (
+    RACK,
     in_coscheduling_group,
     in_labelled_group,
     in_pod_group,
@@ -194,6 +197,30 @@ def test_a_node_that_turned_out_not_to_fit_one_member(lab, gang):
         holder.let_go()
     placed = lab.wait_running(names=names_of(pods), seconds=120)
     assert node not in {each.node for each in placed}
+    assert lab.overcommitted() == []
+
+
+@pytest.mark.skipif("HAMI_DRA_SOAK" not in os.environ, reason="takes a minute: make soak")
+@pytest.mark.kubernetes(GANG_ALPHAS)
+def test_a_member_that_kube_scheduler_refuses_takes_its_gang_to_another_rack(lab):
+    """The PodGroup requires one rack, so the other member cannot stay where it is. kube-scheduler keeps the nominations of a
+    PodGroup that it refuses, so these are given a minute longer, as if pods were being evicted for them.
+    """
+    racks = {"a": {"n0", "n1"}, "b": {"n2", "n3"}}
+    for rack, nodes in racks.items():
+        lab.machines(MACHINE, *sorted(nodes), labels={RACK: rack})
+    lab.create(template("eight", request(count=8)), pod_group("train", 2, topology_key=RACK))
+    pods = [in_pod_group(each, "train") for each in members("train", 2, templates=["eight"], resources=cpu("1"))]
+    with Holder(lab.plane, "pods") as holder:
+        holder.arm()
+        lab.create(*pods)
+        holder.wait_caught()
+        node = lab.hami.wait_for("the commit", lambda: committed_node(lab, "train-0", 1))
+        lack_cpu(lab, node)
+        holder.let_go()
+    (other,) = [nodes for nodes in racks.values() if node not in nodes]
+    placed = lab.wait_running(names=names_of(pods), seconds=120)
+    assert {each.node for each in placed} == other
     assert lab.overcommitted() == []
 
 

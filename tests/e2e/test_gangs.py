@@ -6,11 +6,8 @@ import pytest
 
 from hack.controlplane.variants import GANG_ALPHAS, GANGS, GANGS_1_36
 from tests.e2e.gang_watch import GangWatcher
-from tests.e2e.holder import Holder
 from tests.e2e.objects import cpu, device_class, part, pod, request, template
-from tests.e2e.test_undo import committed_node, lack_cpu
 from tests.support.gang_objects import (
-    RACK,
     REQUIRED_TOPOLOGY,
     annotated,
     in_labelled_group,
@@ -136,26 +133,6 @@ def test_a_gang_of_sixteen_nodes_goes_into_the_tightest_clique(lab, gang):
     note = lab.wait_event(lost[0], "FilteringFailed", "no node has the label example.com/rock")
     assert "correct the key, or label the nodes. Run: hami-dra explain " in note
     assert not {*third, *lost} & bound(lab).keys()
-
-
-@pytest.mark.kubernetes(GANG_ALPHAS)
-def test_a_member_that_kube_scheduler_refuses_takes_its_gang_to_another_rack(lab, gang):
-    """The topology is required, so the others cannot stay where they are."""
-    racks = {"a": {"n0", "n1"}, "b": {"n2", "n3"}}
-    for rack, nodes in racks.items():
-        lab.machines(DGX, *sorted(nodes), labels={RACK: rack})
-    lab.create(template("eight", whole_cards(8)))
-    with Holder(lab.plane, "pods") as holder:
-        holder.arm()
-        train = gang("train", *like(pod(templates=["eight"], resources=cpu("1")), "train", 2), topology=RACK)
-        holder.wait_caught()
-        node = lab.hami.wait_for("the commit", lambda: committed_node(lab, train[0], 1))
-        lack_cpu(lab, node)
-        holder.let_go()
-    (other,) = [nodes for nodes in racks.values() if node not in nodes]
-    lab.wait_running(names=train, seconds=120)
-    assert {bound(lab)[each] for each in train} == other
-    assert lab.overcommitted() == []
 
 
 @pytest.mark.kubernetes("1.37.1", GANGS)
