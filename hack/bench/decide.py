@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import statistics
 import sys
 import time
@@ -118,11 +119,24 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
     return took[1:]
 
 
+def medians(nodes: list[int], decisions: int) -> dict[str, float]:
+    """Return the median of each request at each size, in microseconds."""
+    return {
+        f"decide: {name}, {size} nodes, µs": statistics.median(measure(size, count, capacity, decisions))
+        for name, (count, capacity) in REQUESTS.items()
+        for size in nodes
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--decisions", type=int, default=300)
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     chosen = parser.parse_args()
+    if chosen.output == "json":
+        print(json.dumps(medians(chosen.nodes, chosen.decisions)))
+        return 0
     print(f"{'request':<16} {'nodes':>6} {'median µs':>10} {'p99 µs':>8} {'ratio':>6}")
     for name, (count, capacity) in REQUESTS.items():
         first = 0.0

@@ -1,7 +1,8 @@
 """Traces in the format of openb (Weng et al., "Beware of Fragmentation", USENIX ATC'23): machines and jobs, two CSV files.
 
-Read by `packing.py`. Nodes: sn,cpu_milli,memory_mib,gpu,model. Jobs: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,...;
-`gpu_spec` is a list of models separated by `|`, empty = any. Amounts are integers; a card is 1000 `gpu_milli`. Files may be
+Read by `packing.py`. Nodes: sn,cpu_milli,memory_mib,gpu[,model]. Jobs: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec],...;
+`gpu_spec` is a list of models separated by `|`, empty = any. A column in brackets that a variant of the trace lacks is empty,
+and others (qos, pod_phase, times) are not read. Amounts are integers; a card is 1000 `gpu_milli`. Files may be
 gzipped (.csv.gz), and end their lines and begin as Windows' programs have it; which file is which, their columns tell.
 """
 
@@ -20,8 +21,8 @@ CARD: Final = 1000
 """gpu_milli of one card."""
 WIDE: Final = 8
 """Cards of the jobs that need a whole large node."""
-_NODES: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"})
-_JOBS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"})
+_NODES: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu"})
+_JOBS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
 
 
 _ENDINGS: Final = (".csv", ".csv.gz")
@@ -145,7 +146,7 @@ def _machines(path: Path) -> Iterator[Machine]:
             _number(path, line, row, "cpu_milli"),
             _number(path, line, row, "memory_mib"),
             _number(path, line, row, "gpu"),
-            row["model"],
+            row.get("model", ""),
         )
 
 
@@ -158,7 +159,7 @@ def _jobs(path: Path) -> Iterator[Job]:
                 f"{path}:{line}: gpu_milli {milli} of num_gpu {cards}: 1 to 999 are a part of each card, 1000 whole cards"
             )
         milli = milli if cards else 0
-        models = tuple(filter(None, (model.strip() for model in row["gpu_spec"].split("|"))))
+        models = tuple(filter(None, (model.strip() for model in row.get("gpu_spec", "").split("|"))))
         cpu, memory = _number(path, line, row, "cpu_milli"), _number(path, line, row, "memory_mib")
         found.append((row["name"], Job(cpu, memory, cards, milli, models)))
     if not found:

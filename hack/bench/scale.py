@@ -458,6 +458,7 @@ def main(say: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 15000])
     parser.add_argument("--decisions", type=int, default=400)
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.folder is not None:
@@ -469,6 +470,10 @@ def main(say: Callable[[str], None] = print) -> int:
     for nodes in chosen.nodes:
         print(f"{nodes} nodes, {nodes * PODS_PER_NODE} pods ...", file=sys.stderr, flush=True)
         columns.append(one_size(nodes, chosen.decisions))
+    if chosen.output == "json":
+        sizes = zip(chosen.nodes, columns, strict=True)
+        say(json.dumps({f"{name}, {nodes} nodes": value for nodes, column in sizes for name, value in column.items()}))
+        return 0
     say(f"{'nodes':<44}" + "".join(f"{nodes:>10}" for nodes in chosen.nodes) + f"{'power':>8}")
     for name in columns[0]:
         values = [column[name] for column in columns]

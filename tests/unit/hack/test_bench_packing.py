@@ -131,6 +131,15 @@ def test_files_as_other_programs_write_them(tmp_path):
     assert trace.machines[0].model == "A"
 
 
+def test_a_variant_of_the_trace_that_lacks_columns_nobody_needs(tmp_path):
+    """As the lists of openb without models and classes of service: what is not there is empty."""
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu\nn1,96000,393216,8\n")
+    (tmp_path / "jobs.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1000,1024,1,500\n")
+    trace = read_trace(tmp_path)
+    assert trace.machines[0].model == ""
+    assert trace.jobs[0].models == ()
+
+
 def test_nodes_without_cards_are_no_cluster(tmp_path):
     with pytest.raises(BadTrace, match=r"nodes.csv: no node has a card"):
         read_trace(trace_of(tmp_path, "j,1000,1,1,500,\n", NODES.replace(",8,A", ",0,")))
