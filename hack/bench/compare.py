@@ -24,12 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hack.bench.rounds import LEAST_ROUNDS, orders, ratios, spread
 
+ROOT = Path(__file__).resolve().parents[2]
 BENCHES: Mapping[str, Sequence[str]] = {
     "decide": ("decide.py", "--nodes", "500", "5000"),
     "scale": ("scale.py", "--nodes", "500", "5000", "--decisions", "200"),
