@@ -74,3 +74,14 @@ def test_one_address_everywhere():
         if found != names
     }
     assert other == set()
+
+
+def test_the_readme_says_the_status_first_and_stays_short():
+    text = (ROOT / "README.md").read_text()
+    assert "**Status: alpha. Never run on production GPUs**" in text.partition("\n## ")[0]
+    assert len(text.splitlines()) <= 120
+
+
+def test_the_changelog_has_what_is_to_come_and_this_version():
+    sections = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[:2] == ["Unreleased", PROJECT["version"]]
