@@ -45,7 +45,8 @@ Examples:
     hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
     hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
-    hami-dra simulate -f n1.yaml -f examples/claims --explain trainer-0
+    hami-dra snapshot --to monday.json
+    hami-dra simulate -f monday.json --explain trainer-0
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """

@@ -133,9 +133,9 @@ def reads_what_kubectl_wrote(shown):
 
 
 def snapshots(where):
-    """Files that `hami-dra snapshot -o` is shown to write there."""
+    """Files that `hami-dra snapshot --to` is shown to write there."""
     lines = [earlier.line for earlier in SHOWN if earlier.where == where]
-    return [line.split()[-1] for line in lines if line.startswith("hami-dra snapshot") and " -o " in line]
+    return [line.split()[-1] for line in lines if line.startswith("hami-dra snapshot") and " --to " in line]
 
 
 @pytest.mark.parametrize("name", command_names())
