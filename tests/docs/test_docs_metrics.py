@@ -1,6 +1,7 @@
 """docs/metrics.md names every metric that is exported and every alert, and none that is not."""
 
 import re
+import tomllib
 
 import pytest
 
@@ -53,7 +54,8 @@ def test_every_alert_has_its_section_and_every_section_its_alert():
 @pytest.mark.parametrize("name", alerts())
 def test_an_alert_leads_to_its_section(name):
     rule = alerts()[name]
-    assert rule["annotations"]["runbook"] == f"docs/metrics.md#{name.lower()}"
+    repository = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    assert rule["annotations"]["runbook_url"] == f"{repository}/blob/main/docs/metrics.md#{name.lower()}"
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
 
 

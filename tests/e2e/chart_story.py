@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from hack.controlplane import build
 from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.kwok_nodes import Kwok
@@ -102,6 +104,19 @@ class Story:
 
     def run(self, script, *arguments):
         return self.finish(script, self.begin(script, *arguments))
+
+    def differences(self, objects, *options):
+        """What `kubectl diff` finds between the objects and the cluster: its lines by `group.version.Kind.namespace.name`."""
+        file = self.folder / "wanted.yaml"
+        file.write_text(yaml.safe_dump_all(objects))
+        command = [self.environment["KUBECTL"], "diff", "-f", str(file), *options]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode in {0, 1}, done.stderr
+        parts = re.split(r"^diff -u -N \S*/LIVE-\d+/(\S+) \S+$", done.stdout, flags=re.MULTILINE)[1:]
+        return {
+            name: [line for line in text.splitlines() if re.match(r"[+-][^+-]", line)]
+            for name, text in zip(parts[::2], parts[1::2], strict=True)
+        }
 
     # --- programs ----------------------------------------------------------------------------------------------------
 

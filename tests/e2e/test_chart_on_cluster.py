@@ -751,12 +751,47 @@ def story(make_control_plane, helm, tmp_path, render):
     one.close()
 
 
+def check_that_gitops_finds_what_its_page_names(story, render, options):
+    """docs/gitops.md: nothing differs of what the repository has, and what is there besides is tracked by nobody."""
+    chosen = [*options, "--values", str(KIND / "values.yaml"), "--set", "controller.replicas=1"]
+    objects = [raw for raw in render({}, *chosen) if "helm.sh/hook" not in raw["metadata"].get("annotations", {})]
+    assert len(objects) > 50
+    assert story.differences(objects) == {}
+    as_argo = ("--server-side", "--force-conflicts", "--field-manager=argocd-controller")
+    assert story.differences(objects, *as_argo) == {}
+    # a difference would be seen
+    (controller,) = (
+        raw for raw in objects if raw["kind"] == "Deployment" and raw["metadata"]["name"] == names.CONTROLLER
+    )
+    controller["spec"]["replicas"] = 2
+    (found,) = story.differences(objects).items()
+    assert found[0].startswith("apps.v1.Deployment.")
+    assert "+  replicas: 2" in found[1]
+    rules = story.hami.fence_rules()
+    assert rules
+    assert not any("app.kubernetes.io/instance" in raw["metadata"].get("labels", {}) for raw in rules)
+
+
+def test_an_authority_of_helms_is_another_one_in_each_rendering(render):
+    """docs/gitops.md names these three, and why another certificate is to be chosen."""
+    first, second = ({(raw["kind"], raw["metadata"]["name"]): raw for raw in render({})} for _ in range(2))
+    assert {name for name, raw in first.items() if raw != second[name]} == {
+        ("Secret", AUTHORITY),
+        ("MutatingWebhookConfiguration", names.WEBHOOK),
+        ("ValidatingWebhookConfiguration", names.WEBHOOK),
+    }
+    own = {"webhook": {"certificate": {"from": "self"}}}
+    assert render(own) == render(own)
+    text = (ROOT / "docs/gitops.md").read_text()
+    assert AUTHORITY in text
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "devices", ["of a simulated fleet", pytest.param("of drivers on the nodes", marks=pytest.mark.on_1_36)]
 )
-def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, devices):
+def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, devices, render):
     """The values of hack/kind with drivers; those of a fleet where no driver runs."""
     options = ["--set", f"webhook.url=https://127.0.0.1:{story.port}/mutate"]
     with_fleet = "fleet" in devices
@@ -781,6 +816,8 @@ def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, de
     )
     assert all(webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"])
     assert story.hami.is_converting()
+    if with_fleet:
+        check_that_gitops_finds_what_its_page_names(story, render, options)
 
     down, said = story.take_down()
     assert "done: running pods keep their devices" in said
