@@ -196,7 +196,7 @@ def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
 
 def test_good_slices_pass():
     assert run("slices", "--check", ROOT / "resourceslices") == (
-        "29 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
+        "33 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
     )
 
 
