@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from controller.webhook.server.server import Server, WebhookSettings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
-from hack.installation import QUICK
+from hack.installation import QUICK, service_account_token
 from hami_dra.api import names
 from hami_dra.kube.manifests import shipped
 from hami_dra.kube.memory import MemoryCluster
@@ -772,6 +773,24 @@ def check_that_gitops_finds_what_its_page_names(story, render, options):
     assert not any("app.kubernetes.io/instance" in raw["metadata"].get("labels", {}) for raw in rules)
 
 
+def check_that_helm_test_passes(story, render):
+    """What the pod of `helm test` runs, with the rights of its account."""
+    hooks = [raw for raw in render({}) if raw["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
+    (pod,) = (raw for raw in hooks if raw["kind"] == "Pod")
+    for raw in hooks:
+        if raw is not pod:
+            story.api.apply(raw)
+    token = service_account_token(story.api, pod["spec"]["serviceAccountName"])
+    kubeconfig = story.plane.kubeconfig_for(token, "doctor")
+    (container,) = pod["spec"]["containers"]
+    command = [sys.executable, "-m", "controller.cli.main", *container["args"], f"--kubeconfig={kubeconfig}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for raw in hooks:
+        if raw is not pod:
+            story.api.remove(raw)
+
+
 def test_an_authority_of_helms_is_another_one_in_each_rendering(render):
     """docs/gitops.md names these three, and why another certificate is to be chosen."""
     first, second = ({(raw["kind"], raw["metadata"]["name"]): raw for raw in render({})} for _ in range(2))
@@ -818,6 +837,7 @@ def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, de
     assert story.hami.is_converting()
     if with_fleet:
         check_that_gitops_finds_what_its_page_names(story, render, options)
+        check_that_helm_test_passes(story, render)
 
     down, said = story.take_down()
     assert "done: running pods keep their devices" in said
