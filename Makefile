@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit browser e2e test-node lint format generate screenshots cluster cluster-down bench bench-compare packing fuzz soak docs release clean
+.PHONY: help setup demo test unit browser e2e test-node lint format generate screenshots cluster cluster-down bench bench-compare kustomize packing fuzz soak docs release clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -72,6 +72,9 @@ bench: setup ## selectors, allocations, decide() at 100 to 5,000 nodes; pods bou
 bench-compare: setup ## decide, scale and a short throughput of this checkout and of another commit, in turn: ratios with spread (BASE=)
 	@test -n "$(BASE)" || { echo "bench-compare needs the commit to compare with: make bench-compare BASE=main~20" >&2; exit 1; }
 	@$(BIN)/python hack/bench/compare.py $(BASE) $(ARGS)
+
+kustomize: setup ## write kustomize/base from the chart
+	@$(BIN)/python -c 'from hack.release import write_kustomize_base; write_kustomize_base()'
 
 packing: setup ## a trace of jobs replayed under every node policy (TRACE=folder, ARGS="--seeds 42 --policies fair-share")
 	@$(BIN)/python hack/bench/run.py packing $(if $(TRACE),--trace $(TRACE)) $(ARGS)

@@ -43,6 +43,7 @@ from hack.helm import helm
 ROOT: Final = Path(__file__).resolve().parent.parent
 UV: Final = str(Path(sys.executable).parent / "uv")
 CHART: Final = "charts/hami-dra"
+KUSTOMIZE: Final = "kustomize/base"
 CONSTRAINTS: Final = "hack/image/build-constraints.txt"
 NAMESPACE: Final = "hami-dra-system"
 DEFAULT_IMAGE: Final = "registry.example.com/hami-dra"
@@ -110,17 +111,27 @@ def normalized(archive: bytes, epoch: int) -> bytes:
 
 def render_manifests(out: Path, image: str) -> None:
     """Write install.yaml: the namespace, and the chart with its defaults, without hooks."""
-    settings = [part for value in (*_VALUES, f"image.repository={image}") for part in ("--set", value)]
-    command = [str(helm.ensure()), "template", "hami-dra", CHART, "--namespace", NAMESPACE, "--no-hooks", *settings]
-    rendered = _output(*command)
-    documents = yaml.safe_load_all((ROOT / "manifests/namespace.yaml").read_text())
-    (namespace,) = [each for each in documents if each["metadata"]["name"] == NAMESPACE]
     head = (
         f"# hami-dra {version()}: kubectl apply --server-side -f install.yaml\n"
         "# Controller, webhook, policies, rights and device classes; the drivers of the nodes come with the chart.\n"
         f"# Made by `make release` from {CHART} with {', '.join(_VALUES)}.\n"
     )
-    (out / "install.yaml").write_text(f"{head}---\n{yaml.safe_dump(namespace, sort_keys=False)}{rendered}")
+    (out / "install.yaml").write_text(head + default_manifests(f"image.repository={image}"))
+
+
+def default_manifests(*values: str) -> str:
+    """Return the namespace and the chart with its defaults and `values`, without hooks, as YAML."""
+    settings = [part for value in (*_VALUES, *values) for part in ("--set", value)]
+    command = [str(helm.ensure()), "template", "hami-dra", CHART, "--namespace", NAMESPACE, "--no-hooks", *settings]
+    documents = yaml.safe_load_all((ROOT / "manifests/namespace.yaml").read_text())
+    (namespace,) = [each for each in documents if each["metadata"]["name"] == NAMESPACE]
+    return f"---\n{yaml.safe_dump(namespace, sort_keys=False)}{_output(*command)}"
+
+
+def write_kustomize_base() -> None:
+    """Write kustomize/base/hami-dra.yaml, which a kustomization cannot read from the chart's folder."""
+    head = f"# {CHART} with {', '.join(_VALUES)}. Written by `make kustomize`: change the chart.\n"
+    (ROOT / KUSTOMIZE / "hami-dra.yaml").write_text(head + default_manifests())
 
 
 def write_sbom(out: Path, epoch: int) -> None:

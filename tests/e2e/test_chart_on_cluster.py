@@ -211,6 +211,20 @@ def test_lint_finds_nothing(helm, tmp_path, case):
     assert "[WARNING]" not in out
 
 
+def test_the_kustomize_base_is_the_chart_with_its_defaults(render):
+    kubectl = build.ensure("kubectl") / "kubectl"
+    base = ROOT / "kustomize/base"
+    built = subprocess.run([kubectl, "kustomize", base], capture_output=True, text=True, check=True).stdout
+    objects = {key_of(raw): raw for raw in yaml.safe_load_all(built)}
+    chart = {key_of(raw): raw for raw in render({"webhook": {"certificate": {"from": "self"}}}, "--no-hooks")}
+    assert objects.pop(f"Namespace {SYSTEM}")["metadata"]["labels"]
+    assert objects == chart, "make kustomize writes it again"
+
+
+def key_of(raw):
+    return f"{raw['kind']} {raw['metadata']['name']} {raw['metadata'].get('namespace', '')}".strip()
+
+
 def essence(raw):
     """Without what Helm and the chart add to every object, and without an authority that is another one each time."""
     raw = copy.deepcopy(raw)
