@@ -187,9 +187,8 @@ def test_metadata_that_nobody_reads_wakes_nobody():
 
     async def story(harness):
         await share_impossible_claim(harness)
-        looked_at = harness.controller.metrics
         decide.pods.clear()
-        queue = looked_at.queue
+        queue = harness.controller.metrics.queue.queue
         versions = {key: queue._items[key].version for key in queue.keys_in("no_room")}
         await patch_shared(harness, {"annotations": {"example.com/x": "y"}, "labels": {"a": "b"}})
         for name in ("p000", "p001"):
