@@ -102,10 +102,10 @@ FROM_HAMI_DRA = {
 
 
 def rows(heading):
-    """The first cells of the last table below a heading of the second level, before any of the third."""
+    """The first cells of the table of differences below a heading of the second level: the last one before those of tools."""
     _, found, text = PAGE.partition(f"\n## {heading}\n")
     assert found
-    text = text.partition("\n## ")[0].partition("\n### ")[0]
+    text = text.partition("\n## ")[0].partition("\n### Helm values")[0]
     table = [line for line in text.splitlines() if line.startswith("|")]
     begin = max(number for number, line in enumerate(table) if re.fullmatch(r"[|-]+", line))
     return [line.split("|")[1].strip() for line in table[begin + 1 :]]
