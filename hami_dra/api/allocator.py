@@ -36,14 +36,14 @@ def with_allocator(allocation: dict[str, Any], installation: str) -> dict[str, A
     parameters = {"apiVersion": API_VERSION, "kind": _KIND, "installation": installation}
     mark = {"source": "FromClass", "opaque": {"driver": names.ALLOCATION_MARK, "parameters": parameters}}
     devices = allocation["devices"]
-    return {**allocation, "devices": {**devices, "config": [*devices.get("config", ()), mark]}}
+    return {**allocation, "devices": {**devices, "config": [mark, *devices.get("config", ())]}}
 
 
 def allocator_of(allocation: AllocationResult | None) -> str:
     """Return the installation that made the allocation; empty if it was another allocator."""
     if allocation is None:
         return ""
-    for entry in reversed(allocation.devices.config):
+    for entry in allocation.devices.config:
         if entry.opaque is not None and entry.opaque.driver == names.ALLOCATION_MARK:
             return _installation(entry.opaque.parameters)
     return ""

@@ -3,8 +3,6 @@
 What gangs ask for: test_gangs.py. That the other gang holds nothing is read from the watch of claims, event by event, not at the end.
 """
 
-import os
-
 import pytest
 
 from hack.controlplane.variants import GANG_ALPHAS, GANGS, GANGS_1_36
@@ -200,7 +198,7 @@ def test_a_node_that_turned_out_not_to_fit_one_member(lab, gang):
     assert lab.overcommitted() == []
 
 
-@pytest.mark.skipif("HAMI_DRA_SOAK" not in os.environ, reason="takes a minute: make soak")
+@pytest.mark.soak
 @pytest.mark.kubernetes(GANG_ALPHAS)
 def test_a_member_that_kube_scheduler_refuses_takes_its_gang_to_another_rack(lab):
     """The PodGroup requires one rack, so the other member cannot stay where it is. kube-scheduler keeps the nominations of a
