@@ -126,7 +126,6 @@ def test_programs_are_told_what_they_may_use_of_each_card(bench, start):
     bench.wait_nothing_left()
 
 
-@pytest.mark.parametrize("usage_cache", ["private", "host"])
 def status_asks_the_driver_through_its_pod(bench, driver, card, used):
     """The driver is a process beside kubelet here: a pod of the node with the driver's labels has its address and port.
 
@@ -182,6 +181,7 @@ def grant(bench, user, resources):
         )
 
 
+@pytest.mark.parametrize("usage_cache", ["private", "host"])
 def test_pods_that_join_a_claim_leave_each_others_usage_alone(bench, start, usage_cache):
     """B5: HAMi-core forgets what a process of the same number used, and each container begins with number 1."""
     folder = start(f"--usage-cache={usage_cache}")
