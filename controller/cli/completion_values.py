@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
 
 PATIENCE: Final = 1.5
-"""Seconds for all of a completion; credentials may be those of a program that asks somebody."""
+"""Seconds for all of a completion; credentials may come from a program that prompts the user."""
 
 
 def nodes(ctx: typer.Context) -> list[str]:

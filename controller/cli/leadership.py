@@ -30,7 +30,7 @@ async def is_leaderless(cluster: "HttpCluster") -> bool:
 
 
 def is_held(lease: "LeaseSpec", now: datetime) -> bool:
-    """Return whether somebody holds the lease and renewed it in time."""
+    """Return whether the lease has a holder that renewed it in time."""
     if not lease.holder_identity or not lease.renew_time:
         return False
     try:

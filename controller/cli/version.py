@@ -113,7 +113,7 @@ def _workload(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _leader(cluster: "HttpCluster", namespace: str) -> str:
-    """Return who holds the controller's lease; empty if nobody does, or it may not be read."""
+    """Return who holds the controller's lease; empty if there is none, or it may not be read."""
     from hami_dra.api import kinds
     from hami_dra.kube.protocol import Forbidden, NotFound
 

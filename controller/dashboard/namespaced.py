@@ -2,7 +2,7 @@
 
 Pods, claims and decisions of other namespaces do not exist in it, and their names are removed from
 the texts of decisions. Nodes and devices are those of the whole cluster, with all amounts: capacity
-belongs to nobody. What the inventory knows of namespaces is left out by its readers
+belongs to no namespace. What the inventory knows of namespaces is left out by its readers
 (`Source.namespaces`).
 """
 

@@ -1,6 +1,6 @@
 """What each set of users sees: pages, exports and the broker of their updates, by namespaces.
 
-One `UserView` for those who may view everything, and one for each set of namespaces that somebody views.
+One `UserView` for users who may view everything, and one for each set of namespaces in view.
 Used by `app`.
 """
 

@@ -30,7 +30,6 @@ OWNER = "workload"
 GROUPS = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{NAMESPACE}/podgroups"
 DRIVER = "nvidia.hami.io"
 CLASS = "bench.hami.io"
-GIB = 1 << 30
 CREATORS = 4
 SETTLED = 0.1
 """CPU seconds of the API server within a second: it has nothing to do."""

@@ -13,8 +13,7 @@ namespace (`Lanes`).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -110,20 +109,17 @@ class LeakedClaims:
                 self._frees.add(namespace, claim.key, work)
 
     async def _free(self, claim: ResourceClaim) -> None:
-        async with self._trying(claim):
-            if not await self._claims.clear(claim, self._looks_lost):
-                return
-            self._metrics.orphans_freed.inc()
-            note = "allocation freed: it had no reservation, and no pod referred to the claim"
-            self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
-
-    @asynccontextmanager
-    async def _trying(self, claim: ResourceClaim) -> AsyncIterator[None]:
-        """Give up for now on work that fails or takes too long."""
+        """Free one claim; give up for now if that fails or takes too long."""
         try:
             async with asyncio.timeout(_PATIENCE):
-                yield
+                if not await self._claims.clear(claim, self._looks_lost):
+                    return
         except Stale as error:
             log.debug("orphan: %s", error)
+            return
         except (Rejected, ClusterError, TimeoutError) as error:
             log.warning("orphaned claim %s not freed yet: %s", claim.key, error or f"not done within {_PATIENCE:g} s")
+            return
+        self._metrics.orphans_freed.inc()
+        note = "allocation freed: it had no reservation, and no pod referred to the claim"
+        self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
