@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Pod
-from hami_dra.api.resource import DeviceClass, ResourceClaim
+from hami_dra.api.resource import ResourceClaim
 from tests.support.changing import MACHINES, NODES, ChangingCluster
 
 LASTING = {"class", "selector", "memory", "cores", "slots", "devices", "capacity", "requests"}
@@ -42,10 +42,7 @@ step = st.one_of(
 
 class Cluster(ChangingCluster):
     def __init__(self):
-        super().__init__()
-        for name, expression in CLASSES.items():
-            body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-            self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
+        super().__init__(CLASSES)
         self.taken = set()
 
     def take(self, name, card):

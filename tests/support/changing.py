@@ -10,15 +10,17 @@ from hami_dra.driver.slices import machine_pools, slice_bodies
 
 MACHINES = ("v100-pairs-8", "c500-8", "p800-oam-8", "a2-ultragpu-2g-mig")
 NODES = [f"n{number}" for number in range(4)]
-ANY = {"metadata": {"name": "any"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
 
 
 class ChangingCluster:
     """A few nodes of several vendors, fed to an inventory; every method is a change that a test may make at any time."""
 
-    def __init__(self):
+    def __init__(self, classes=None):
+        """`classes`: DeviceClasses beside `any`, name → CEL expression."""
         self.inventory = Inventory()
-        self.inventory.class_changed(None, msgspec.convert(ANY, DeviceClass))
+        for name, expression in {"any": "true", **(classes or {})}.items():
+            body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+            self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
         self.nodes, self.slices = {}, {}
         for name in NODES:
             self.publish(name, MACHINES[0])
