@@ -13,6 +13,8 @@ NODES = 24
 ZONES = "abc"
 BATCH = 20
 ONCE = ("ReadWriteOncePod",)
+PODS_OF_A_NODE = 36
+"""Four T4 cards are shared by ten pods each."""
 SOLO = 6
 """Volumes that one pod at a time may use."""
 APPS = ("red", "green", "blue")
@@ -34,9 +36,13 @@ def node_names(zone):
 
 
 def make_nodes(lab):
-    """Nodes in three zones. The driver of made volumes attaches one on each node of zone a, two in b, and is not in c."""
+    """Nodes in three zones. The driver of made volumes attaches one on each node of zone a, two in b, and is not in c.
+
+    A node is full of pods before its devices are all taken, so that devices never decide which pods may run: kube-scheduler, the
+    control, does not look at them.
+    """
     for zone in ZONES:
-        lab.machines(T4, *node_names(zone), labels={ZONE: zone})
+        lab.machines(T4, *node_names(zone), labels={ZONE: zone}, allocatable={"pods": str(PODS_OF_A_NODE)})
     lab.create(template("part", part("1Gi")), storage_class("local"), storage_class("now", "Immediate"))
     lab.create(made_in("made", "a", "b"), storage_class("solo"), csi_driver())
     lab.create(*(csi_node(name, count) for zone, count in (("a", 1), ("b", 2)) for name in node_names(zone)))

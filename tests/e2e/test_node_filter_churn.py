@@ -4,8 +4,8 @@ How often pods were allocated is read from the watch of claims. kube-scheduler a
 
 - Every few batches, and at the end, it is given each pod that waits once more, without its ResourceClaim, beside all that runs.
   What it binds then, hami-dra has overlooked. This is exact: the same cluster, the same moment.
-- Afterwards the whole story is played again on the empty nodes without hami-dra: the same pods without their claims (there are far
-  more devices than pods; the fence keeps kube-scheduler's own allocator from them). Which pods run depends on where those before
+- Afterwards the whole story is played again on the empty nodes without hami-dra: the same pods without their claims (each node
+  has more room on its devices than for pods; the fence keeps kube-scheduler's own allocator from them). Which pods run depends on where those before
   them went, so the sets differ by a few and what is compared is how many ran at all; no pod that is never bound there for want of
   its PersistentVolumeClaim is bound here.
 
