@@ -308,6 +308,9 @@ class Pages:
             await asyncio.sleep(0)
         return Listing(tuple(items), "1")
 
+    async def resource_version(self, _kind: Kind[Any], **_scope: str) -> str:
+        return "1"
+
     async def watch(self, _kind: Kind[Any], **_scope: str) -> AsyncGenerator[Any]:
         await asyncio.Event().wait()
         yield

@@ -42,6 +42,7 @@ from hami_dra.kube.protocol import (
     Body,
     Broken,
     Gone,
+    Interrupted,
     Invalid,
     Listing,
     NotFound,
@@ -59,6 +60,8 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     JSON: "application/json-patch+json",
     APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
+_EARLY: Final = 2.0
+"""Seconds. A watch that ends so much before its time was ended by something else."""
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -135,11 +138,24 @@ class HttpCluster:
             # The snapshot of the pages was compacted: list again, without pages.
             return await self._pages(kind, namespace, query, None)
 
+    async def resource_version(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> str:
+        query = _selectors(label_selector, field_selector) | {"limit": "1"}
+        page = await self._metadata_page(kind, namespace, query)
+        version = (page.get("metadata") or {}).get("resourceVersion")
+        if not version:
+            raise Unavailable(f"list {kind.plural}: the answer has no resourceVersion")
+        return str(version)
+
     async def names(self, kind: Kind[Any], namespace: str = "", *, limit: int = 500) -> Sequence[str]:
         """Return the names of up to `limit` objects; the server sends their metadata only."""
-        query = {"limit": str(limit)}
-        body = await self._transport.read(f"list {kind.plural}", kind.path(namespace), query, accept=_METADATA_LIST)
-        return [each["metadata"]["name"] for each in _json(body, f"list {kind.plural}").get("items") or ()]
+        page = await self._metadata_page(kind, namespace, {"limit": str(limit)})
+        return [each["metadata"]["name"] for each in page.get("items") or ()]
+
+    async def _metadata_page(self, kind: Kind[Any], namespace: str, query: Mapping[str, str]) -> dict[str, Any]:
+        what = f"list {kind.plural}"
+        return _json(await self._transport.read(what, kind.path(namespace), query, accept=_METADATA_LIST), what)
 
     async def list_raw(
         self,
@@ -226,6 +242,7 @@ class HttpCluster:
             total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.watch_silence
         )
         pending = bytearray()
+        ends = boot_clock() + int(seconds) - _EARLY
         async with self._transport.response("GET", what, kind.path(namespace), query, timeout=timeout) as response:
             if response.status != 200:
                 body = await response.read()
@@ -233,6 +250,8 @@ class HttpCluster:
             async for chunk in response.content.iter_any():
                 for line in split_lines(pending, chunk):
                     yield read_event(kind, line)
+        if boot_clock() < ends:
+            raise Interrupted(f"{what}: ended by the server before its time")
 
     # --- writing ----------------------------------------------------------------------------------
 

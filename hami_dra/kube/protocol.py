@@ -11,6 +11,7 @@ Errors, each with what to do next::
     ├── Conflict        another client was faster: read again, decide again
     │   └── AlreadyExists
     ├── Gone            the watch's resourceVersion is too old: list again
+    ├── Interrupted     the server ended a watch early: it may be stopping
     ├── Invalid         the API server refuses the content: never retry it unchanged
     ├── Forbidden       a right is missing: name it to the operator
     └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
@@ -52,6 +53,10 @@ class AlreadyExists(Conflict):
 
 
 class Gone(ClusterError):
+    pass
+
+
+class Interrupted(ClusterError):
     pass
 
 
@@ -144,6 +149,11 @@ class Cluster(Protocol):
     ) -> Listing[T]:
         """Return all objects by a quorum read (no resourceVersion), paged internally."""
 
+    async def resource_version(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> str:
+        """Return the `resource_version` that `list` would return now, without reading the objects."""
+
     def watch(
         self,
         kind: Kind[T],
@@ -155,7 +165,8 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
         """Yield events after `resource_version`, including bookmarks.
 
-        Ends when the server ends it; raises `Gone` on 410.
+        Ends after the time that the client asked for; raises `Interrupted` if the server ends it
+        sooner, and `Gone` on 410.
         """
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:

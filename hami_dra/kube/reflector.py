@@ -11,8 +11,11 @@ older events about it are ignored.
 
 Versions go back when etcd is restored from a backup. A list shows it, a watch does not: from a
 version that the server has not reached yet it waits in silence, until that number was given to
-something else. Decisions that must not rest on what is lost therefore list after each watch
+something else. Decisions that must not rest on what is lost therefore check after each watch
 (`on_rewound`), and wait until that is done (`wait_current`). Others `list_again` when it is called.
+API servers are stopped for a restore, so after a watch that lasted its time the check is whether
+the collection's version went back; after any other it is a list, since versions may have been
+skipped, or passed again.
 """
 
 import asyncio
@@ -33,6 +36,7 @@ from hami_dra.kube.protocol import (
     ClusterError,
     Forbidden,
     Gone,
+    Interrupted,
     Listing,
     NotFound,
     WatchEvent,
@@ -75,7 +79,8 @@ class Reflector(Generic[T]):
     version of such an object. `is_denied`: the latest list was refused for want of a right, or
     because the cluster does not serve the kind; `on_denied` is called when that begins, and tells it
     in place of the log. `on_rewound`: what to call after a list that shows a past state of the
-    cluster. Given, each watch is followed by a list; otherwise by another watch from where it ended.
+    cluster. Given, a watch that ended early is followed by a list, and any other by a comparison of
+    versions; otherwise each is followed by another watch from where it ended.
     """
 
     def __init__(
@@ -274,21 +279,27 @@ class Reflector(Generic[T]):
         """Watch until a new list is required."""
         failures = 0
         while failures < _FAILED_WATCHES_BEFORE_LIST and not self._outdated:
-            before = self._seen
+            before, lasted, problem = self._seen, False, ""
             try:
                 await self._watch_until_outdated()
+                lasted = True
             except Gone:
                 return
+            except Interrupted:
+                pass
             except ClusterError as error:
-                failures = 0 if self._seen > before else failures + 1
-                await self._pause(f"watch {self.kind.plural}: {error}")
-            else:
-                failures = 0
-                if self._seen == before and not self._outdated:
-                    # closed by the server before the first event: avoid a busy loop
-                    await self._pause("")
-            if self._on_rewound is not None:
+                problem = f"watch {self.kind.plural}: {error}"
+            is_idle = self._seen == before
+            failures = failures + 1 if problem and is_idle else 0
+            if problem or (is_idle and not self._outdated):
+                # no problem: closed by the server before the first event; avoid a busy loop
+                await self._pause(problem)
+            if self._on_rewound is not None and not (lasted and await self._is_ahead()):
                 return
+
+    async def _is_ahead(self) -> bool:
+        """Return whether the server's version has not gone back, by a read of a few bytes."""
+        return int(await self._cluster.resource_version(self.kind, **self._scope)) >= self._seen
 
     async def _watch_until_outdated(self) -> None:
         limit = self._watching = asyncio.timeout(None)

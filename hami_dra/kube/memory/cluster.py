@@ -100,6 +100,13 @@ class MemoryCluster:
                 broken.append(Broken("ADDED", known, problem))
         return Listing(tuple(items), str(self._state.newest), tuple(broken))
 
+    async def resource_version(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> str:
+        await self._begin(Request("list", kind, namespace, ""))
+        _predicate(kind, namespace, label_selector, field_selector)
+        return str(self._state.newest)
+
     async def watch(
         self,
         kind: Kind[T],

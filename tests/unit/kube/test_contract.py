@@ -378,6 +378,15 @@ class ClusterContract:
             ("DELETED", "a"),
         ]
 
+    async def test_the_version_of_a_collection_is_that_of_its_list(self, cluster, space):
+        before = int(await cluster.resource_version(kinds.CONFIG_MAP, namespace=space))
+        made = await cluster.create(kinds.CONFIG_MAP, config_map("a"), namespace=space)
+        since = await cluster.resource_version(kinds.CONFIG_MAP, namespace=space)
+        assert before < int(made.metadata.resource_version) <= int(since)
+        assert int((await cluster.list(kinds.CONFIG_MAP, namespace=space)).resource_version) >= int(since)
+        await cluster.delete(kinds.CONFIG_MAP, "a", namespace=space)
+        assert await self.events(cluster, kinds.CONFIG_MAP, since, space, 1) == [("DELETED", "a")]
+
     async def test_versions_grow_along_a_watch_and_a_deletion_is_the_newest(self, cluster, space):
         first = await cluster.create(kinds.CONFIG_MAP, config_map("a"), namespace=space)
         second = await cluster.patch(kinds.CONFIG_MAP, "a", {"data": {"x": "1"}}, namespace=space)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import pairwise
 
 import pytest
@@ -23,6 +23,7 @@ from hami_dra.kube.protocol import (
     Conflict,
     Forbidden,
     Gone,
+    Interrupted,
     Invalid,
     NotFound,
     Unavailable,
@@ -108,8 +109,13 @@ async def cluster(server):
 
 
 async def collect(cluster, **options):
-    async with aclosing(cluster.watch(kinds.POD, resource_version="7", **options)) as events:
-        return [item async for item in events]
+    """The events of a watch, whether or not it ends early."""
+    seen = []
+    with suppress(Interrupted):
+        async with aclosing(cluster.watch(kinds.POD, resource_version="7", **options)) as events:
+            async for item in events:
+                seen.append(item)  # noqa: PERF401 (a comprehension would lose them with the error)
+    return seen
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -503,6 +509,33 @@ async def test_rubbish_ends_a_watch_as_unavailable(server, cluster):
     server.will(stream(b"<html>\n"))
     with pytest.raises(Unavailable):
         await collect(cluster)
+
+
+async def test_a_watch_that_the_server_ends_early_is_interrupted(server, cluster):
+    server.will(stream(event("ADDED", "a", 8)))
+    events = cluster.watch(kinds.POD, resource_version="7")
+    assert (await anext(events)).object.metadata.name == "a"
+    with pytest.raises(Interrupted):
+        await anext(events)
+
+
+async def test_a_watch_that_lasts_its_time_just_ends(server):
+    cluster = HttpCluster(Access(server.url), timeouts=Timeouts(watch=1))
+    server.will(stream(event("ADDED", "a", 8)))
+    async with aclosing(cluster.watch(kinds.POD, resource_version="7")) as events:
+        assert [item.object.metadata.name async for item in events] == ["a"]
+    await cluster.close()
+
+
+async def test_the_version_of_a_collection_takes_one_object_without_content(server, cluster):
+    server.will(Answer({"metadata": {"resourceVersion": "41"}, "items": [{"metadata": {"name": "a"}}]}))
+    assert await cluster.resource_version(kinds.RESOURCE_CLAIM, label_selector="x=y") == "41"
+    _, path, query, *_ = server.seen[-1]
+    assert path == "/apis/resource.k8s.io/v1/resourceclaims"
+    assert query == {"limit": "1", "labelSelector": "x=y"}
+    server.will(Answer({"items": []}))
+    with pytest.raises(Unavailable, match="no resourceVersion"):
+        await cluster.resource_version(kinds.RESOURCE_CLAIM)
 
 
 async def test_a_silent_watch_is_given_up(server):

@@ -9,7 +9,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import ConfigMap
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.kube.backoff import Backoff
-from hami_dra.kube.protocol import Forbidden, Listing, Unavailable, WatchEvent
+from hami_dra.kube.protocol import Forbidden, Interrupted, Listing, Unavailable, WatchEvent
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.store import Store
 from tests.support.steered_cluster import SteeredCluster
@@ -422,21 +422,31 @@ async def test_a_list_keeps_an_own_write_that_it_is_too_old_to_know(cluster, rec
 
 
 class Restored:
-    """A server whose etcd is restored, once a watch has ended: then `later` is there in place of two objects of version 100."""
+    """A server whose etcd is restored, once a watch has ended: then `later` is there in place of two objects of version 100.
+    `error`: what the watch ends with.
+    """
 
-    def __init__(self, *later, version, refuses_the_future=False):
+    def __init__(self, *later, version, error=None, refuses_the_future=False):
+        self.version = version
         self.lists = [Listing((item("a", 100, "1"), item("b", 90, "1")), "100"), Listing(later, version)]
         self.restored = asyncio.Event()
+        self._error = error
         self._refuses_the_future = refuses_the_future
 
     async def list(self, kind, **scope):
         return self.lists.pop(0)
+
+    async def resource_version(self, kind, **scope):
+        return self.version
 
     async def watch(self, kind, *, resource_version, **scope):
         if len(self.lists) == 1:
             await self.restored.wait()
             if self._refuses_the_future:
                 raise Unavailable("Too large resource version")
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
         elif int(resource_version) <= 60:
             yield WatchEvent("MODIFIED", item("c", 61, "2"))
             await asyncio.Event().wait()
@@ -460,11 +470,19 @@ async def test_a_server_that_lost_its_past_is_believed(recorder, naps):
         assert sorted(reflector.store.keys()) == ["a", "c"]
 
 
-@pytest.mark.parametrize("version", ["60", "1000000060"], ids=["revisions go back", "revisions are skipped"])
-async def test_after_a_watch_a_list_shows_that_the_server_went_back(recorder, naps, version, caplog):
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        pytest.param("60", None, id="revisions go back, and the watch lasted its time"),
+        pytest.param("60", Unavailable("stopped"), id="revisions go back"),
+        pytest.param("105", Unavailable("stopped"), id="revisions are passed again"),
+        pytest.param("1000000060", Interrupted("stopped"), id="revisions are skipped"),
+    ],
+)
+async def test_after_a_watch_a_list_shows_that_the_server_went_back(recorder, naps, version, error, caplog):
     """A watch from the version before would say nothing: a server that has not reached it waits."""
     times = []
-    server = Restored(*BEFORE, version=version)
+    server = Restored(*BEFORE, version=version, error=error)
     reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps, on_rewound=lambda: times.append(1))
     async with running(reflector):
         assert reflector.is_current
@@ -481,12 +499,30 @@ async def test_after_a_watch_a_list_shows_that_the_server_went_back(recorder, na
     "known", [(item("a", 100, "1"), item("b", 90, "1")), (item("a", 100, "1"), item("n", 105, "1"))]
 )
 async def test_a_list_after_a_watch_is_not_taken_for_the_past(recorder, naps, known):
-    server = Restored(*known, version="110")
+    server = Restored(*known, version="110", error=Interrupted("stopped"))
     reflector = Reflector(server, kinds.CONFIG_MAP, recorder, sleep=naps, on_rewound=pytest.fail)
     async with running(reflector):
         server.restored.set()
         await settle()
         assert reflector.lists == 2
+
+
+async def test_after_a_watch_that_lasted_its_time_nothing_is_listed(cluster, recorder, naps):
+    """The version is compared instead: the next watch continues where the last one ended."""
+    reflector = Reflector(cluster, kinds.CONFIG_MAP, recorder, sleep=naps, on_rewound=pytest.fail)
+    async with running(reflector):
+        await put(cluster, "a")
+        await settle()
+        cluster.close_watches()
+        await put(cluster, "b", "2")
+        await settle()
+        assert recorder.take() == [(None, "1"), (None, "2")]
+        assert reflector.lists == 1
+        assert reflector.is_current
+        cluster.fail_next(Unavailable("away"), verb="list")
+        cluster.close_watches()
+        await settle()
+        assert reflector.lists == 2, "no answer: whether it went back is seen by a list"
 
 
 async def test_skipped_revisions_do_not_hide_older_objects(cluster, recorder, reflector):
