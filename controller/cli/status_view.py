@@ -6,6 +6,7 @@ Used once for a state that was read, and again after each change by `--watch`.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
@@ -55,11 +56,14 @@ class Selection:
         import msgspec
 
         from controller.insight.overview import namespaces, overview
+        from controller.scheduling.gangs import OPTIONAL_SOURCES, gang_of
         from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)
         chosen = self._chosen_nodes(nodes)
-        found = overview(inventory, claims, pods, nodes=chosen, vendors=vendors)
+        found = overview(
+            inventory, claims, pods, nodes=chosen, vendors=vendors, gang_of=partial(gang_of, also=OPTIONAL_SOURCES)
+        )
         self._check_nodes(inventory, {each.node for each in found.nodes})
         if self.namespace is not None:
             cards = tuple(
@@ -71,6 +75,7 @@ class Selection:
                 cards=cards,
                 nodes=tuple(each for each in found.nodes if each.node in on),
                 namespaces=tuple(each for each in namespaces(cards) if each.namespace == self.namespace),
+                reservations=tuple(each for each in found.reservations if each.namespace == self.namespace),
             )
         if vendors is not None:
             found = msgspec.structs.replace(

@@ -19,9 +19,19 @@ from controller.dashboard.history import History
 from controller.dashboard.paging import PageSlice, page_slice
 from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.readings import Readings
+from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import summary
-from controller.insight.overview import Card, CardTable, Overview, linked_sizes, namespaces, overview, packing
+from controller.insight.overview import (
+    Card,
+    CardTable,
+    Overview,
+    Reservation,
+    linked_sizes,
+    namespaces,
+    overview,
+    packing,
+)
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.quota import quota_lines
 from hami_dra.api.resource import ResourceClaim
@@ -82,6 +92,7 @@ class CardPages:
         waiting = pending_pods(self._source)
         uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
         now, everything = datetime.now(UTC), self._source.namespaces is None
+        kept = reserved(self._source)
         allocated = {each.vendor: self._allocated(each.driver) for each in packed}
         return {
             "packing": packed,
@@ -89,10 +100,11 @@ class CardPages:
             "summary": summary(packed, (len(waiting), min((each.since for each in waiting), default=""))),
             "state": self._source.state,
             "waiting": grouped(waiting),
+            "reserved": len(by_card(kept, self._table)),
             "allocated": trends.chart(allocated, now, unit="%", top=100),
             "pending": trends.chart({"pending": self._history.pending()}, now) if everything else None,
             "tiles": tiles(rows),
-            "machines": self._machines(rows) if len(rows) <= FEW_NODES else None,
+            "machines": self._machines(rows, kept) if len(rows) <= FEW_NODES else None,
             "nodes": len(rows),
             "uses": uses,
             "has_readings": self._readings.on,
@@ -111,7 +123,7 @@ class CardPages:
         found = page_slice(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
         return {
             "leaf": found,
-            "machines": self._machines(found.items),
+            "machines": self._machines(found.items, reserved(self._source)),
             "vendors": [each.vendor for each in packed],
             "states": STATES,
             "asked": {"q": text, "vendor": vendor, "state": state},
@@ -138,15 +150,16 @@ class CardPages:
             for row in picked(node_rows(self._table), text=text, vendor=vendor, state=state)
         ]
 
-    def _machines(self, rows: Sequence[NodeRow]) -> list[Machine]:
+    def _machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
         cards: dict[str, list[Card]] = {row.name: [] for row in rows}
         for card in self._cards(list(cards)).cards:
             if card.node in cards:
                 cards[card.node].append(card)
         by_node: dict[str, list[drawing.DrawnCard]] = {}
+        held = by_card(kept, self._table)
         for name, members in cards.items():
             marks = drawing.markers(members)  # letters begin with A on each node
-            by_node[name] = [drawing.drawn(card, marks) for card in members]
+            by_node[name] = [drawing.drawn(card, marks, held.get(card.id, ())) for card in members]
         return [
             Machine(
                 row,
@@ -165,9 +178,11 @@ class CardPages:
         if not cards:
             raise NoSuchThing(name)
         marks = drawing.markers(cards)
+        kept = reserved(self._source)
+        held = by_card(kept, self._table)
         vendors: dict[str, list[drawing.DrawnCard]] = {}
         for card in cards:
-            vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks))
+            vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks, held.get(card.id, ())))
         roots = {card.id: self._pcie_root(card) for card in cards}
         return {
             "node": next(each for each in seen.nodes if each.node == name),
@@ -184,6 +199,7 @@ class CardPages:
             "size": fabric.SIZE,
             "readings": {card.id: self._readings.of(name, card.uuid) for card in cards} if self._readings.on else None,
             "legend": _legend(cards, marks),
+            "reserved": [each for each in kept if each.node == name],
         }
 
     def _pcie_root(self, card: Card) -> str:
@@ -195,9 +211,7 @@ class CardPages:
     def device(self, query: Query) -> Context:
         self._readings.wanted()
         key = query.get("id", "")
-        driver, _, rest = key.partition("/")
-        pool, _, device = rest.rpartition("/")
-        row = self._source.inventory.devices.row_of(DeviceId(driver, pool, device))
+        row = self._source.inventory.devices.row_of(device_id(key))
         happenings = [each for each in self._history.of_card(key) if self._may_name(each.namespace)]
         if row < 0:
             raise NoSuchThing(key)
@@ -210,7 +224,7 @@ class CardPages:
         marks = drawing.markers([card])
         return {
             "card": card,
-            "drawn": drawing.drawn(card, marks),
+            "drawn": drawing.drawn(card, marks, by_card(reserved(self._source), self._table).get(card.id, ())),
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.dashboard.history import TimelineEvent
-from controller.insight.overview import Card, Tenant
+from controller.insight.overview import Card, Reservation, Tenant
 
 COLOURS: Final = 10
 CARD_WIDTH: Final = 200
@@ -46,6 +46,8 @@ class DrawnCard:
     state: str
     """`free`, `partly`, `full`, `unhealthy`."""
     number: str
+    reserved: tuple[Reservation, ...] = ()
+    """What of it is kept for pods that do not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def markers(cards: Iterable[Card]) -> dict[tuple[str, str], Marker]:
     return found
 
 
-def drawn(card: Card, marks: Mapping[tuple[str, str], Marker]) -> DrawnCard:
+def drawn(card: Card, marks: Mapping[tuple[str, str], Marker], reserved: tuple[Reservation, ...] = ()) -> DrawnCard:
     segments: list[Segment] = []
     x = 0.0
     for tenant in card.tenants:
@@ -93,7 +95,7 @@ def drawn(card: Card, marks: Mapping[tuple[str, str], Marker]) -> DrawnCard:
         segments.append(Segment(round(x, 2), round(width, 2), marks[tenant.namespace, tenant.claim], tenant))
         x += width
     number = card.device if card.index is None else str(card.index)
-    return DrawnCard(card, tuple(segments), state_of(card), number)
+    return DrawnCard(card, tuple(segments), state_of(card), number, reserved)
 
 
 def markers_of(cards: Iterable[DrawnCard]) -> list[Marker]:

@@ -8,6 +8,7 @@ belongs to no namespace. What the inventory knows of namespaces is left out by i
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -71,6 +72,9 @@ class NamespacedSource:
     def pods(self) -> Iterable[Pod]:
         return self._of_mine(self._source.pods())
 
+    def pending_pods(self) -> Iterable[Pod]:
+        return self._of_mine(self._source.pending_pods())
+
     def pod(self, key: str) -> Pod | None:
         return self._source.pod(key) if _namespace(key) in self._mine else None
 
@@ -88,6 +92,9 @@ class NamespacedSource:
 
     def gang(self, key: GangKey) -> GangState:
         return self._source.gang(key)
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        return self._source.held_until(key)
 
     def claims(self) -> Iterable[ResourceClaim]:
         return self._of_mine(self._source.claims())

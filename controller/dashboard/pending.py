@@ -6,15 +6,17 @@ the webhook; nothing is worded here a second time.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.insight.explain import Explanation
+from controller.insight.overview import Reservation
 from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod
-from hami_dra.api.podstate import has_our_gate, is_pending, is_probe, is_unschedulable, other_gates, scheduled_condition
+from hami_dra.api.podstate import has_our_gate, is_probe, is_unschedulable, other_gates, scheduled_condition
 from hami_dra.api.served_pods import unserved_scheduler
 
 Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
@@ -27,6 +29,8 @@ Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "sc
 - `bypassed`: it asks for vendor resources, and the webhook did not convert it.
 - `unknown`: it was not evaluated yet.
 """
+_SETTLED: Final[dict[Cause, int]] = {"unknown": 1, "unbound": 2}
+"""Causes that say less than others of why a gang waits, in this order."""
 _OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}
 
 
@@ -47,6 +51,8 @@ class PendingPod:
     """Where its devices are allocated."""
     has_decision: bool = False
     gang: GangState | None = None
+    reserved: Reservation | None = None
+    """The devices that are kept for it as a member of its gang."""
 
     @property
     def namespace(self) -> str:
@@ -59,13 +65,41 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class PendingGroup:
-    """Pods that wait for the same reason, oldest first; the figures are those of the first."""
+    """Pods that wait for the same reason, or the waiting members of a gang; oldest first."""
 
     pods: tuple[PendingPod, ...]
 
     @property
-    def first(self) -> PendingPod:
+    def representative(self) -> PendingPod:
+        """The pod whose sentence and figures stand for all: of a gang, one that is in the others' way."""
+        return min(self.pods, key=lambda pod: _SETTLED.get(pod.cause, 0))
+
+    @property
+    def oldest(self) -> PendingPod:
         return self.pods[0]
+
+    @property
+    def reserved(self) -> list[Reservation]:
+        return [pod.reserved for pod in self.pods if pod.reserved is not None]
+
+    @property
+    def placed(self) -> int:
+        """Number of members of the gang that have devices, running or not."""
+        gang = self.oldest.gang
+        return (gang.bound if gang is not None else 0) + len(self.reserved)
+
+    @property
+    def held_on(self) -> list[str]:
+        """Nodes on which devices are kept for members, by name."""
+        return sorted({each.node for each in self.reserved if each.node})
+
+    @property
+    def held_since(self) -> str:
+        return min((each.since for each in self.reserved if each.since), default="")
+
+    @property
+    def held_until(self) -> str:
+        return min((each.until for each in self.reserved if each.until), default="")
 
 
 def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
@@ -73,13 +107,15 @@ def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
     it.
     """
     gangs: dict[GangKey, GangState] = {}
+    kept = {each.pod: each for each in reserved(source)}
     found = []
     for pod in _that_wait(source):
         if text in pod.key:
             key = source.gang_key(pod)
             if key is not None and key not in gangs:  # once for each gang: it reads all members
                 gangs[key] = source.gang(key)
-            found.append(_waiting(source, pod, gangs[key] if key is not None else None))
+            each = _waiting(source, pod, gangs[key] if key is not None else None)
+            found.append(replace(each, reserved=kept.get(pod.key)))
     return sorted(found, key=lambda each: (each.since, each.key))
 
 
@@ -90,8 +126,8 @@ def pending_count(source: Source) -> tuple[int, str]:
 
 
 def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
-    """Return the pods by reason, in the order of the first pod of each. Gangs stay together, and
-    apart from other pods.
+    """Return the pods by reason, in the order of the first pod of each. The members of a gang are one
+    group.
 
     >>> one, two = (PendingPod(f"ns/{name}", "", "refused", f"no node fits {name}") for name in "ab")
     >>> [len(group.pods) for group in grouped([one, two])]
@@ -99,15 +135,18 @@ def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
     """
     found: dict[tuple[object, ...], list[PendingPod]] = {}
     for each in pods:
+        if each.gang is not None:
+            found.setdefault(each.gang.key, []).append(each)
+            continue
         texts = (each.message, *each.details)
         sentences = tuple(text.replace(each.key, "*").replace(each.name, "*") for text in texts)
         codes = frozenset(code for code, _ in each.reasons)
-        found.setdefault((each.gang and each.gang.key, each.cause, sentences, codes), []).append(each)
+        found.setdefault((each.cause, sentences, codes), []).append(each)
     return [PendingGroup(tuple(members)) for members in found.values()]
 
 
 def _that_wait(source: Source) -> Iterator[Pod]:
-    return (pod for pod in source.pods() if is_pending(pod) and not is_probe(pod) and _concerns(source, pod))
+    return (pod for pod in source.pending_pods() if not is_probe(pod) and _concerns(source, pod))
 
 
 def _concerns(source: Source, pod: Pod) -> bool:

@@ -8,6 +8,7 @@ iterates over every claim to show one node.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal, Protocol
 
@@ -24,7 +25,7 @@ from controller.scheduling.scoring import Policies
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.api.podstate import is_unschedulable
+from hami_dra.api.podstate import is_pending, is_unschedulable
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -87,6 +88,9 @@ class Source(Protocol):
 
     def pods(self) -> Iterable[Pod]: ...
 
+    def pending_pods(self) -> Iterable[Pod]:
+        """Return the pods that wait for a node, of every scheduler. Does not read the others."""
+
     def pod(self, key: str) -> Pod | None: ...
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
@@ -103,6 +107,11 @@ class Source(Protocol):
 
     def gang(self, key: GangKey) -> GangState:
         """Return the state of a gang. It reads all members."""
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is
+        set.
+        """
 
     def claims(self) -> Iterable[ResourceClaim]: ...
 
@@ -144,6 +153,10 @@ class InformerSource:
         informers.nodes.subscribe(self._offered.node_changed)
         for node in informers.nodes.store:
             self._offered.node_changed(None, node)
+        self._pending: dict[str, Pod] = {}
+        informers.pods.subscribe(self._pod_changed)
+        for pod in informers.pods.store:
+            self._pod_changed(None, pod)
 
     @property
     def state(self) -> ControllerState:
@@ -186,6 +199,15 @@ class InformerSource:
     def pods(self) -> Iterable[Pod]:
         return self._informers.pods.store
 
+    def pending_pods(self) -> Iterable[Pod]:
+        return self._pending.values()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and is_pending(new):
+            self._pending[new.key] = new
+        elif (gone := new or old) is not None:
+            self._pending.pop(gone.key, None)
+
     def pod(self, key: str) -> Pod | None:
         return self._informers.pod(key)
 
@@ -200,6 +222,9 @@ class InformerSource:
 
     def gang(self, key: GangKey) -> GangState:
         return self._informers.gangs.state(key)
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        return self._controller.held_until(key)
 
     def unconverted(self, pod: Pod) -> str:
         conversion = self._controller.conversion

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from controller.reconcile.fence import require_fenceable
@@ -38,6 +39,7 @@ from controller.reconcile.runtime import (
 from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from controller.scheduling.decide import decide_slice as default_decide
+from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import Inventory
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
@@ -98,6 +100,13 @@ class Controller:
         self._decide = decide
         self._process = process
         self._heartbeat = Heartbeat()
+        self._term: Term | None = None
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        """Return when a gang gives back what its waiting members hold; None: this process does not
+        lead, or no end is set.
+        """
+        return self._term.held_until(key) if self._term is not None else None
 
     async def run(self) -> None:
         """Run until cancelled; the lease is released last.
@@ -261,7 +270,7 @@ class Controller:
         self.is_leading = self._heartbeat.in_term = True
         self.metrics.lead(leads=True)
         try:
-            await Term(
+            self._term = Term(
                 context,
                 decide=self._decide,
                 decision_log=self.decision_log,
@@ -269,10 +278,12 @@ class Controller:
                 conversion=self.conversion,
                 helpers=self._helpers,
                 may_write=election.holds,
-            ).run()
+            )
+            await self._term.run()
         except* LeadershipLost as lost:
             log.warning("%s", first_failure(lost))
         finally:
+            self._term = None
             self.is_leading = self._heartbeat.in_term = False
             self.metrics.lead(leads=False)
 

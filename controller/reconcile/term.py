@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,7 @@ from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informe
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
 from controller.scheduling.allocation import ClaimOwnership, ownership_of
 from controller.scheduling.decide import Options
+from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import DeviceId, Inventory
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
@@ -96,6 +98,11 @@ class Term:
             Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
         )
         context.metrics.queue = self._scheduling_cycle.gangs.members
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        """Return when the waiting members of a gang give back what they hold; None: no end is set."""
+        until, clock = self._scheduling_cycle.gangs.members.held_until(key), self._context.clock
+        return None if until is None else clock.wall() + timedelta(seconds=until - clock.monotonic())
 
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed

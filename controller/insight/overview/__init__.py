@@ -10,10 +10,21 @@ from controller.insight.overview.card_table import (
     vendor_name,
 )
 from controller.insight.overview.container_use import ContainerUse, container_uses
-from controller.insight.overview.model import Card, NodeView, Overview, Packing, PlacedPod, Tenant, Vanished, View
+from controller.insight.overview.model import (
+    Card,
+    NodeView,
+    Overview,
+    Packing,
+    PlacedPod,
+    Reservation,
+    Tenant,
+    Vanished,
+    View,
+)
 from controller.insight.overview.packing import linked_sizes, packing
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import namespaces, overview
+from controller.insight.overview.reservations import reservations
 from controller.insight.overview.tenancies import Tenancies
 
 __all__ = [
@@ -27,6 +38,7 @@ __all__ = [
     "Overview",
     "Packing",
     "PlacedPod",
+    "Reservation",
     "Tenancies",
     "Tenant",
     "Vanished",
@@ -38,6 +50,7 @@ __all__ = [
     "overview",
     "packing",
     "placed_pod",
+    "reservations",
     "troubles",
     "vendor_name",
 ]

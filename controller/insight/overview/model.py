@@ -7,6 +7,7 @@ publish the amount.
 """
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -149,6 +150,30 @@ class Vanished(View, frozen=True, kw_only=True):
     """`driver/pool/device`"""
 
 
+class Reservation(View, frozen=True, kw_only=True):
+    """Devices that are kept for a pod that does not run yet: for whom, what, since and until when."""
+
+    kind: Literal["gang"]
+    """Why they are kept. `gang`: the pod is a member of a gang of which others do not have theirs yet,
+    or that is being written.
+    """
+    namespace: str
+    name: str
+    """Of the gang, as in `namespace`."""
+    holder: str
+    """As messages name it: `PodGroup team/train`."""
+    pod: str
+    """`namespace/name`"""
+    node: str
+    """Empty: unknown."""
+    devices: tuple[str, ...]
+    """`driver/pool/device`"""
+    since: str
+    """RFC 3339; empty: the allocation is being written."""
+    until: str
+    """When they are given back at the latest, RFC 3339; empty: unknown, or no end is set."""
+
+
 class PlacedPod(View, frozen=True, kw_only=True):
     """A pod, its node, and the devices of its claims."""
 
@@ -206,6 +231,8 @@ class Overview(View, frozen=True, kw_only=True):
     problems: dict[str, str] = msgspec.field(default_factory=dict)
     """Pools that cannot be used as published, and ignored slices: `pool driver/name` → why."""
     vanished: tuple[Vanished, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    """By holder, then pod."""
 
 
 def pods_of(tenants: Iterable[Tenant]) -> set[str]:

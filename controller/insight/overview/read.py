@@ -10,7 +10,7 @@ Cards are values, built one by one: some 10 microseconds each. Callers that need
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -23,11 +23,24 @@ from controller.insight.overview.card_table import (
     troubles,
     vendor_name,
 )
-from controller.insight.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, Vanished, pods_of
+from controller.insight.overview.model import (
+    Card,
+    Held,
+    NamespaceView,
+    NodeView,
+    Overview,
+    Reservation,
+    Tenant,
+    Vanished,
+    pods_of,
+)
 from controller.insight.overview.packing import packing
+from controller.insight.overview.reservations import reservations
 from controller.insight.overview.tenancies import Tenancies
+from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -39,13 +52,17 @@ def overview(
     nodes: Collection[str] | None = None,
     vendors: Collection[str] | None = None,
     table: CardTable | None = None,
+    gang_of: Callable[[Pod], GangKey | None] | None = None,
 ) -> Overview:
     """Return the overview of a cluster.
 
     `nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards.
     Packing, and devices held without being published, always cover everything. `table`: a table
-    kept by the caller, on the same inventory.
+    kept by the caller, on the same inventory. `gang_of`: the gang of a pod, for `reservations`; None:
+    there are none.
     """
+    if gang_of is not None:
+        claims, pods = list(claims), list(pods)
     table = table or CardTable(inventory)
     packed = packing(table)
     gone = inventory.vanished.all()
@@ -69,7 +86,24 @@ def overview(
             )
             for each in gone
         ),
+        reservations=_reservations(inventory, claims, pods, gang_of, nodes) if gang_of is not None else (),
     )
+
+
+def _reservations(
+    inventory: Inventory,
+    claims: Iterable[ResourceClaim],
+    pods: Iterable[Pod],
+    gang_of: Callable[[Pod], GangKey | None],
+    nodes: Collection[str] | None,
+) -> tuple[Reservation, ...]:
+    by_key = {claim.key: claim for claim in claims}
+    users: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        for key in claim_keys(pod):
+            users[key].append(pod)
+    found = reservations(inventory, pods, by_key.get, lambda key: users[key], gang_of)
+    return tuple(each for each in found if nodes is None or each.node in nodes)
 
 
 def namespaces(cards: Iterable[Card]) -> tuple[NamespaceView, ...]:

@@ -87,6 +87,11 @@ class GangQueue:
     def forget(self, key: GangKey) -> None:
         self._waiting.pop(key, None)
 
+    def held_until(self, key: GangKey) -> float | None:
+        """Return when the waiting members of a gang give back what they hold; None: no end is set."""
+        found = self._waiting.get(key)
+        return found.held_until if found is not None else None
+
     def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
         """Implements `QueueStats`: members count in the state of the one that stands for them."""
         return self.queue.waiting(

@@ -97,11 +97,29 @@ def test_json_is_the_whole_of_it_and_nothing_else_on_stdout(hami_dra, some):
         "unpublished",
         "problems",
         "vanished",
+        "reservations",
     }
     assert document["cards"][0]["tenants"][1]["pod"] == "pod-a"
     assert document["quotas"] == [
         {"namespace": "team", "quota": "cards", "resource": "limits.nvidia.com/gpumem", "unit": "MiB", "used": 4096, "hard": 8192}
     ]  # fmt: skip
+
+
+def test_json_says_what_is_kept_for_a_gang(hami_dra, file):
+    """A member has its device, and another one that misses keeps the gang from running."""
+    [claim, waits] = holder("m0", "gpu-0")
+    claim["status"]["allocation"]["allocationTimestamp"] = "2026-11-21T08:00:00Z"
+    claim["status"]["reservedFor"] = []
+    waits = in_labelled_group(waits, "train", 2)
+    del waits["spec"]["nodeName"], waits["status"]
+    path = file(cluster("n1"), [claim, waits], holder("other", "gpu-0"))
+    kept = {
+        "kind": "gang", "namespace": "team", "name": "train", "holder": "gang team/train", "pod": "team/pod-m0", "node": "n1",
+        "devices": ["nvidia.hami.io/n1/gpu-0"], "since": "2026-11-21T08:00:00Z", "until": "",
+    }  # fmt: skip
+    assert json.loads(hami_dra("status", "-f", path, "-o", "json").stdout)["reservations"] == [kept]
+    elsewhere = hami_dra("status", "-f", path, "-o", "json", "-n", "default").stdout
+    assert json.loads(elsewhere)["reservations"] == []
 
 
 def test_by_node_and_by_namespace(hami_dra, some):

@@ -94,7 +94,7 @@ class Empty:
     def pods(self):
         return []
 
-    claims = pods
+    claims = pending_pods = pods
 
     def objects(self):
         return []
@@ -102,7 +102,7 @@ class Empty:
     def pod(self, _key):
         return None
 
-    claim = pod
+    claim = gang_key = held_until = pod
 
     def pods_of(self, _claim):
         return []

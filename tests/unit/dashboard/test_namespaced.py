@@ -82,6 +82,12 @@ class Both:
     def pods(self):
         return self.all
 
+    def pending_pods(self):
+        return [each for each in self.all if not each.spec.node_name]
+
+    def held_until(self, key):
+        return None
+
     def pod(self, key):
         return next((each for each in self.all if each.key == key), None)
 

@@ -16,6 +16,7 @@ from controller.insight.explain.model import Explanation, GangDomain, GangExplan
 from controller.insight.simulation import SimulationSettings, question
 from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangKey, GangState
+from controller.scheduling.inventory import Inventory
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
 from hami_dra.api.meta import Condition
 from tests.support.manifests import claim, cluster, documents, part, pod
@@ -31,10 +32,19 @@ class Source:
         self.found = found if isinstance(found, list) else [found]
         self.gang_state = gang
         self.bypassed = bypassed
+        self.inventory = Inventory()
         self.decisions = SimpleNamespace(of_pod=lambda _key, brief: decision)
 
     def pods(self):
         return self.found
+
+    pending_pods = pods
+
+    def pods_of(self, _key):
+        return []
+
+    def held_until(self, _key):
+        return None
 
     def unconverted(self, pod):
         return "" if pod.spec.resource_claims else self.bypassed
@@ -93,7 +103,7 @@ def test_pods_with_the_same_reason_are_one_entry(asked):
     pods = [renamed(asked.pod, f"port-{number}") for number in range(20)]
     decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits: 2 of 4 devices", reasons={"X": 4})
     (group,) = grouped(pending_pods(Source(pods, decision)))
-    assert (len(group.pods), group.first.key) == (20, "default/port-0")
+    assert (len(group.pods), group.oldest.key) == (20, "default/port-0")
     text = shown(PodPages(Source(pods, decision)))
     assert text.count("no node fits: 2 of 4 devices") == 1
     assert all(f"default/port-{number}" in text for number in range(20))

@@ -1,0 +1,99 @@
+"""Why is this device not free: held for a gang, on the page of the node, of the device, and of pending pods."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from controller.dashboard import render
+from controller.dashboard.history import History
+from controller.dashboard.pages import site
+from controller.dashboard.readings import Readings
+from controller.scheduling.gangs import GangKey, GangState
+from tests.cards import card, pod, slice_of
+from tests.unit.dashboard.test_access import Empty
+from tests.unit.insight.test_overview import cluster, holding, share
+
+KEY = GangKey("labels", "default", "train")
+DEVICE = "nvidia.hami.io/n1/gpu-0"
+
+
+class Gang(Empty):
+    """A member that runs, one that has its devices and waits, and one that has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = []
+        for name, device in (("runs", "gpu-1"), ("waits", "gpu-0")):
+            made = holding(name, share(device))
+            allocation = replace(made.status.allocation, allocation_timestamp="2026-11-21T08:00:00Z")
+            status = replace(made.status, allocation=allocation)
+            self.held.append(replace(made, metadata=replace(made.metadata, uid=name), status=status))
+        self.all = [
+            pod(name, resourceClaims=[{"name": "c", "resourceClaimName": name}], nodeName=node)
+            for name, node in (("runs", "n1"), ("waits", ""), ("misses", ""))
+        ]
+        self.inventory = cluster(slice_of("n1", [card(0), card(1)]), claims=self.held)
+        self.decisions.of_pod = lambda _key, brief=False: None
+
+    def pending_pods(self):
+        return [each for each in self.all if not each.spec.node_name]
+
+    def pods_of(self, key):
+        return [each for each in self.all if each.key == key]
+
+    def claim(self, key):
+        return next((each for each in self.held if each.key == key), None)
+
+    def claims_on(self, device):
+        return [each for each in self.held if device in {result.device_id for result in each.results}]
+
+    def gang_key(self, _pod):
+        return KEY
+
+    def gang(self, key):
+        return GangState(key, 3, tuple(self.all), 1, 0)
+
+    def held_until(self, _key):
+        return datetime(2026, 11, 21, 8, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def shown():
+    pages = site(Gang(), History(), Readings(None)).pages
+
+    def shown(path, language="en", **query):
+        page = pages[path]
+        return render.fragment(page.template, asyncio.run(page.context(query)), language)
+
+    return shown
+
+
+def test_the_page_of_a_node_says_for_whom_and_until_when(shown):
+    text = shown("/node", name="n1")
+    assert text.count("held for gang default/train") == 2  # the tile, and its name for those who do not see it
+    table = text[text.index('id="reserved"') :]
+    assert "default/</span>train" in table
+    assert "2026-11-21 08:02:00" in table
+    assert "gpu-0" in table.partition("</section>")[0]
+    assert "gpu-1" not in table.partition("</section>")[0]
+    assert "为 gang default/train 保留" in shown("/node", "zh", name="n1")
+
+
+def test_the_page_of_a_device_says_so_first(shown):
+    text = shown("/device", id=DEVICE)
+    assert "held for gang default/train</a>" in text.partition('class="two"')[0]
+    assert "held" not in shown("/device", id=DEVICE.replace("gpu-0", "gpu-1"))
+
+
+def test_the_gang_is_one_entry_that_says_what_it_holds(shown):
+    text = shown("/pending")
+    assert text.count('<li class="panel reason') == 1
+    assert "2 of 3 placed, held on n1" in text
+    assert 'datetime="2026-11-21T08:00:00Z"' in text
+    assert "given back at 2026-11-21 08:02:00 at the latest" in text
+
+
+def test_the_overview_counts_them(shown):
+    assert "1 held for gangs" in shown("/")

@@ -1,0 +1,70 @@
+"""What is kept for pods that do not run yet."""
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from controller.insight.overview.reservations import reservations
+from controller.scheduling.gangs import gang_of
+from hami_dra.api import names
+from tests.cards import card, slice_of
+from tests.cards import pod as manifest
+from tests.unit.insight.test_overview import cluster, holding, share
+
+GANG = {names.POD_GROUP_NAME: "train", names.POD_GROUP_MIN_AVAILABLE: "4"}
+DEVICE = "nvidia.hami.io/n1/gpu-0"
+
+
+def member(name, claim, *, node="", labels=GANG):
+    made = manifest(name, resourceClaims=[{"name": "c", "resourceClaimName": claim}], nodeName=node)
+    return replace(made, metadata=replace(made.metadata, uid=f"uid-{name}", labels=labels))
+
+
+def with_uid(claim, at=None):
+    status = claim.status
+    if status.allocation is not None:
+        status = replace(status, allocation=replace(status.allocation, allocation_timestamp=at))
+    return replace(claim, metadata=replace(claim.metadata, uid=claim.metadata.name), status=status)
+
+
+@pytest.fixture
+def held():
+    return with_uid(holding("a", share("gpu-0")), "2026-11-21T08:00:00Z")
+
+
+def kept(inventory, pods, claims, **options):
+    by_key = {each.key: each for each in claims}
+
+    def pods_of(key):
+        return [each for each in pods if f"default/{each.spec.resource_claims[0].resource_claim_name}" == key]
+
+    return reservations(inventory, pods, by_key.get, pods_of, gang_of, **options)
+
+
+def test_a_member_that_waits_holds_what_its_claim_was_allocated(held):
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
+    until = datetime(2026, 11, 21, 8, 2, tzinfo=UTC)
+    (found,) = kept(inventory, [member("m0", "a")], [held], until=lambda _: until)
+    assert (found.kind, found.holder, found.pod) == ("gang", "gang default/train", "default/m0")
+    assert (found.node, found.devices) == ("n1", (DEVICE,))
+    assert (found.since, found.until) == ("2026-11-21T08:00:00Z", "2026-11-21T08:02:00+00:00")
+
+
+def test_an_allocation_that_is_being_written_counts_already(held):
+    bare = replace(held, status=replace(held.status, allocation=None))
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[bare])
+    pod = member("m0", "a")
+    assert kept(inventory, [pod], [bare]) == ()
+    inventory.assume("a", held.status.allocation)
+    inventory.assume_pod(pod, "n1")
+    (found,) = kept(inventory, [pod], [bare])
+    assert (found.node, found.devices, found.since, found.until) == ("n1", (DEVICE,), "", "")
+
+
+def test_what_runs_or_is_in_no_gang_is_no_reservation(held):
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
+    assert kept(inventory, [member("m0", "a", node="n1")], [held]) == ()
+    assert kept(inventory, [member("alone", "a", labels={})], [held]) == ()
+    # a claim that a running member shares
+    assert kept(inventory, [member("m0", "a", node="n1"), member("m1", "a")], [held]) == ()
