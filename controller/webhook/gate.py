@@ -1,7 +1,7 @@
 """The rule by which a pod gets the scheduling gate `hami.io/allocation`.
 
 The gate keeps kube-scheduler from trying for nothing. Called by `controller.webhook.convert`.
-`manifests/gate-policy.yaml` states the same rule in CEL for pods that pass no webhook. It must
+`manifests/gate-policy.yaml` states the same rule in CEL for pods that are not converted. It must
 never gate a pod that hami-dra will not place. Claims cannot be inspected at admission, so only pods
 that ask for hami-dra explicitly are gated.
 """

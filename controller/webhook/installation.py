@@ -18,7 +18,6 @@ Raw = dict[str, Any]
 FailurePolicy = Literal["Fail", "Ignore"]
 CONVERT_WEBHOOK: Final = "convert.webhook.hami.io"
 ADVICE_WEBHOOK: Final = "advice.webhook.hami.io"
-GATE_WEBHOOK: Final = "gate.webhook.hami.io"
 _SCHEDULER_CONDITION: Final = "scheduler"
 _CLASSES_CONDITION: Final = "device-classes"
 _IMAGE_VARIABLE: Final = "image"
@@ -121,17 +120,11 @@ def _set_image(variables: list[Raw], image: str) -> None:
 
 
 def _set_webhooks(raw: Raw, installation: Installation) -> None:
-    kept = []
     for webhook in raw["webhooks"]:
-        if webhook["name"] == GATE_WEBHOOK and not (installation.mode == "exclusive" and installation.gate):
-            continue
-        if webhook["name"] == CONVERT_WEBHOOK:
-            webhook["failurePolicy"] = installation.failure_policy
-            _select(webhook, installation)
+        webhook["failurePolicy"] = installation.failure_policy
+        _select(webhook, installation)
         if installation.webhook_url:
             webhook["clientConfig"] = {"url": installation.webhook_url}
-        kept.append(webhook)
-    raw["webhooks"] = kept
 
 
 def _set_advice(raw: Raw, installation: Installation) -> None:
