@@ -3,8 +3,8 @@
     python hack/bench/scale.py [--nodes 500 5000 15000] [--decisions 400]
 
 Nodes of 8 linked cards, four running pods for each node (on half of them), each with a claim for a part of a card. Every size runs in a process of its
-own: it reads pages of JSON as an API server sends them (written beforehand, so that only reading counts), through the
-controller's own reflectors and inventory. Prints what it found, and for every cost how it grows from the smallest to the
+own: it reads the initial events of watches as an API server sends them (written beforehand, so that only reading counts),
+through the controller's own reflectors and inventory. Prints what it found, and for every cost how it grows from the smallest to the
 largest cluster: as the 1.00th power of the number of nodes would be one that looks at all of it; 0.50 is the square root.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,15 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
-from hami_dra.kube.decoding import read_page
+from hami_dra.kube.decoding import whole_lines
 from hami_dra.kube.protocol import Listing
+from hami_dra.kube.watch_list import InitialEvents
 
 MACHINE = "dgx-h100"
 CARDS = 8
 PODS_PER_NODE = 4
-PAGE = 500
+CHUNK = 2**16
+"""Bytes that one read of a connection returns."""
 NAMESPACE = "team-a"
 BURST = 2_000
 STAYING = 50
@@ -259,21 +261,14 @@ def write_cluster(folder: Path, nodes: int) -> None:
     _write(folder, kinds.RESOURCE_CLAIM, (claim_body(name, node, each // 2) for name, node, each in running))
 
 
-def _write(folder: Path, kind: Kind[Any], items: Any) -> None:
-    """Pages as a server sends them."""
-    page: list[dict[str, Any]] = []
-    number = 0
-    for item in items:
-        page.append(item)
-        if len(page) == PAGE:
-            (folder / f"{kind.plural}-{number:04}.json").write_text(
-                json.dumps({"metadata": {"resourceVersion": "1"}, "items": page})
-            )
-            number, page = number + 1, []
-    if page:
-        (folder / f"{kind.plural}-{number:04}.json").write_text(
-            json.dumps({"metadata": {"resourceVersion": "1"}, "items": page})
-        )
+def _write(folder: Path, kind: Kind[Any], items: Iterable[Mapping[str, Any]]) -> None:
+    """The initial events of a watch."""
+    end = {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
+    names = {"kind": kind.name, "apiVersion": kind.api_version}
+    with (folder / kind.plural).open("w") as lines:
+        for item in items:
+            lines.write(json.dumps({"type": "ADDED", "object": names | item}, separators=(",", ":")) + "\n")
+        lines.write(json.dumps({"type": "BOOKMARK", "object": names | {"metadata": end}}) + "\n")
 
 
 def feed_volumes(inventory: Inventory) -> None:
@@ -295,18 +290,23 @@ def feed_volumes(inventory: Inventory) -> None:
         feed(kinds.CSI_NODE, {"name": name}, {"drivers": [{"name": CSI_DRIVER, "allocatable": {"count": 128}}]})
 
 
-class Pages:
-    """As much of a `Cluster` as reflectors need: lists from files, watches in which nothing happens."""
+class Streams:
+    """As much of a `Cluster` as reflectors need: initial events from files, watches in which nothing happens."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def list(self, kind: Kind[Any], **_scope: str) -> Listing[Any]:
-        items: list[Any] = []
-        for path in sorted(self._folder.glob(f"{kind.plural}-*.json")):
-            items.extend(read_page(kind, path.read_bytes()).items or ())
-            await asyncio.sleep(0)
-        return Listing(tuple(items), "1")
+    async def watch_list(self, kind: Kind[Any], **_scope: str) -> tuple[Listing[Any], AsyncGenerator[Any]]:
+        path = self._folder / kind.plural
+        if not path.exists():
+            return Listing((), "1"), self.watch(kind)
+        found, pending = InitialEvents(kind), bytearray()
+        with path.open("rb") as events:
+            while chunk := events.read(CHUNK):
+                if (everything := found.feed(whole_lines(pending, chunk))) is not None:
+                    return everything[0], self.watch(kind)
+                await asyncio.sleep(0)
+        raise SystemExit(f"{path}: no bookmark at the end")
 
     async def resource_version(self, _kind: Kind[Any], **_scope: str) -> str:
         return "1"
@@ -331,7 +331,7 @@ class Bench:
     async def run(self) -> None:
         gc.set_threshold(100_000, 50, 100)  # as the controller
         start = time.perf_counter()
-        informers = Informers(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
+        informers = Informers(Streams(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
         running = asyncio.create_task(informers.run())
         await informers.wait_synced()
         gc.collect()

@@ -107,6 +107,11 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Change(msgspec.Struct, Generic[Item]):
+    type: str
+    object: Item
+
+
 class _Bookmark(msgspec.Struct):
     metadata: ObjectMeta = ObjectMeta()
 
@@ -128,6 +133,11 @@ def _decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
 @cache
 def _page_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(Page[kind.type])  # type: ignore[name-defined]  # known at run time only
+
+
+@cache
+def _change_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_Change[kind.type])  # type: ignore[name-defined]  # known at run time only
 
 
 def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
@@ -255,12 +265,34 @@ def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken
     raise error_of(status.code, status, f"watch {kind.plural}")
 
 
+def read_added(kind: Kind[T], lines: bytes) -> list[tuple[T, str]] | None:
+    """Decode lines of a watch together, which costs less than `read_event` for each.
+
+    Returns objects as `read_object` does, or None unless all lines are readable and ADDED: then they
+    are to be read one by one.
+    """
+    try:
+        changes = cast("list[_Change[T]]", _change_decoder(kind).decode_lines(lines))
+    except _UNDECODABLE:
+        return None
+    if any(change.type != "ADDED" for change in changes):
+        return None
+    return [(change.object, settled(kind, _unnamed(change.object))) for change in changes]
+
+
+def _unnamed(found: T) -> T:
+    """Drop kind and API version, which an object has in a watch, and not in a list."""
+    force_setattr(found, "kind", "")
+    force_setattr(found, "api_version", "")
+    return found
+
+
 def _read_change(kind: Kind[T], event_type: EventType, body: msgspec.Raw) -> WatchEvent[T] | Broken:
     try:
         found, problem = read_object(kind, body)
     except msgspec.ValidationError as error:
         return _broken(kind, event_type, body, str(error))
-    return WatchEvent(event_type, found, problem)
+    return WatchEvent(event_type, _unnamed(found), problem)
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -289,6 +321,22 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
     if any(cause.field == "spec" and "immutable" in cause.message for cause in causes):
         return SpecChanged(text)
     return _BY_CODE.get(code, Unavailable)(text)
+
+
+def whole_lines(pending: bytearray, chunk: bytes) -> bytes:
+    r"""Return what `pending` and `chunk` hold up to the last line break; the rest stays in `pending`.
+
+    >>> pending = bytearray(b"a")
+    >>> whole_lines(pending, b"b\nc\nd"), bytes(pending)
+    (b'ab\nc\n', b'd')
+    """
+    end = chunk.rfind(b"\n") + 1
+    if not end:
+        pending += chunk
+        return b""
+    lines = bytes(pending) + chunk[:end]
+    pending[:] = chunk[end:]
+    return lines
 
 
 def split_lines(pending: bytearray, chunk: bytes) -> Sequence[bytes]:

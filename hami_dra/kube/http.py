@@ -9,12 +9,10 @@ carry ResourceClaims (docs/libraries.md).
 """
 
 import asyncio
-import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-import aiohttp
 import msgspec
 
 from hami_dra.api.kinds import Kind
@@ -25,15 +23,12 @@ from hami_dra.kube.credentials import Access
 from hami_dra.kube.decoding import (
     Page,
     SpecChanged,
-    error_of,
-    read_event,
     read_json,
     read_json_page,
     read_object,
     read_page,
-    read_status,
-    split_lines,
 )
+from hami_dra.kube.http_watch import Watches
 from hami_dra.kube.paging import PageSize
 from hami_dra.kube.protocol import (
     APPLY,
@@ -42,7 +37,6 @@ from hami_dra.kube.protocol import (
     Body,
     Broken,
     Gone,
-    Interrupted,
     Invalid,
     Listing,
     NotFound,
@@ -60,8 +54,6 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     JSON: "application/json-patch+json",
     APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
-_EARLY: Final = 2.0
-"""Seconds. A watch that ends so much before its time was ended by something else."""
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -86,6 +78,7 @@ class HttpCluster:
         """Namespace of the service account or of the kubeconfig's context."""
         self._timeouts = timeouts or Timeouts()
         self._transport = Transport(access, self._timeouts, user_agent)
+        self._watches = Watches(self._transport, self._timeouts)
 
     @classmethod
     def from_kubeconfig(
@@ -221,7 +214,7 @@ class HttpCluster:
             if not token:
                 return Listing(tuple(items), page.metadata.resource_version, tuple(broken))
 
-    async def watch(
+    def watch(
         self,
         kind: Kind[T],
         *,
@@ -230,28 +223,14 @@ class HttpCluster:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
-        what = f"watch {kind.plural}"
-        seconds = self._timeouts.watch * (1 + random.random())  # noqa: S311 (spreads the reconnects of many clients)
-        query = _selectors(label_selector, field_selector) | {
-            "watch": "1",
-            "resourceVersion": resource_version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(int(seconds)),
-        }
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.watch_silence
-        )
-        pending = bytearray()
-        ends = boot_clock() + int(seconds) - _EARLY
-        async with self._transport.response("GET", what, kind.path(namespace), query, timeout=timeout) as response:
-            if response.status != 200:
-                body = await response.read()
-                raise error_of(response.status, read_status(body), what)
-            async for chunk in response.content.iter_any():
-                for line in split_lines(pending, chunk):
-                    yield read_event(kind, line)
-        if boot_clock() < ends:
-            raise Interrupted(f"{what}: ended by the server before its time")
+        query = _selectors(label_selector, field_selector) | {"resourceVersion": resource_version}
+        return self._watches.events(kind, namespace, query)
+
+    async def watch_list(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
+        """See `protocol.WatchLists`."""
+        return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ Errors, each with what to do next::
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -201,3 +201,17 @@ class Cluster(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class WatchLists(Protocol):
+    """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
+
+    async def watch_list(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
+        """Return all objects, as new as by a quorum read, and the events after that, to be closed.
+
+        Any ClusterError but NotFound says no more than that this way is barred, for now or for good:
+        use `list` and `watch`.
+        """

@@ -30,6 +30,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.lister_watcher import ListerWatcher
 from hami_dra.kube.protocol import (
     Broken,
     Cluster,
@@ -110,9 +111,9 @@ class Reflector(Generic[T]):
         self.failures = 0
         self._now = now
         self._heard = now()
-        self._cluster = cluster
         self._handler = handler
-        self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
+        scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
+        self._source = ListerWatcher(cluster, kind, scope)
         self._on_broken = on_broken or partial(log_broken, kind)
         self._on_denied = on_denied
         self._on_rewound = on_rewound
@@ -177,13 +178,15 @@ class Reflector(Generic[T]):
                 if not self._guard.contains("list and watch", error):
                     raise
                 await self._pause(f"list {self.kind.plural}: internal error, see the log: {error!r}")
+            finally:
+                await self._source.close()
 
     async def relist(self) -> None:
         """List again by a quorum read, while the watch continues.
 
         Raises ClusterError; the store is then unchanged.
         """
-        await self._list(watching=True)
+        await self._list(self._source.list, watching=True)
 
     def observe(self, new: T) -> None:
         """Report the result of the caller's own write, so that the store is never behind our own
@@ -198,7 +201,7 @@ class Reflector(Generic[T]):
 
     async def _list_unless_denied(self) -> None:
         try:
-            await self._list(watching=False)
+            await self._list(self._source.begin)
         except (Forbidden, NotFound) as error:
             if not self.is_denied:
                 self.is_denied = True
@@ -207,11 +210,11 @@ class Reflector(Generic[T]):
             self._answered.set()
             raise
 
-    async def _list(self, *, watching: bool) -> None:
+    async def _list(self, read: Callable[[], Awaitable[Listing[T]]], *, watching: bool = False) -> None:
         async with self._listing:
             self._outdated = False
             seen = self._seen
-            listing = await self._cluster.list(self.kind, **self._scope)
+            listing = await read()
             self.lists += 1
             self._heard = self._now()
             newest = int(listing.resource_version)
@@ -294,12 +297,8 @@ class Reflector(Generic[T]):
             if problem or (is_idle and not self._outdated):
                 # no problem: closed by the server before the first event; avoid a busy loop
                 await self._pause(problem)
-            if self._on_rewound is not None and not (lasted and await self._is_ahead()):
+            if self._on_rewound is not None and not (lasted and await self._source.version() >= self._seen):
                 return
-
-    async def _is_ahead(self) -> bool:
-        """Return whether the server's version has not gone back, by a read of a few bytes."""
-        return int(await self._cluster.resource_version(self.kind, **self._scope)) >= self._seen
 
     async def _watch_until_outdated(self) -> None:
         limit = self._watching = asyncio.timeout(None)
@@ -315,7 +314,7 @@ class Reflector(Generic[T]):
             self._current.clear()
 
     async def _watch_once(self) -> None:
-        async with aclosing(self._cluster.watch(self.kind, resource_version=str(self._seen), **self._scope)) as events:
+        async with aclosing(self._source.watch(self._seen)) as events:
             async for event in events:
                 self._recovered()
                 self._heard = self._now()

@@ -42,7 +42,8 @@ C library (`controller.cli.heap`), and keeps freed memory around it from being r
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead
-    connection.
+    connection. `initial_silence`: between two of the initial events of a watch, or after them; all
+    of them must come within `read`.
     """
 
     connect: float = 5.0
@@ -50,6 +51,7 @@ class Timeouts:
     write: float = MOST_WRITE_SECONDS
     watch: float = 300.0
     watch_silence: float = 150.0
+    initial_silence: float = 15.0
     attempts: int = 4
 
     def __post_init__(self) -> None:
@@ -154,7 +156,7 @@ class Transport:
             method, what, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
         ) as response:
             body = await response.read()
-            return response.status, body, _retry_after(response, body)
+            return response.status, body, retry_after(response, body)
 
     @asynccontextmanager
     async def response(
@@ -235,7 +237,7 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
-def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
+def retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
     """Return the seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
     text = response.headers.get("Retry-After", "")
     if text.isascii() and text.isdecimal():

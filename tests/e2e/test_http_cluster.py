@@ -1,6 +1,7 @@
 """HttpCluster against a real API server: the same contract as the memory cluster, and what only HTTP can show."""
 
 import asyncio
+import dataclasses
 import secrets
 from contextlib import aclosing, suppress
 
@@ -9,7 +10,7 @@ import pytest
 from hami_dra.api import kinds
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.lease import LeaderElector
-from hami_dra.kube.protocol import ClusterError, Forbidden, Gone
+from hami_dra.kube.protocol import ClusterError, Forbidden, Gone, NotFound
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.requirements import require_version
 from hami_dra.kube.transport import Timeouts
@@ -76,6 +77,28 @@ async def test_a_list_of_several_pages_is_one_list(cluster, space):
     listing = await cluster.list(kinds.CONFIG_MAP, namespace=space)
     names = [item.metadata.name for item in listing.items if item.metadata.name.startswith("map-")]
     assert names == [f"map-{number:04}" for number in range(count)]
+
+
+@pytest.mark.kubernetes("1.37.1", "1.36.4")
+async def test_a_streamed_list_is_a_list_and_the_watch_after_it(cluster, space):
+    made = [config_map(name, labels={"on": on}) for name, on in (("b", "yes"), ("c", "no"), ("a", "yes"))]
+    for body in made:
+        await cluster.create(kinds.CONFIG_MAP, body, namespace=space)
+    for scope in ({"namespace": space, "label_selector": "on=yes"}, {"namespace": space}, {}):
+        listed = await cluster.list(kinds.CONFIG_MAP, **scope)
+        streamed, events = await cluster.watch_list(kinds.CONFIG_MAP, **scope)
+        async with aclosing(events):
+            assert streamed.items == listed.items  # in the same order
+            assert int(streamed.resource_version) >= int(listed.resource_version)
+            changed = {"data": {"x": secrets.token_hex(4)}}
+            news = await cluster.patch(kinds.CONFIG_MAP, "a", changed, namespace=space)
+            async for event in events:
+                if event.object.metadata.name == "a":
+                    break
+            assert event.object.metadata.resource_version == news.metadata.resource_version
+    unserved = dataclasses.replace(kinds.CONFIG_MAP, version="v9")
+    with pytest.raises(NotFound):
+        await cluster.watch_list(unserved, namespace=space)
 
 
 async def test_a_bookmark_is_a_place_to_go_on_from(control_plane, space):

@@ -1,0 +1,61 @@
+"""Lists and watches of one kind, by one request where the API server can do both (WatchList).
+
+Used by `reflector.Reflector`, one for each; named after client-go's.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Generic, TypeVar
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, WatchEvent, WatchLists
+
+T = TypeVar("T", bound=Object)
+
+log = logging.getLogger(__name__)
+
+
+class ListerWatcher(Generic[T]):
+    """`scope`: namespace and selectors, as keyword arguments of `Cluster.list`."""
+
+    def __init__(self, cluster: Cluster, kind: Kind[T], scope: Mapping[str, str]) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._scope = scope
+        self._opened: AsyncGenerator[WatchEvent[T] | Broken] | None = None
+        """The watch that goes on from the latest `begin`."""
+
+    async def begin(self) -> Listing[T]:
+        """Return all objects, to be followed by `watch`. Raises ClusterError."""
+        if isinstance(self._cluster, WatchLists):
+            try:
+                listing, self._opened = await self._cluster.watch_list(self._kind, **self._scope)
+            except NotFound:
+                raise
+            except ClusterError as error:
+                log.debug("%s are listed in pages: %s", self._kind.plural, error)
+            else:
+                return listing
+        return await self.list()
+
+    async def list(self) -> Listing[T]:
+        """Return all objects, for a caller whose watch goes on. Raises ClusterError."""
+        return await self._cluster.list(self._kind, **self._scope)
+
+    def watch(self, version: int) -> AsyncGenerator[WatchEvent[T] | Broken]:
+        """Return the events after `version`, to be closed by the caller."""
+        opened, self._opened = self._opened, None
+        return opened or self._cluster.watch(self._kind, resource_version=str(version), **self._scope)
+
+    async def version(self) -> int:
+        """Return the version that `list` would have now, by a read of a few bytes. Raises
+        ClusterError.
+        """
+        return int(await self._cluster.resource_version(self._kind, **self._scope))
+
+    async def close(self) -> None:
+        """Close the watch that was begun and not asked for."""
+        if self._opened is not None:
+            await self._opened.aclose()
+            self._opened = None
