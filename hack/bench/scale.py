@@ -267,7 +267,7 @@ def _write(folder: Path, kind: Kind[Any], items: Iterable[Mapping[str, Any]]) ->
     names = {"kind": kind.name, "apiVersion": kind.api_version}
     with (folder / kind.plural).open("w") as lines:
         for item in items:
-            lines.write(json.dumps({"type": "ADDED", "object": names | item}, separators=(",", ":")) + "\n")
+            lines.write(json.dumps({"type": "ADDED", "object": {**names, **item}}, separators=(",", ":")) + "\n")
         lines.write(json.dumps({"type": "BOOKMARK", "object": names | {"metadata": end}}) + "\n")
 
 
