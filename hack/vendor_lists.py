@@ -144,7 +144,7 @@ LISTS: Final = (
     VendorList("manifests/webhook.yaml", re.compile(r"(?<=\[)'nvidia\.com/gpu'[^\]]*(?=\])"), _legacy_resources),
     VendorList(
         "docs/publishing.md",
-        re.compile(r"(?<=\| setting \| of \| \|\n\|---\|---\|---\|\n)(?:\| `sharing\..*\n)*"),
+        re.compile(r"(?<=\| setting \| applies to \| meaning \|\n\|---\|---\|---\|\n)(?:\| `sharing\..*\n)*"),
         _sharing_rows,
     ),
     VendorList(
