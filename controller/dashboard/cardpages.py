@@ -85,13 +85,15 @@ class CardPages:
         self._readings = readings
         self._table = CardTable(source.inventory)
 
-    def overview(self, _query: Query) -> Context:
+    def overview(self, query: Query) -> Context:
         self._readings.wanted()
         packed = packing(self._table)
         rows = node_rows(self._table)
         waiting = pending_pods(self._source)
         uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
         now, everything = datetime.now(UTC), self._source.namespaces is None
+        span = query.get("range", "")
+        span = span if span in trends.SPANS else trends.SPAN
         kept = reserved(self._source)
         allocated = {each.vendor: self._allocated(each.driver) for each in packed}
         return {
@@ -101,8 +103,10 @@ class CardPages:
             "state": self._source.state,
             "waiting": grouped(waiting),
             "reserved": len(by_card(kept, self._table)),
-            "allocated": trends.chart(allocated, now, unit="%", top=100),
-            "pending": trends.chart({"pending": self._history.pending()}, now) if everything else None,
+            "allocated": trends.chart(allocated, now, span=span, unit="%", top=100),
+            "pending": trends.chart({"pending": self._history.pending()}, now, span=span) if everything else None,
+            "spans": {key: "" if key == trends.SPAN else key for key in trends.SPANS},
+            "span": span,
             "tiles": tiles(rows),
             "machines": self._machines(rows, kept) if len(rows) <= FEW_NODES else None,
             "nodes": len(rows),

@@ -9,16 +9,18 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from controller.dashboard.summary import allocated_share
 from controller.insight.overview import Packing
 from hami_dra.api.resource import ResourceClaim
 
+T = TypeVar("T")
 INTERVAL: Final = 15.0
 """Seconds between samples."""
 MOST_SAMPLES: Final = 480
-"""Two hours."""
+"""Two hours of all samples, and a day of every twelfth."""
+_EVERY: Final = 12
 MOST_OF_CARD: Final = 50
 MOST_CARDS: Final = 5_000
 """Most cards with a history; beyond that, the cards with the oldest last event lose theirs."""
@@ -44,13 +46,32 @@ class Sample:
     free_cards: int
 
 
+class _Series(Generic[T]):
+    """Values over time: the latest two hours as they came, a day with one in three minutes."""
+
+    def __init__(self) -> None:
+        self._recent: deque[T] = deque(maxlen=MOST_SAMPLES)
+        self._long: deque[T] = deque(maxlen=MOST_SAMPLES)
+        self._number = 0
+
+    def append(self, value: T) -> None:
+        if len(self._recent) == MOST_SAMPLES:
+            if self._number % _EVERY == 0:
+                self._long.append(self._recent[0])
+            self._number += 1
+        self._recent.append(value)
+
+    def all(self) -> list[T]:
+        return [*self._long, *self._recent]
+
+
 class History:
     def __init__(self, most_cards: int = MOST_CARDS) -> None:
         self.since = datetime.now(UTC)
         self._most = most_cards
         self._cards: OrderedDict[str, deque[TimelineEvent]] = OrderedDict()
-        self._samples: dict[str, deque[Sample]] = {}
-        self._pending: deque[tuple[datetime, int]] = deque(maxlen=MOST_SAMPLES)
+        self._samples: dict[str, _Series[Sample]] = {}
+        self._pending: _Series[tuple[datetime, int]] = _Series()
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         before, after = ({each.device_id for each in claim.results} if claim else set() for claim in (old, new))
@@ -73,16 +94,18 @@ class History:
         moment = at or datetime.now(UTC)
         self._pending.append((moment, pending))
         for each in packing:
-            samples = self._samples.setdefault(each.driver, deque(maxlen=MOST_SAMPLES))
-            samples.append(Sample(moment, allocated_share(each), each.free_cards))
+            self._samples.setdefault(each.driver, _Series()).append(
+                Sample(moment, allocated_share(each), each.free_cards)
+            )
 
     def pending(self) -> Sequence[tuple[datetime, int]]:
         """Return the number of pods that waited, oldest first."""
-        return list(self._pending)
+        return self._pending.all()
 
     def of_driver(self, driver: str) -> Sequence[Sample]:
         """Return a driver's samples, oldest first."""
-        return list(self._samples.get(driver, ()))
+        found = self._samples.get(driver)
+        return found.all() if found is not None else ()
 
     def _note(self, device: str, happening: TimelineEvent) -> None:
         events = self._cards.get(device)

@@ -49,6 +49,19 @@ MENU: Final = (
 )
 
 
+MENU_KEYS: Final = {
+    "/": "o",
+    "/nodes": "n",
+    "/pods": "p",
+    "/claims": "c",
+    "/pending": "w",
+    "/decisions": "d",
+    "/quota": "q",
+    "/whatif": "i",
+}
+"""The key that goes there after `g`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     pages: Mapping[str, Page]

@@ -5,6 +5,7 @@ Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page 
 """
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controller.dashboard import wording
-from controller.dashboard.pages import MENU, Page
+from controller.dashboard.pages import MENU, MENU_KEYS, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.reasons import reason
 from controller.dashboard.source import ControllerState
@@ -47,6 +48,9 @@ def environment() -> Environment:
         link=link,
         asset=asset,
         menu=MENU,
+        menu_keys=MENU_KEYS,
+        explain_command=explain_command,
+        status_command=status_command,
         languages=LANGUAGES,
         themes=THEMES,
     )
@@ -59,6 +63,20 @@ def link(path: str, **query: object) -> str:
     """
     asked = urlencode({key.replace("_", "-"): str(value) for key, value in query.items() if value not in ("", None)})
     return f"{path}?{asked}" if asked else path
+
+
+def explain_command(pod: str) -> str:
+    """Return the command that explains the decision on a pod, for a shell.
+
+    >>> explain_command("team-a/train-0"), explain_command("team-a/$(reboot)")
+    ('hami-dra explain train-0 -n team-a', "hami-dra explain '$(reboot)' -n team-a")
+    """
+    namespace, _, name = pod.partition("/")
+    return f"hami-dra explain {shlex.quote(name)} -n {shlex.quote(namespace)}"
+
+
+def status_command(node: str) -> str:
+    return f"hami-dra status --node {shlex.quote(node)}"
 
 
 @lru_cache

@@ -1,6 +1,6 @@
-"""Trends over the last two hours, as SVG with axes and as data for uPlot. Pure.
+"""Trends over a span that the user chooses, as SVG with axes and as data for uPlot. Pure.
 
-In: samples, oldest first. Out: `Chart`s. The axis always has two hours, however short the history
+In: samples, oldest first. Out: `Chart`s. The axis always has the whole span, however short the history
 is. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with uPlot.
 """
 
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-SPAN: Final = timedelta(hours=2)
-STEP: Final = 60
-"""Seconds between two points: the last sample of each minute is drawn."""
+SPANS: Final = {"30m": timedelta(minutes=30), "2h": timedelta(hours=2), "24h": timedelta(hours=24)}
+"""By the value of `range` in the query."""
+SPAN: Final = "2h"
+"""Where the query names none."""
+_POINTS: Final = 120
+"""Points of a line at most: of all samples in a step, the last is drawn."""
 WIDTH, HEIGHT = 720, 120
 """Of the viewBox, which is stretched to the size of the chart."""
 _TICKS: Final = 4
@@ -42,44 +45,46 @@ class Chart:
     """JSON for uPlot: `x` (seconds since 1970) and for each series name, colour and values."""
 
 
-def chart(series: Mapping[str, Points], now: datetime, *, unit: str = "", top: int = 0) -> Chart | None:
+def chart(
+    series: Mapping[str, Points], now: datetime, *, span: str = SPAN, unit: str = "", top: int = 0
+) -> Chart | None:
     """Return the chart of some series, or None if none has two points.
 
-    `top`: upper end of the y axis; 0: from the values, at least 4.
+    `span`: one of SPANS. `top`: upper end of the y axis; 0: from the values, at least 4.
     """
-    start = now - SPAN
-    kept = {name: _by_minute(points, start) for name, points in series.items()}
+    start = now - SPANS[span]
+    seconds = SPANS[span].total_seconds()
+    kept = {name: _by_step(points, start, int(seconds) // _POINTS) for name, points in series.items()}
     if not any(len(points) > 1 for points in kept.values()):
         return None
     top = top or _rounded_up(max(value for points in kept.values() for value in points.values()))
-    minutes = sorted({minute for points in kept.values() for minute in points})
+    steps = sorted({step for points in kept.values() for step in points})
     lines = []
     for colour, (name, points) in enumerate(kept.items()):
         if points:
             spots = (
-                f"{WIDTH * max(minute - start.timestamp(), 0) / SPAN.total_seconds():.1f},"
-                f"{HEIGHT * (1 - min(value / top, 1)):.1f}"
-                for minute, value in points.items()
+                f"{WIDTH * max(step - start.timestamp(), 0) / seconds:.1f},{HEIGHT * (1 - min(value / top, 1)):.1f}"
+                for step, value in points.items()
             )
             lines.append(Line(name, colour, " ".join(spots), list(points.values())[-1]))
     data = {
-        "x": minutes,
+        "x": steps,
         "from": int(start.timestamp()),
         "to": int(now.timestamp()),
         "top": top,
         "unit": unit,
         "series": [
-            {"name": line.name, "colour": line.colour, "values": [kept[line.name].get(each) for each in minutes]}
+            {"name": line.name, "colour": line.colour, "values": [kept[line.name].get(each) for each in steps]}
             for line in lines
         ],
     }
-    times = tuple((start + SPAN * tick / _TICKS).astimezone(UTC).strftime("%H:%M") for tick in range(_TICKS + 1))
+    times = tuple((start + SPANS[span] * tick / _TICKS).astimezone(UTC).strftime("%H:%M") for tick in range(_TICKS + 1))
     return Chart(tuple(lines), times, top, unit, json.dumps(data, separators=(",", ":")))
 
 
-def _by_minute(points: Points, start: datetime) -> dict[int, float]:
-    """Return the last value of each minute, by the minute's start in seconds since 1970."""
-    return {int(at.timestamp()) // STEP * STEP: round(value, 1) for at, value in points if at >= start}
+def _by_step(points: Points, start: datetime, step: int) -> dict[int, float]:
+    """Return the last value of each step of some seconds, by the step's start in seconds since 1970."""
+    return {int(at.timestamp()) // step * step: round(value, 1) for at, value in points if at >= start}
 
 
 def _rounded_up(value: float) -> int:

@@ -1,5 +1,6 @@
 """The page in a real browser: a fleet of fifty nodes of five vendors, the real controller, nothing pretended but the cluster."""
 
+import json
 import re
 
 import pytest
@@ -219,6 +220,52 @@ def test_trends_have_an_axis_and_follow_the_cursor(tab):
     opened.live()
     page.wait_for_selector("#t-allocated-plot canvas")
     opened.keep("overview-trends")
+
+
+def test_the_range_of_the_trends_is_a_link(tab):
+    opened = tab()
+    page = opened.open("/")
+    page.wait_for_selector("#t-allocated-plot canvas")
+    page.locator(".spans a", has_text="24 h").click()
+    page.wait_for_url("**/?range=24h")
+    page.wait_for_selector(".spans a[aria-current]:has-text('24 h')")
+    page.wait_for_selector("#t-allocated-plot canvas")
+    chart = json.loads(page.locator("#t-allocated-plot").get_attribute("data-chart"))
+    assert chart["to"] - chart["from"] == 24 * 3600
+    opened.live()
+
+
+def test_keys_go_places_and_can_be_turned_off(tab):
+    opened = tab()
+    page = opened.open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("p")
+    page.wait_for_url("**/pods")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.type("g")  # in a field a letter is a letter
+    page.keyboard.press("Escape")
+    page.keyboard.press("]")
+    page.wait_for_url("**/pods?leaf=2*")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    opened.keep("keys")
+    page.locator("#keys-on").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    assert "/pods" in page.url
+    page.locator("#keys-open").click()
+    page.locator("#keys-on").check()
+
+
+def test_a_command_is_copied(tab):
+    opened = tab(permissions=["clipboard-read", "clipboard-write"])
+    page = opened.open("/pending?q=too-large")
+    button = page.locator("button.copy").first
+    button.click()
+    page.wait_for_selector("button.copy:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == "hami-dra explain too-large-0 -n team-b"
 
 
 def test_the_switches_hold(tab):

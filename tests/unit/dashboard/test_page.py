@@ -11,7 +11,7 @@ import pytest
 from controller.dashboard import chinese, drawing, fabric, pages, reasons, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
-from controller.dashboard.history import MOST_OF_CARD, History
+from controller.dashboard.history import MOST_OF_CARD, MOST_SAMPLES, History
 from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import CardReading
@@ -37,7 +37,7 @@ def messages():
     for template in TEMPLATES:
         text = template.read_text()
         found |= set(re.findall(r'\bt\("([^"]*)"', text)) | set(re.findall(r"\bt\('([^']*)'", text))
-        for table in re.findall(r'\{("[a-z/]+": "[^"]*"(?:, "[a-z/]+": "[^"]*")*)\}', text):
+        for table in re.findall(r'\{("[a-z0-9/]+": "[^"]*"(?:, "[a-z0-9/]+": "[^"]*")*)\}', text):
             found |= set(re.findall(r': "([^"]*)"', table))
         found |= set(re.findall(r'\.get\(path, "([^"]*)"\)', text))
     return found
@@ -259,6 +259,16 @@ def test_the_history_of_a_card_is_kept_and_bounded():
     assert history.of_card("d/p/x") == []
 
 
+def test_a_day_is_kept_in_steps_of_three_minutes():
+    history, start = History(), datetime(2026, 11, 21, tzinfo=UTC)
+    for number in range(4 * 60 * 30):
+        history.sample([], number, start + timedelta(seconds=15 * number))
+    times = [at for at, _ in history.pending()]
+    assert times == sorted(times)
+    assert len(times) == 2 * MOST_SAMPLES
+    assert timedelta(hours=25, minutes=55) < times[-1] - times[0] < timedelta(hours=26)
+
+
 def test_a_trend_has_two_hours_however_short_the_history_is():
     history, now = History(), datetime(2026, 11, 21, 12, tzinfo=UTC)
     for minute, used in enumerate((0, 50, 100)):
@@ -271,6 +281,8 @@ def test_a_trend_has_two_hours_however_short_the_history_is():
     assert (data["to"] - data["from"], data["series"][0]["values"]) == (7200, [0.0, 50.0, 100.0])
     assert trends.chart({"pending": history.pending()}, now).top == 4
     assert trends.chart({"other": []}, now) is None
+    day = json.loads(trends.chart({"nvidia": samples}, now, span="24h").data)
+    assert day["to"] - day["from"] == 24 * 3600
     assert trends.chart({"nvidia": samples}, now + timedelta(hours=3)) is None, "all of it is too old"
 
 

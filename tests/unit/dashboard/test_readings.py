@@ -213,7 +213,7 @@ PACKED = Packing(
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_overview_shows_real_use_beside_allocation(language):
     context = {
-        "packing": [PACKED], "linked": {EVIL: ()}, "summary": summary([PACKED], (0, "")), "waiting": [], "reserved": 0, "allocated": None,
+        "packing": [PACKED], "linked": {EVIL: ()}, "summary": summary([PACKED], (0, "")), "waiting": [], "reserved": 0, "spans": {"2h": ""}, "span": "2h", "allocated": None,
         "pending": None, "tiles": [], "machines": None, "nodes": 50, "states": {}, "problems": {}, "known": 48, "has_readings": True,
         "state": ControllerState("1.0", Mode.NATIVE, False, "none"),
     }  # fmt: skip
