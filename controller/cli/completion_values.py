@@ -4,7 +4,6 @@ Called by typer for the option at hand (`autocompletion=`). Reads names only. Si
 and ends after `PATIENCE`: a shell waits for the answer.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
@@ -14,7 +13,6 @@ import typer
 
 if TYPE_CHECKING:
     from hami_dra.api.kinds import Kind
-    from hami_dra.kube.http import HttpCluster
 
 PATIENCE: Final = 1.5
 """Seconds for all of a completion; credentials may come from a program that prompts the user."""
@@ -73,19 +71,15 @@ def vendors() -> list[str]:
 
 def _names(ctx: typer.Context, kind: "Kind[Any]") -> list[str]:
     """Return the names of the kind's objects, of the chosen namespace if it has one."""
-    from hami_dra.kube.http import connect
-    from hami_dra.kube.transport import Timeouts
+    from hami_dra.kube.credentials import chosen_access
+    from hami_dra.kube.object_names import object_names
 
-    async def read() -> list[str]:
-        timeouts = Timeouts(connect=PATIENCE, read=PATIENCE, attempts=1)
-        cluster: HttpCluster = connect(ctx.params.get("kubeconfig"), ctx.params.get("context"), timeouts=timeouts)
-        try:
-            namespace = ctx.params.get("namespace") or cluster.namespace
-            return list(await cluster.names(kind, namespace if kind.namespaced else ""))
-        finally:
-            await cluster.close()
+    def read() -> list[str]:
+        access = chosen_access(ctx.params.get("kubeconfig"), ctx.params.get("context"))
+        namespace = ctx.params.get("namespace") or access.namespace
+        return object_names(access, kind, namespace if kind.namespaced else "", seconds=PATIENCE)
 
-    return _within_patience(lambda: asyncio.run(read()))
+    return _within_patience(read)
 
 
 def _within_patience(read: Callable[[], list[str]]) -> list[str]:

@@ -124,7 +124,8 @@ def _pending(
     documents: "list[Document]", read: "Read | None", profiles: "DriverProfiles", progress: Any
 ) -> "tuple[PendingPod, ...]":
     """Decide on the pods that wait. Raises CommandError."""
-    from controller.insight.simulation import BadManifest, SimulationSettings, pending_pods
+    from controller.insight.manifests import BadManifest
+    from controller.insight.simulation import SimulationSettings, pending_pods
 
     version = read.live.version if read is not None else None
     settings = SimulationSettings(

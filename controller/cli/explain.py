@@ -197,7 +197,8 @@ def _computed(
     from controller.cli.progress import Progress
     from controller.insight.explain import Explanation, with_gang
     from controller.insight.explain import explain as compute
-    from controller.insight.simulation import BadManifest, NoSuchPod, question
+    from controller.insight.manifests import BadManifest
+    from controller.insight.simulation import NoSuchPod, question
     from controller.scheduling.inventory import Heartbeat
 
     with Progress() as progress:

@@ -1,7 +1,7 @@
 """Documents as an inventory and its objects, for commands that only read.
 
 Called by `status` and `doctor`, after `controller.cli.state`. In: documents. Out: `Seen`. Objects
-get UIDs derived from kind and name (`controller.insight.simulation.objects.read`), so that files
+get UIDs derived from kind and name (`controller.insight.manifests.read`), so that files
 without UIDs can be read, too.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from controller.cli.errors import CommandError
-from controller.insight.simulation import BadManifest, Item, gather
+from controller.insight.manifests import BadManifest, Item, gather
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.inventory import Inventory, PoolGates
 from hami_dra.api import kinds

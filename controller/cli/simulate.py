@@ -109,7 +109,7 @@ def simulate(
     from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import simulation_settings
     from controller.cli.progress import Progress
-    from controller.insight.simulation import BadManifest
+    from controller.insight.manifests import BadManifest
     from controller.insight.simulation import simulate as run
 
     settings = simulation_settings(

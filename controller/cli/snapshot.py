@@ -57,7 +57,7 @@ def snapshot(
     context: Context = None,
 ) -> None:
     from controller.cli.progress import Progress
-    from controller.insight.simulation import gather
+    from controller.insight.manifests import gather
 
     file, form = _destination(file, output)
     with Progress() as progress:

@@ -4,18 +4,18 @@ Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared o
 documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects,
 as JSON: code that passes them on strips them (`controller.insight.simulation.essence`).
 
-Read live: everything that a decision reads (`KINDS`); where volumes cannot be judged, pods come
-without theirs. Not workloads: their pods exist already.
+Read live: everything that a decision reads (`KINDS`), or `SHOWN` for a command that decides nothing;
+where volumes cannot be judged, pods come without theirs. Not workloads: their pods exist already.
 Secrets, ConfigMaps and Events are never read. Pods come in the order in which the controller
 decides on them: priority, age, name.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -30,6 +30,8 @@ from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFoun
 
 if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
+
+T = TypeVar("T")
 
 Files = Annotated[
     list[Path] | None,
@@ -68,7 +70,18 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     *_GROUPS,
     kinds.POD,
 )
-"""In the order in which they are read and returned."""
+"""What a decision reads, in the order in which they are read and returned."""
+SHOWN: Final[tuple[Kind[Any], ...]] = (
+    kinds.NAMESPACE,
+    kinds.NODE,
+    kinds.RESOURCE_QUOTA,
+    kinds.DEVICE_CLASS,
+    kinds.DEVICE_TAINT_RULE,
+    kinds.RESOURCE_SLICE,
+    kinds.RESOURCE_CLAIM,
+    kinds.POD,
+)
+"""What devices, their tenants and quotas are read from: `controller.cli.seen`. Part of `KINDS`."""
 _MISSED: Final = {
     kinds.NAMESPACE.name: "labels of namespaces (admin access, the webhook's) do not count",
     kinds.PRIORITY_CLASS.name: "pods keep the priority that is written in them",
@@ -114,54 +127,56 @@ def read_state(
     *,
     progress: OnProgress = quiet,
     tell: Callable[[str], None] = note,
+    wanted: Sequence[Kind[Any]] = KINDS,
 ) -> list[Document]:
-    """Return the documents of the files, or of the live cluster. Raises CommandError.
+    """Return the documents of the files, or those of the live cluster that are of the kinds `wanted`.
+    Raises CommandError.
 
     `tell` gets what could not be read, with the consequence.
     """
-    return _read(paths, connection, progress, tell, versioned=False).documents
+
+    async def read(cluster: "HttpCluster") -> list[Document]:
+        return await read_cluster(cluster, progress=progress, tell=tell, wanted=wanted)
+
+    return _of_files(paths) if paths else _of_cluster(connection, read)
 
 
 def read_versioned(
     paths: Sequence[Path] | None, connection: Connection = Connection(), *, progress: OnProgress = quiet
 ) -> VersionedState:
     """Return what `read_state` does, and the version of the live cluster. Raises CommandError."""
-    return _read(paths, connection, progress, note, versioned=True)
 
+    async def read(cluster: "HttpCluster") -> VersionedState:
+        from controller.cli.leadership import is_leaderless
 
-def _read(
-    paths: Sequence[Path] | None,
-    connection: Connection,
-    progress: OnProgress,
-    tell: Callable[[str], None],
-    *,
-    versioned: bool,
-) -> VersionedState:
-    if paths:
-        from controller.cli.manifest_files import read_documents
-
-        return VersionedState(read_documents(paths), None)
-    try:
-        return asyncio.run(_read_live(connection, progress, tell, versioned=versioned))
-    except (ClusterError, ConfigError) as error:
-        raise CommandError(str(error)) from error
-
-
-async def _read_live(
-    connection: Connection, progress: OnProgress, tell: Callable[[str], None], *, versioned: bool
-) -> VersionedState:
-    from controller.cli.leadership import is_leaderless
-    from hami_dra.kube.http import connect
-
-    cluster = connect(connection.kubeconfig, connection.context)
-    try:
-        documents = await read_cluster(cluster, progress=progress, tell=tell)
-        if not versioned:
-            return VersionedState(documents, None)
+        documents = await read_cluster(cluster, progress=progress)
         version = await cluster.version()
         return VersionedState(documents, (version.major, version.minor), await is_leaderless(cluster))
-    finally:
-        await cluster.close()
+
+    return VersionedState(_of_files(paths), None) if paths else _of_cluster(connection, read)
+
+
+def _of_files(paths: Sequence[Path]) -> list[Document]:
+    from controller.cli.manifest_files import read_documents
+
+    return read_documents(paths)
+
+
+def _of_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]") -> T:
+    """Return what `read` returns of the live cluster. Raises CommandError."""
+    from hami_dra.kube.http import connect
+
+    async def connected() -> T:
+        cluster = connect(connection.kubeconfig, connection.context)
+        try:
+            return await read(cluster)
+        finally:
+            await cluster.close()
+
+    try:
+        return asyncio.run(connected())
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
 
 
 async def read_cluster(
@@ -170,8 +185,9 @@ async def read_cluster(
     progress: OnProgress = quiet,
     tell: Callable[[str], None] = note,
     skipped: Callable[[str], None] = note,
+    wanted: Sequence[Kind[Any]] = KINDS,
 ) -> list[Document]:
-    """Return the objects of a live cluster. Raises ClusterError if one of `NEEDED` cannot be read.
+    """Return the objects of a live cluster of these kinds. Raises ClusterError if one of `NEEDED` cannot be read.
 
     An object that does not fit its kind is left out: `skipped` gets its name and the reason. An
     object with a partly unreadable field stays: code that reads the documents names it.
@@ -183,7 +199,7 @@ async def read_cluster(
         missed.add(kind.name)
         tell(text)
 
-    for kind in KINDS:
+    for kind in wanted:
         objects = await _objects(cluster, kind, progress, partial(miss, kind))
         if kind is kinds.POD and not missed.isdisjoint(each.name for each in kinds.STORAGE):
             for raw in objects:
@@ -233,7 +249,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
     A single object in a newer or malicious form must not keep the others from being read.
     """
-    from controller.insight.simulation import BadManifest, read
+    from controller.insight.manifests import BadManifest, read
 
     try:
         read(str(SOURCE), kind, raw)

@@ -13,14 +13,23 @@ from controller.cli.namespace_options import AllNamespaces, Namespace, check_nam
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import InstallNamespace, SchedulerNamesOption
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
+from controller.cli.state import (
+    SHOWN,
+    Connection,
+    Context,
+    Files,
+    Kubeconfig,
+    VersionedState,
+    note,
+    read_state,
+    read_versioned,
+)
 from controller.cli.status_view import By, Selection, label_matcher
 from controller.cli.tables import TextLayout, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.cli.progress import OnProgress
-    from controller.cli.state import VersionedState
     from controller.insight.simulation import PendingPods
     from hami_dra.api.core import Pod
     from hami_dra.vendors.profiles import DriverProfiles
@@ -99,12 +108,7 @@ def status(
 ) -> None:
     connection = Connection(kubeconfig, context)
     profiles = driver_profiles(manage_profile)
-    if watching and files:
-        raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
-    if watching and pending:
-        raise CommandError("--pending decides on every pod that waits: leave out --watch")
-    if usage and (watching or files):
-        raise CommandError("--usage asks the drivers of a live cluster once: leave out --watch and -f")
+    _check(watching=watching, pending=pending, usage=usage, has_files=bool(files))
     listed = None
     if quota or pending:
         listed = listed_namespace(namespace, files, connection, all_namespaces=all_namespaces)
@@ -128,7 +132,10 @@ def status(
     from hami_dra.api import kinds
 
     with Progress() as progress:
-        found = read_versioned(files, connection, progress=progress)
+        if pending:
+            found = read_versioned(files, connection, progress=progress)
+        else:
+            found = VersionedState(read_state(files, connection, progress=progress, wanted=SHOWN), None)
         check_namespace(namespace, found.documents)
         state = seen(found.documents, profiles)
         meant = _meant(state.of(kinds.POD), listed, selector)
@@ -149,6 +156,16 @@ def status(
         print_document(view.document(), output)
 
 
+def _check(*, watching: bool, pending: bool, usage: bool, has_files: bool) -> None:
+    """Raise CommandError for options that exclude each other."""
+    if watching and has_files:
+        raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
+    if watching and pending:
+        raise CommandError("--pending decides on every pod that waits: leave out --watch")
+    if usage and (watching or has_files):
+        raise CommandError("--usage asks the drivers of a live cluster once: leave out --watch and -f")
+
+
 def _meant(pods: "Iterable[Pod]", namespace: str | None, selector: str) -> "Callable[[str], bool]":
     """Return whether --pending is about the pod of this key."""
     if not selector:
@@ -159,14 +176,15 @@ def _meant(pods: "Iterable[Pod]", namespace: str | None, selector: str) -> "Call
 
 
 def _pending(
-    found: "VersionedState",
+    found: VersionedState,
     meant: "Callable[[str], bool]",
     scheduler_names: list[str] | None,
     profiles: "DriverProfiles",
     progress: "OnProgress",
 ) -> "PendingPods":
     """Decide on the pods that wait. Raises CommandError."""
-    from controller.insight.simulation import BadManifest, SimulationSettings, pending_pods
+    from controller.insight.manifests import BadManifest
+    from controller.insight.simulation import SimulationSettings, pending_pods
 
     settings = SimulationSettings(
         profiles=profiles,

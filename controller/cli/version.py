@@ -118,10 +118,10 @@ async def _leader(cluster: "HttpCluster", namespace: str) -> str:
     from hami_dra.kube.protocol import Forbidden, NotFound
 
     try:
-        lease = await cluster.get(kinds.LEASE, names.CONTROLLER, namespace)
+        lease = await cluster.get_raw(kinds.LEASE, names.CONTROLLER, namespace)
     except (NotFound, Forbidden):
         return ""
-    return lease.spec.holder_identity or ""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def _print(found: Mapping[str, Any]) -> None:

@@ -120,7 +120,7 @@ def whatif(
     from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
-    from controller.insight.simulation import BadManifest
+    from controller.insight.manifests import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 
     profiles = driver_profiles(manage_profile)

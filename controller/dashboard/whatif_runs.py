@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.dashboard.source import Source
-from controller.insight.simulation import BadManifest, SimulationSettings, documents_of
+from controller.insight.manifests import BadManifest
+from controller.insight.simulation import SimulationSettings, documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
 from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy, parse_node_policy
 from hami_dra.api import names

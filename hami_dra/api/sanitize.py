@@ -58,8 +58,6 @@ def sanitized(text: bytes, *, numbers: bool = False) -> bytes:
 
 def is_deeper(text: bytes, levels: int) -> bool:
     """Return whether objects and arrays are nested more than `levels` deep."""
-    if text.count(b"{") + text.count(b"[") <= levels:
-        return False
     return next(_regions_below(text, levels), None) is not None
 
 
@@ -104,7 +102,9 @@ def _regions_below(text: bytes, levels: int) -> Iterator[tuple[int, int]]:
     brackets { [ ] { } } at 0, 5, 7, 13, 14, 15 (the one at 10 is inside quotes) give depths 1 2 1 2
     1 0, so the regions are (5, 8) and (13, 15).
     """
-    import numpy as np  # 0.1 s, and commands that read no API object do without
+    if text.count(b"{") + text.count(b"[") <= levels:
+        return
+    import numpy as np  # 0.1 s, and commands that read no large API object do without
 
     is_structure = np.frombuffer(_IS_STRUCTURE, dtype=np.bool_)
     plain = _without_escapes(text)

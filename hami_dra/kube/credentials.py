@@ -24,6 +24,8 @@ import yaml
 from hami_dra.kube.exec_plugin import ExecIdentity, plugin_of
 from hami_dra.kube.protocol import ConfigError
 
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML without libyaml is slower, with the same results."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE_SECONDS: Final = 60.0
 """Kubelet renews projected tokens long before they expire; client-go also reads them once a
@@ -153,6 +155,17 @@ def from_kubeconfig(
     )
 
 
+def chosen_access(path: str | None = None, context: str | None = None) -> Access:
+    """Return the access of the given kubeconfig or context, else of the pod's service account, else
+    of the default kubeconfig. Raises ConfigError.
+    """
+    return in_cluster() if _means_pod(path, context) else from_kubeconfig(path, context)
+
+
+def _means_pod(path: str | None, context: str | None) -> bool:
+    return path is None and context is None and is_in_cluster()
+
+
 def context_names(path: str | None = None, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of the contexts in the kubeconfig that `from_kubeconfig` reads."""
     return sorted(_merged(_where(path, environment))["contexts"])
@@ -161,9 +174,9 @@ def context_names(path: str | None = None, environment: Mapping[str, str] = os.e
 def default_namespace(path: str | None = None, context: str | None = None) -> str:
     """Return the namespace of the context, or of the service account, without connecting.
 
-    As `hami_dra.kube.http.connect` chooses between them. Raises ConfigError.
+    As `chosen_access` chooses between them. Raises ConfigError.
     """
-    if path is None and context is None and is_in_cluster():
+    if _means_pod(path, context):
         return in_cluster().namespace
     where = _where(path, os.environ)
     config = _merged(where)
@@ -188,7 +201,7 @@ def _merged(where: str) -> dict[str, Any]:
         if len(paths) > 1 and not path.exists():
             continue  # like kubectl, skip missing files of a list
         try:
-            document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}  # noqa: S506 (a safe one)
         except OSError as error:
             raise ConfigError(f"kubeconfig {path}: {error.strerror}; set --kubeconfig or KUBECONFIG") from None
         except (yaml.YAMLError, UnicodeDecodeError):

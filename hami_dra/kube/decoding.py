@@ -39,7 +39,6 @@ from hami_dra.kube.protocol import (
     WatchEvent,
 )
 from hami_dra.kube.salvage import identity, salvaged_claim
-from hami_dra.vendors.annotations import kept_annotations
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
@@ -197,8 +196,12 @@ def settled(kind: Kind[T], found: T) -> str:
 def _trim(kind: Kind[Any], found: Object) -> None:
     """Keep only the annotations in use. One that is too long is replaced with a marker."""
     annotations = found.metadata.annotations
-    kept = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS) if annotations else None
-    force_setattr(found.metadata, "annotations", kept or NO_ANNOTATIONS)
+    if annotations:
+        # Here, because it imports all vendors: a program that reads no annotations starts without them.
+        from hami_dra.vendors.annotations import kept_annotations
+
+        annotations = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS)
+    force_setattr(found.metadata, "annotations", annotations or NO_ANNOTATIONS)
 
 
 def read_json(body: bytes) -> dict[str, Any]:

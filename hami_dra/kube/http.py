@@ -34,6 +34,7 @@ from hami_dra.kube.protocol import (
     APPLY,
     JSON,
     MERGE,
+    METADATA_LIST,
     Body,
     Broken,
     Gone,
@@ -54,7 +55,6 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     JSON: "application/json-patch+json",
     APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
-_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 def connect(
@@ -65,9 +65,7 @@ def connect(
 
     The default is $KUBECONFIG or ~/.kube/config. Raises ConfigError.
     """
-    if kubeconfig is None and context is None and credentials.is_in_cluster():
-        return HttpCluster.in_cluster(timeouts=timeouts)
-    return HttpCluster.from_kubeconfig(kubeconfig, context, timeouts=timeouts)
+    return HttpCluster(credentials.chosen_access(kubeconfig, context), timeouts=timeouts)
 
 
 class HttpCluster:
@@ -85,10 +83,6 @@ class HttpCluster:
         cls, path: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
     ) -> "HttpCluster":
         return cls(credentials.from_kubeconfig(path, context), timeouts=timeouts)
-
-    @classmethod
-    def in_cluster(cls, *, timeouts: Timeouts | None = None) -> "HttpCluster":
-        return cls(credentials.in_cluster(), timeouts=timeouts)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -135,20 +129,12 @@ class HttpCluster:
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> str:
         query = _selectors(label_selector, field_selector) | {"limit": "1"}
-        page = await self._metadata_page(kind, namespace, query)
+        what = f"list {kind.plural}"
+        page = _json(await self._transport.read(what, kind.path(namespace), query, accept=METADATA_LIST), what)
         version = (page.get("metadata") or {}).get("resourceVersion")
         if not version:
-            raise Unavailable(f"list {kind.plural}: the answer has no resourceVersion")
+            raise Unavailable(f"{what}: the answer has no resourceVersion")
         return str(version)
-
-    async def names(self, kind: Kind[Any], namespace: str = "", *, limit: int = 500) -> Sequence[str]:
-        """Return the names of up to `limit` objects; the server sends their metadata only."""
-        page = await self._metadata_page(kind, namespace, {"limit": str(limit)})
-        return [each["metadata"]["name"] for each in page.get("items") or ()]
-
-    async def _metadata_page(self, kind: Kind[Any], namespace: str, query: Mapping[str, str]) -> dict[str, Any]:
-        what = f"list {kind.plural}"
-        return _json(await self._transport.read(what, kind.path(namespace), query, accept=_METADATA_LIST), what)
 
     async def list_raw(
         self,

@@ -30,6 +30,8 @@ PatchType = Literal["merge", "json", "apply"]
 MERGE: Final[PatchType] = "merge"
 JSON: Final[PatchType] = "json"
 APPLY: Final[PatchType] = "apply"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""What to accept of a list of which only the metadata of the objects matter."""
 MOST_WRITE_SECONDS: Final = 5.0
 """Upper bound of every write, whatever the settings; a new leader waits that long before it
 reads.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, simulate
-from controller.insight.simulation.objects import gather
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import CONTROLLER
 from controller.scheduling.scoring.policies import DevicePolicy, Policies

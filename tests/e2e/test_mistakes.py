@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from controller.insight.simulation import BadManifest, SimulationSettings, simulate
+from controller.insight.manifests import BadManifest
+from controller.insight.simulation import SimulationSettings, simulate
 from hack.controlplane.api import ApiError
 from hami_dra.kube.documents import Document
 from tests.e2e.lab import A10G, EVENTS, T4, read_yaml

@@ -6,8 +6,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.insight.simulation import BadManifest, SimulationSettings, simulate
-from controller.insight.simulation.objects import READ
+from controller.insight.manifests import READ, BadManifest
+from controller.insight.simulation import SimulationSettings, simulate
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 
 LEGACY = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 30}

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from hami_dra.api import names
 
 log = logging.getLogger(__name__)
@@ -47,6 +45,8 @@ def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
     """Return the containers on each card, by uuid, ordered by namespace, pod, container; only those
     whose use is known. Parsing stops at the first broken line.
     """
+    from prometheus_client.parser import text_string_to_metric_families
+
     found: dict[tuple[str, ...], ContainerUse] = {}
     lines = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_LIMITS)))
     try:

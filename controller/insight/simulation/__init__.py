@@ -9,7 +9,6 @@ print.
 """
 
 from controller.insight.simulation.essence import documents_of, essence
-from controller.insight.simulation.objects import READ, BadManifest, Item, gather, read
 from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
 from controller.insight.simulation.placing import SimulationSettings
 from controller.insight.simulation.question import NoSuchPod, question
@@ -18,9 +17,6 @@ from controller.insight.simulation.run import Played, play, simulate
 from controller.insight.simulation.view import SimulatedCluster
 
 __all__ = [
-    "READ",
-    "BadManifest",
-    "Item",
     "NoSuchPod",
     "PendingPod",
     "PendingPods",
@@ -30,10 +26,8 @@ __all__ = [
     "SimulationSettings",
     "documents_of",
     "essence",
-    "gather",
     "pending_pods",
     "play",
     "question",
-    "read",
     "simulate",
 ]

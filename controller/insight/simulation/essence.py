@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.insight.simulation.objects import Raw, without_nulls
+from controller.insight.manifests import Raw, without_nulls
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from controller.insight.manifests import Item, gather
 from controller.insight.simulation.gang_question import decided_gang
-from controller.insight.simulation.objects import Item, gather
 from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from controller.insight.explain import explain
+from controller.insight.manifests import Raw, read
 from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.objects import Raw, read
 from controller.insight.simulation.report import SimulationReport, claim_entry
 from controller.insight.simulation.view import SimulatedCluster
 from controller.scheduling.allocation import FeatureGates, new_share_id, ownership_of, stamped

@@ -7,7 +7,7 @@ api/leaderworkerset/v1 (0.9), k8s.io/api scheduling/v1beta1 (1.37).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
+from controller.insight.manifests import BadManifest, Item, Raw, describe, read
 from hami_dra.api import kinds, names
 
 MOST_PODS: Final = 100_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.insight.explain import GangExplanation
+from controller.insight.manifests import Item, Raw, gather, read
 from controller.insight.simulation.gang_question import decide_together
-from controller.insight.simulation.objects import Item, Raw, gather, read
 from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from controller.insight.manifests import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.objects import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.placing import Placing, SimulationSettings, WaitingPod, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.view import SimulatedCluster

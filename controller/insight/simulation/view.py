@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.insight.simulation.objects import Item, Raw, derived_uid, read
+from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.volume_claims import with_default_class
 from controller.scheduling.allocation import FeatureGates
 from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs

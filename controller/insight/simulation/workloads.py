@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Final
 
-from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
+from controller.insight.manifests import BadManifest, Item, Raw, describe, read
 from controller.insight.simulation.pod_sets import DeclaredGroups, jobs_of, leaders_and_workers, pod_count
 from controller.insight.simulation.volume_claims import of_stateful_set, with_claims
 from controller.scheduling.node_filter import admits, pinned_names, taint_code

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.insight.simulation import READ, Item, SimulationSettings, gather
+from controller.insight.manifests import READ, Item, gather
+from controller.insight.simulation import SimulationSettings
 from controller.scheduling.node_filter import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod

@@ -28,9 +28,10 @@ def hami_dra(capsys):
 
 
 def imported_by(*words):
+    """Return the top-level modules, and those of the project in full, that a command imports."""
     code = f"import sys; from controller.cli.main import run\ntry: run({list(words)!r})\nfinally: print(*sys.modules, file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    return {name.partition(".")[0] for name in ended.stderr.split()}
+    return {part for name in ended.stderr.split() for part in (name, name.partition(".")[0])}
 
 
 @pytest.mark.parametrize("words", [["--help"], ["__complete", ""], ["--version"]])
@@ -41,6 +42,29 @@ def test_the_list_of_commands_imports_nothing_heavy(words):
 @pytest.mark.parametrize("words", [["status", "--help"], ["__complete", "status", "--"]])
 def test_help_and_options_of_a_command_import_little(words):
     assert imported_by(*words) & (HEAVY - {"yaml"}) == set()
+
+
+def test_completing_a_name_imports_no_vendor_and_no_http_library(tmp_path):
+    with Served([*cluster("n1")]) as served:
+        imported = imported_by("__complete", "status", "--kubeconfig", str(served.kubeconfig(tmp_path)), "--node", "")
+    assert [path for path, _ in served.seen] == ["/api/v1/nodes"]
+    assert imported & (HEAVY - {"yaml"} | {"hami_dra.vendors", "controller.scheduling"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (["version"], {"numpy", "hami_dra.vendors", "controller.scheduling"}),
+        (
+            ["status"],
+            {"prometheus_client", "controller.scheduling.decide", "controller.webhook", "controller.reconcile"},
+        ),
+        (["topology", "n1"], {"prometheus_client", "controller.scheduling", "controller.webhook"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(tmp_path, words, unused):
+    with Served([*cluster("n1")]) as served:
+        assert imported_by(*words, "--kubeconfig", str(served.kubeconfig(tmp_path))) & unused == set()
 
 
 def test_help_is_plain_with_one_line_for_each_command(hami_dra):

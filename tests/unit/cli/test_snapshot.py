@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from controller.cli import progress
+from controller.insight.manifests import READ, gather
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.essence import documents_of, essence
-from controller.insight.simulation.objects import READ, gather
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed

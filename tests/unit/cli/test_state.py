@@ -3,8 +3,9 @@
 import pytest
 
 from controller.cli.errors import CommandError
-from controller.cli.state import Connection, read_state
+from controller.cli.state import SHOWN, Connection, read_state
 from hami_dra.api import names
+from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, pod
 from tests.support.served import Served
 
@@ -13,6 +14,11 @@ NEVER_ASKED = ("secrets", "configmaps", "events", "deployments", "replicasets")
 
 def keys(documents, kind):
     return [each.raw["metadata"]["name"] for each in documents if each.raw["kind"] == kind]
+
+
+@pytest.fixture
+def hami_dra(capsys):
+    return Typed(capsys)
 
 
 @pytest.fixture
@@ -44,6 +50,12 @@ def test_everything_that_a_decision_reads_and_nothing_else(read):
     asked = {path.rpartition("/")[2] for path, _ in server.seen}
     assert not asked & {*NEVER_ASKED}
     assert {authorization for _, authorization in server.seen} == {"Bearer t0ken"}
+
+
+def test_a_command_that_decides_nothing_reads_only_what_it_shows(hami_dra, tmp_path):
+    with Served([*cluster("n1"), live("a")]) as server:
+        assert hami_dra("status", "--kubeconfig", server.kubeconfig(tmp_path)).code == 0
+    assert [path for path, _ in server.seen] == [kind.path() for kind in SHOWN]
 
 
 def test_pages_and_progress(read):

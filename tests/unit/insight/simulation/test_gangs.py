@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.insight.simulation import BadManifest
+from controller.insight.manifests import BadManifest
 from tests.support.gang_objects import (
     COSCHEDULING_LABEL,
     coscheduling_group,

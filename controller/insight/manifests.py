@@ -1,7 +1,7 @@
-"""Reads documents as the objects of a simulation.
+"""Reads documents, of files or of a live cluster, as objects.
 
-Called by `controller.insight.simulation`. In: the documents of files. Out: `Item`s in file order,
-and notes about unused documents. Nothing is validated as the API server would: every readable
+Called by `controller.insight.simulation` and by commands that read a cluster; imports nothing that
+decides. In: documents. Out: `Item`s in file order, and notes about unused documents. Nothing is validated as the API server would: every readable
 object counts. If a document cannot be read as its kind, `BadManifest` names file, document, object
 and field. Pure.
 """

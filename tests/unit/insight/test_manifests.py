@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.insight.simulation import BadManifest, SimulationSettings, simulate
-from controller.insight.simulation.objects import gather
+from controller.insight.manifests import BadManifest, gather
+from controller.insight.simulation import SimulationSettings, simulate
 from tests.support.manifests import (
     claim,
     cluster,
