@@ -56,7 +56,7 @@ class Selection:
         import msgspec
 
         from controller.insight.overview import namespaces, overview
-        from controller.scheduling.gangs import OPTIONAL_SOURCES, gang_of
+        from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of
         from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)

@@ -37,7 +37,7 @@ from controller.insight.overview.model import (
 from controller.insight.overview.packing import packing
 from controller.insight.overview.reservations import reservations
 from controller.insight.overview.tenancies import Tenancies
-from controller.scheduling.gangs import GangKey
+from controller.scheduling.gang_key import GangKey
 from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from controller.insight.overview.model import Reservation
-from controller.scheduling.gangs import GangKey
+from controller.scheduling.gang_key import GangKey
 from controller.scheduling.inventory import DeviceId, Inventory
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

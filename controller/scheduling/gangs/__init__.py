@@ -4,12 +4,12 @@ Called by `reconcile` and by `simulate`. Pure, as `decide`: the same inventory a
 give the same answer. The members are placed on a `Trial`, which is taken back at the end.
 """
 
+from controller.scheduling.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES, GangKey, Source, gang_of
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
-from controller.scheduling.gangs.gang_key import API_GROUPS, SOURCES, GangKey, Source
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
 from controller.scheduling.gangs.gang_topology import constraints_of
-from controller.scheduling.gangs.membership import OPTIONAL_SOURCES, Gangs, GangState, gang_of
+from controller.scheduling.gangs.membership import Gangs, GangState
 from controller.scheduling.gangs.trial_assumptions import Trial
 
 __all__ = [

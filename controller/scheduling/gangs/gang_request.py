@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
-from controller.scheduling.gangs.gang_key import GangKey
+from controller.scheduling.gang_key import GangKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.scheduling.gangs.gang_key import API_GROUPS, SOURCES, GangKey, Source
+from controller.scheduling.gang_key import API_GROUPS, SOURCES, GangKey, Source, gang_of
 from controller.scheduling.gangs.gang_request import TopologyConstraint
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -29,8 +29,6 @@ from hami_dra.api.meta import Object
 from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
 from hami_dra.api.podstate import is_bound, is_pending, priority
 
-OPTIONAL_SOURCES: Final[frozenset[Source]] = frozenset({"leaderworkerset", "volcano"})
-"""Sources that count only where an option says so."""
 _MOST: Final = 2**31 - 1
 """As in the API: minCount is an int32."""
 
@@ -96,26 +94,6 @@ class GangState:
     def priority(self) -> int:
         """The highest priority of a member."""
         return max(map(priority, self.members), default=0)
-
-
-def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:
-    """Return the gang that the pod states, or None. `also`: optional sources that count."""
-    group, labels, annotations = pod.spec.scheduling_group, pod.metadata.labels, pod.metadata.annotations
-    if group is not None and group.pod_group_name:
-        return GangKey("PodGroup", pod.metadata.namespace, group.pod_group_name)
-    if not labels and not annotations:
-        return None
-    by_label: tuple[tuple[Source, Mapping[str, str], str], ...] = (
-        ("coscheduling", labels, names.COSCHEDULING_GROUP),
-        ("labels", labels, names.POD_GROUP_NAME),
-        ("kueue", labels, names.KUEUE_GROUP),
-        ("leaderworkerset", labels, names.LEADER_WORKER_GROUP),
-        ("volcano", annotations, names.VOLCANO_GROUP),
-    )
-    for source, stated, name in by_label:
-        if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
-            return GangKey(source, pod.metadata.namespace, value)
-    return None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,52 @@
+"""How a gang is named, and which one a pod states. Pure; imports nothing that decides."""
+
+from collections.abc import Collection, Mapping
+from typing import Final, Literal, NamedTuple
+
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+
+Source = Literal["PodGroup", "coscheduling", "labels", "kueue", "leaderworkerset", "volcano"]
+"""What names the gang: the table in `gangs.membership`."""
+OPTIONAL_SOURCES: Final[frozenset[Source]] = frozenset({"leaderworkerset", "volcano"})
+"""Sources that count only where an option says so."""
+SOURCES: Final[Mapping[str, Source]] = {
+    kinds.POD_GROUP.group: "PodGroup",
+    kinds.COSCHEDULING_POD_GROUP.group: "coscheduling",
+    kinds.VOLCANO_POD_GROUP.group: "volcano",
+}
+"""API group of a kind of `kinds.POD_GROUPS` → the source of its gangs."""
+API_GROUPS: Final = {source: group for group, source in SOURCES.items()}
+
+
+class GangKey(NamedTuple):
+    source: Source
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return how messages name the gang, for example `PodGroup team/train`."""
+        kind = f"PodGroup ({API_GROUPS[self.source]})" if self.source in ("coscheduling", "volcano") else "PodGroup"
+        if self.source in API_GROUPS:
+            return f"{kind} {self.namespace}/{self.name}"
+        return f"gang {self.namespace}/{self.name}"
+
+
+def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:
+    """Return the gang that the pod states, or None. `also`: optional sources that count."""
+    group, labels, annotations = pod.spec.scheduling_group, pod.metadata.labels, pod.metadata.annotations
+    if group is not None and group.pod_group_name:
+        return GangKey("PodGroup", pod.metadata.namespace, group.pod_group_name)
+    if not labels and not annotations:
+        return None
+    by_label: tuple[tuple[Source, Mapping[str, str], str], ...] = (
+        ("coscheduling", labels, names.COSCHEDULING_GROUP),
+        ("labels", labels, names.POD_GROUP_NAME),
+        ("kueue", labels, names.KUEUE_GROUP),
+        ("leaderworkerset", labels, names.LEADER_WORKER_GROUP),
+        ("volcano", annotations, names.VOLCANO_GROUP),
+    )
+    for source, stated, name in by_label:
+        if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
+            return GangKey(source, pod.metadata.namespace, value)
+    return None
