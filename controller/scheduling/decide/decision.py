@@ -18,6 +18,7 @@ from controller.scheduling.decide.allocation_config import with_allocation_confi
 from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.decide.fast_path import fast_path_of
+from controller.scheduling.decide.idle_nodes import IdleNodes
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import (
@@ -32,7 +33,7 @@ from controller.scheduling.decide.pre_score import (
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import rank_among, ranked_nodes_of
-from controller.scheduling.decide.refusal_reason import sentence_of
+from controller.scheduling.decide.refusal_reason import RefusalReason, sentence_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.decide.unlike_refused import unlike_refused
@@ -348,21 +349,27 @@ class _Decision:
         error = str(selector_errors[0]) if selector_errors else self._search.pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
         error = error or failing_selector(self._inventory, trace)
-        reason = reason_of(self._inventory, self._request, trace)
-        if pools := self._unusable(trace.verdicts.mask):
-            # what they would offer is not known
+        pools = self._unusable(trace.verdicts.mask)
+        given_up = error or self._search.budget_error
+        reason = None if given_up else self._reason(trace)
+        if reason is not None and pools:  # what they would offer is not known
             reason = replace(reason, never=False, fix="")
         return Unschedulable(
-            error or self._search.budget_error or sentence_of(reason, pools),
+            given_up if reason is None else sentence_of(reason, pools),
             reasons=dict(report.reasons),
             nodes=report.nodes,
             error=error,
-            reason=None if error or self._search.budget_error else reason,
+            reason=reason,
             only_quota=self._only_quota,
             node_counts=report.node_counts,
             examples=trace.verdicts.examples(),
             trace=trace,
         )
+
+    def _reason(self, trace: Trace) -> RefusalReason:
+        problems = self._managed, self._foreign
+        idle = IdleNodes(self._inventory, self._request, self._options, problems, trace.wanted)
+        return reason_of(self._inventory, self._request, trace, idle)
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:
         """Return the managed pools on these nodes that cannot be used as published, and why."""

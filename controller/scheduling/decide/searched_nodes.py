@@ -104,7 +104,7 @@ class FruitlessSearchCache:
     ) -> None:
         self._inventory = inventory
         self._cache = inventory.derived(_CachedSearches, _CachedSearches).by_problem
-        self._key_of: Callable[[], Hashable] = lambda: (_digest(scheduling_request, problems), how)
+        self._key_of: Callable[[], Hashable] = lambda: (digest_of_problem(scheduling_request, problems), how)
         self._key: Hashable | None = None
         self._found: FruitlessSearches | None = None
 
@@ -130,7 +130,7 @@ class FruitlessSearchCache:
         return self._found
 
 
-def _digest(scheduling_request: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
+def digest_of_problem(scheduling_request: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
     """Return a digest; problems with equal digests have equal solutions on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
     policies = scheduling_request.policies

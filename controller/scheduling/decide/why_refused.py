@@ -9,6 +9,7 @@ placement. Pure.
     the pod as a whole: a volume that no node can have      volume
     each request on idle devices, anywhere                  class, selector, memory, devices, ...
     all requests on idle devices of one node                requests
+    all of them together there, by search                   set, requests, devices
     the nodes where that holds: labels, taints, resources   label, taint, resource, node
     the quota of the namespace                              quota
     free devices                                            memory, whole devices, health, ...
@@ -16,12 +17,15 @@ placement. Pure.
 """
 
 from collections import Counter
+from typing import Final
 
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
+from controller.scheduling.decide.idle_nodes import IdleNodes
 from controller.scheduling.decide.lasting_reasons import lasting_reason, too_many_together
+from controller.scheduling.decide.lasting_sets import DEMANDS, LastingSets, set_text
 from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.node_reasons import NodeReasons
 from controller.scheduling.decide.passing_reasons import passing_reason
@@ -35,9 +39,11 @@ from hami_dra.api.arrays import Bools
 from hami_dra.api.printable import printable
 
 
-def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace) -> RefusalReason:
-    """Return the reason of a refusal. `trace`: of the decision, before the inventory changes."""
-    return _Refusal(inventory, request, trace).why()
+def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:
+    """Return the reason of a refusal. `trace`: of the decision, before the inventory changes; `idle`:
+    which nodes could meet the claims with idle devices.
+    """
+    return _Refusal(inventory, request, trace, idle).why()
 
 
 def failing_selector(inventory: Inventory, trace: Trace) -> str:
@@ -56,10 +62,11 @@ def failing_selector(inventory: Inventory, trace: Trace) -> str:
 
 
 class _Refusal:
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> None:
         self._inventory = inventory
         self._request = request
         self._trace = trace
+        self._idle = idle
         self._names = Counter(group.name for group, _ in trace.wanted)
 
     def why(self) -> RefusalReason:
@@ -76,6 +83,12 @@ class _Refusal:
             return self._together()
         if (reason := self._too_many()) is not None:
             return reason
+        if self._idle.needs_search:
+            together = self._idle.could(there)
+            if not together.any():
+                words = [self._words(group, columns) for group, columns in self._trace.wanted]
+                return LastingSets(self._idle, words, there).why()
+            there = together
         left = there & verdicts.mask
         if not left.any():
             return NodeReasons(self._inventory, self._request, verdicts, there).why()
@@ -147,37 +160,42 @@ class _Refusal:
         for code, refused in self._trace.estimates.refused.items():
             if (refused & left).any():
                 return self._no_set(code, refused & left)
-        return RefusalReason(
-            "search",
-            f"{counted(int(left.sum()), 'node')} {'has' if left.sum() == 1 else 'have'} devices for each request",
-            "no choice of them meets all requests and constraints together",
-        )
+        return self._no_choice(left)
 
     def _no_set(self, code: str, nodes: Bools) -> RefusalReason:
-        """Return which sets of devices are lacking. Where all devices of the nodes are free, none will
-        ever be there.
-        """
-        (group, columns), *_ = self._trace.wanted
-        view, column = group.alternatives[-1], columns[-1]
-        stated = self._request.policies.stated.get(view.claim_key, ())
-        demands = [f"{each.annotation}={printable(each.value)}" for each in stated if each.annotation in _SETS]
-        asked = f"needs {counted(view.count, 'device')} {_SET_TEXTS.get(code, 'in a set that the vendor allows')}"
+        """Return which sets of devices are lacking among those that are free."""
+        (group, _), *_ = self._trace.wanted
+        view = group.alternatives[-1]
+        stated = [each for each in self._request.policies.stated.get(view.claim_key, ()) if each.annotation in DEMANDS]
+        demands = [f"{each.annotation}={printable(each.value)}" for each in stated]
+        what = _SET_TEXTS.get(code) or set_text([each.annotation for each in stated])
+        asked = f"needs {counted(view.count, 'device')} {what}"
         if demands:
             asked += f" ({', '.join(demands)})"
-        never = bool((column.fitting[: len(nodes)] == column.idle().per_node)[nodes].all())
-        count = int(nodes.sum())
-        best = f"{counted(count, 'node')} {'has' if count == 1 else 'have'} enough {'idle' if never else 'free'} devices, but no such set"
-        fix = (
-            ("Relax the annotation, or ask for fewer devices" if demands else "Ask for another number of devices")
-            if never
-            else ""
-        )
-        return RefusalReason("set", asked, best, never=never, fix=fix, code=code)
+        return RefusalReason("set", asked, f"{_have(nodes)} enough free devices, and no such set is free", code=code)
+
+    def _no_choice(self, nodes: Bools) -> RefusalReason:
+        """Return that only the search found no devices: of constraints, shared counters, or requests
+        that compete for the same devices.
+        """
+        claims = (entry.claim for entry in self._request.claims if entry.claim.status.allocation is None)
+        constraints = [each for claim in claims for each in claim.spec.devices.constraints]
+        texts = [
+            f"the same {printable(each.match_attribute)} (matchAttribute)"
+            if each.match_attribute is not None
+            else f"different {printable(each.distinct_attribute or '')} (distinctAttribute)"
+            for each in constraints[:_CONSTRAINTS_NAMED]
+        ]
+        total = sum(max(group.alternatives[-1].count, 1) for group, _ in self._trace.wanted)
+        asked = f"needs {counted(total, 'device')} on one node{f' with {_AND.join(texts)}' if texts else ''}"
+        return RefusalReason("search", asked, f"{_have(nodes)} free devices for each request, and no such set is free")
 
 
-_SETS = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
-_SET_TEXTS = {
-    names.TOPOLOGY_NOT_FIT: "that are linked pairwise",
-    names.NUMA_NOT_FIT: "that the vendor's rules allow together, on one NUMA node or as neighbours",
-    names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle",
-}
+def _have(nodes: Bools) -> str:
+    count = int(np.count_nonzero(nodes))
+    return f"{counted(count, 'node')} {'has' if count == 1 else 'have'}"
+
+
+_AND: Final = " and "
+_CONSTRAINTS_NAMED: Final = 3
+_SET_TEXTS: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}

@@ -75,6 +75,7 @@ class Inventory:
         """Object → its problem: unusable pools, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._usage_columns = UsageColumns(self.devices, self.nodes, self.usage, self.quotas)
+        self.gates = gates
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
         self._rules = TaintRules()

@@ -77,6 +77,6 @@ def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort(
     answer = asked(inventory, claim(exactly(count=17), constraints=[{"matchAttribute": f"{DRIVER}/rack"}]))
     assert isinstance(answer, Unschedulable)
     assert answer.message == (
-        "no node fits now: 40 nodes have devices for each request; "
-        "no choice of them meets all requests and constraints together"
+        "no node fits: needs 17 devices with the same gpu.example.com/rack (matchAttribute) on one node; "
+        "the most that a node has is 16 (node-0). Ask for fewer devices, or drop the constraint"
     )

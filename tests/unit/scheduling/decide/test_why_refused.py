@@ -1,11 +1,14 @@
 """The one sentence about a refused pod: what fails with both figures, never or now, and the fix."""
 
+import msgspec
 import pytest
 
 from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.decide.refusal_reason import MOST, with_command
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.policy_resolution import resolve_policies
+from hami_dra.api.resource import ResourceClaim
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
 
 WIDE = "net.example.com"
@@ -312,3 +315,132 @@ def test_a_selector_that_fails_on_every_device_is_an_error_also_when_all_are_in_
     assert "selectors[0] fails on device" in idle.error
     assert "selectors[0] fails on device" in busy.error
     assert "no such key: productName" in busy.error
+
+
+# --- devices that must be given together --------------------------------------------------------------
+
+NUMA = "resource.kubernetes.io/numaNode"
+
+
+def wired(index, *, group=1, numa=0):
+    """A card of a link group, on a NUMA node."""
+    found = card(index)
+    found["attributes"] |= {"hami.io/linkGroup": {"int": group}, NUMA: {"int": numa}}
+    return found
+
+
+def islands():
+    """Node a: two islands of two cards, on two NUMA nodes; node b: one card in an island of its own."""
+    return cluster(a=[wired(i, group=1 + i // 2, numa=i // 2) for i in range(4)], b=[wired(0)])
+
+
+def set_reason(inventory, *requests, constraints=(), **annotations):
+    raw = msgspec.to_builtins(claim("c", list(requests)))
+    raw["spec"]["devices"]["constraints"] = list(constraints)
+    asked, owner = msgspec.convert(raw, ResourceClaim), pod("p", annotations=annotations)
+    policies = resolve_policies(owner, [asked], {}, inventory.classes, Policies())
+    answer = decide(inventory, SchedulingRequest(owner, (PodClaim("c", asked),), policies), Options())
+    assert isinstance(answer, Unschedulable), answer
+    return answer
+
+
+LINKED, BOUND = {"hami.io/gpu-topology": "required"}, {"nvidia.com/numa-bind": "true"}
+SAME, DIFFERENT = {"matchAttribute": NUMA}, {"distinctAttribute": NUMA}
+RELAX = "Relax the annotation, or ask for fewer devices"
+DROP = "Ask for fewer devices, or drop the constraint"
+NEVER_TOGETHER = {
+    "linked": (
+        [request(count=4)],
+        [],
+        LINKED,
+        "needs 4 devices linked to each other (hami.io/gpu-topology=required); the largest island has 2 (a). " + RELAX,
+    ),
+    "one NUMA node": (
+        [request(count=3, memory="1Gi", cores="0")],
+        [],
+        BOUND,
+        "needs 3 devices on one NUMA node (nvidia.com/numa-bind=true); the most on one NUMA node is 2 (a). " + RELAX,
+    ),
+    "the same attribute": (
+        [request(count=3, memory="1Gi", cores="0")],
+        [SAME],
+        {},
+        f"needs 3 devices with the same {NUMA} (matchAttribute) on one node; the most that a node has is 2 (a). {DROP}",
+    ),
+    "different attributes": (
+        [request(count=3, memory="1Gi", cores="0")],
+        [DIFFERENT],
+        {},
+        f"needs 3 devices with different {NUMA} (distinctAttribute) on one node; the most that a node has is 2 (a). {DROP}",
+    ),
+    "an attribute of several requests": (
+        [request("one", count=2), request("two")],
+        [SAME],
+        {},
+        f"needs requests one, two to have the same {NUMA} (matchAttribute) on one node; 1 node has devices for each of them, and no such set",
+    ),
+    "an attribute that no device has": (
+        [request(count=2)],
+        [{"matchAttribute": "example.com/rack"}],
+        {},
+        (
+            "needs 2 devices with the same example.com/rack (matchAttribute) on one node; no device has this attribute. "
+            "Correct matchAttribute in the claim's constraints"
+        ),
+    ),
+    "several requests": (
+        [request("one", count=3, memory="12Gi", cores="0"), request("two", count=3, memory="12Gi", cores="0")],
+        [],
+        {},
+        (
+            "needs the devices of 2 requests on one node (3 for one, 3 for two); "
+            "1 node has devices for each of them, and none has them all together, so it never will"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("requests", "constraints", "annotations", "sentence"), NEVER_TOGETHER.values(), ids=NEVER_TOGETHER
+)
+def test_what_can_never_be_given_together(requests, constraints, annotations, sentence):
+    idle, busy = islands(), islands()
+    use(busy, "a", 0, 1, memory="15Gi", cores="100")
+    answers = [set_reason(each, *requests, constraints=constraints, **annotations) for each in (idle, busy)]
+    # one request of several may be short of devices already
+    assert answers[0].message.startswith(f"no node fits: {sentence}")
+    assert answers[1].reason == answers[0].reason
+    assert answers[0].reason.never
+
+
+def test_what_is_not_free_together_now():
+    inventory = islands()
+    use(inventory, "a", 1, 2, memory="15Gi", cores="100")
+    assert set_reason(inventory, request(count=2), **LINKED).message == (
+        "no node fits now: needs 2 devices linked to each other (hami.io/gpu-topology=required); "
+        "1 node has enough free devices, and no such set is free"
+    )
+    assert set_reason(inventory, request(count=2), constraints=[SAME]).message == (
+        f"no node fits now: needs 2 devices on one node with the same {NUMA} (matchAttribute); "
+        "1 node has free devices for each request, and no such set is free"
+    )
+
+
+def test_only_nodes_that_could_give_such_a_set_count():
+    """Node c has enough devices and no island; node a has one, and a taint."""
+    inventory = islands()
+    inventory.node_changed(None, node("a", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]))
+    inventory.node_changed(None, node("c"))
+    inventory.slice_changed(None, slice_of("c", [wired(0, group=1), wired(1, group=2)]))
+    assert "does not tolerate taint team=red" in set_reason(inventory, request(count=2), **LINKED).message
+
+
+def test_nodes_that_are_published_again_are_judged_again():
+    inventory = islands()
+    assert set_reason(inventory, request(count=3), **LINKED).reason.never
+    inventory.node_changed(None, node("c"))
+    inventory.slice_changed(None, slice_of("c", [wired(i) for i in range(3)]))
+    use(inventory, "c", 0)
+    assert not set_reason(inventory, request(count=3), **LINKED).reason.never
+    inventory.slice_changed(None, slice_of("c", [wired(i, group=i) for i in range(3)], version="2"))
+    assert set_reason(inventory, request(count=3), **LINKED).reason.never

@@ -1,0 +1,272 @@
+"""Which nodes could meet the claims of a pod if none of their devices were in use, found by search.
+
+Called by `why_refused`. Columns (`IdleDevices`) say how many devices a node could give to each
+request. Whether these may be given together (links, NUMA nodes, constraints, shared counters,
+several requests) is found by a search on each node alone, emptied. Nodes that no rule tells apart
+share one search, and what was found holds until devices are published again. Pure.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from controller.scheduling.allocation.constraints import build
+from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.scheduling.allocation.request import AllocationInput
+from controller.scheduling.decide.node_search import NodeSearch
+from controller.scheduling.decide.pre_score import Wanted, arranging_of
+from controller.scheduling.decide.problems import inputs_of
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
+from controller.scheduling.decide.searched_nodes import digest_of_problem
+from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.growth import grown
+from controller.scheduling.inventory.emptied import emptied
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.selector_budget import SliceSpent
+from hami_dra.api.arrays import Bools, Ints
+
+_KEPT: Final = 64
+"""Problems whose verdicts are cached."""
+_SEARCHED: Final = 32
+"""Kinds of nodes that one refusal searches; the next one goes on with others."""
+_STEPS: Final = 4_096
+"""Limit of the search on one node, in steps; without an answer by then there is none."""
+_MOST_KINDS: Final = 1 << 12
+"""Kinds of nodes in use; beyond this many, all nodes are judged again."""
+_FEW: Final = 512
+"""Up to this many changed devices, judge only their nodes again."""
+_UNKNOWN: Final = -1
+AS_ASKED: Final = "as asked"
+"""The form of the request itself, for `fits`."""
+
+
+class Verdict(Enum):
+    """What a search says of a node with idle devices."""
+
+    COULD = "could"
+    NEVER = "never"
+    GIVEN_UP = "given up"
+    """It took too many steps."""
+
+
+class IdleNodes:
+    """The answers for one refused pod.
+
+    `problems`: its claims without an allocation, managed ones and those of other drivers; `wanted`:
+    all their requests.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        request: SchedulingRequest,
+        options: Options,
+        problems: Sequence[AllocationInput],
+        wanted: Wanted,
+    ) -> None:
+        self._inventory = inventory
+        self.request = replace(request, masked_devices=frozenset())
+        self.options = replace(options, search_steps=min(options.search_steps, _STEPS))
+        self._problems = problems
+        self._wanted = wanted
+        self._codes = [column.idle().codes for _, columns in wanted for column in columns]
+        self._emptied: dict[int, Inventory | None] = {}
+
+    @property
+    def needs_search(self) -> bool:
+        """Whether the numbers of devices alone cannot tell."""
+        if len(self._wanted) != 1:
+            return bool(self._wanted)
+        ((group, columns),) = self._wanted
+        divided = self._inventory.devices.divided
+        return (
+            any(view.constraints or view.all_devices for view in group.alternatives)
+            or any(divided[column.idle().possible].any() for column in columns)
+            or (not self.options.first_fit and bool(self._arranging()))
+        )
+
+    def could(self, among: Bools) -> Bools:
+        """Return those of the nodes that could meet all claims; also those that are not known yet."""
+        known = self._known
+        kinds = self._kinds(among)
+        numbers = np.unique(kinds[among]).tolist()
+        unknown = [number for number in numbers if (number, AS_ASKED) not in known.verdicts]
+        for number in unknown[:_SEARCHED]:
+            row = int(np.flatnonzero(among & (kinds == number))[0])
+            self.fits(row, self.request, AS_ASKED)
+            self._emptied.clear()
+        never = [
+            number
+            for (number, form), verdict in known.verdicts.items()
+            if form == AS_ASKED and verdict is Verdict.NEVER
+        ]
+        found: Bools = among & ~np.isin(kinds, never)
+        return found
+
+    def different(self, among: Bools, most: int) -> list[int]:
+        """Return the row of one node of each kind, at most `most`: those with the most devices first."""
+        (_, (column, *_)), *_ = self._wanted
+        rows = np.flatnonzero(among)
+        order = np.lexsort((self._inventory.nodes.rank[rows], -column.idle().per_node[rows]))
+        rows = rows[order]
+        _, first = np.unique(self._kinds(among)[rows], return_index=True)
+        return [int(row) for row in rows[np.sort(first)[:most]]]
+
+    def fits(
+        self, row: int, request: SchedulingRequest, form: Hashable, *, vendor_rules: bool = True
+    ) -> Verdict | None:
+        """Return whether a node could meet a form of the request; None: it cannot be said now.
+
+        `form`: equal for equal changes of the request; the verdict is kept under it.
+        """
+        known = self._known
+        key = int(known.kind[row]), form
+        if key not in known.verdicts and (verdict := self._search(row, request, vendor_rules=vendor_rules)) is not None:
+            known.verdicts[key] = verdict
+        return known.verdicts.get(key)
+
+    # -- one node ----------------------------------------------------------------------------------
+
+    def _search(self, row: int, request: SchedulingRequest, *, vendor_rules: bool) -> Verdict | None:
+        if row not in self._emptied:
+            self._emptied[row] = emptied(self._inventory, row)
+        alone = self._emptied[row]
+        if alone is None:
+            return None
+        options = self.options if vendor_rules else replace(self.options, first_fit=True)
+        try:
+            with alone.verdicts.within(self._inventory.verdicts.budget):
+                managed, foreign = inputs_of(alone, request, options)
+                search = NodeSearch(alone, request, options, managed=managed, foreign=foreign, headroom=None)
+                found = search.on(0)
+        except (AllocatorError, SelectorOverBudget, SliceSpent):
+            return None
+        if found is not None:
+            return Verdict.COULD
+        return Verdict.GIVEN_UP if search.exhausted else Verdict.NEVER
+
+    def _kinds(self, among: Bools) -> Ints:
+        """Return the number of the kind of each node, up to date for these. Shape (nodes.size,)."""
+        known = self._known
+        kinds: Ints = known.kind[: len(among)]
+        for row in np.flatnonzero(among & (kinds == _UNKNOWN)).tolist():
+            kinds[row] = known.numbers.setdefault(self._likeness(row), len(known.numbers))
+        return kinds
+
+    def _likeness(self, row: int) -> Hashable:
+        """Return a key that is equal for nodes whose searches have equal results: layouts and, device
+        by device, what selectors, capacities, counters and constraints see of them.
+        """
+        if any(column.idle().anywhere for _, columns in self._wanted for column in columns):
+            return row  # its labels decide which network-attached devices it can use
+        layouts = self._inventory.layouts
+        numbers = tuple([int(layouts.numbers(driver)[row]) for driver in sorted(layouts.drivers())])
+        values = _Values(self._problems)
+        devices = self._inventory.devices
+        of_devices = []
+        for at in self._inventory.rows_of(row).tolist():
+            device = devices.device(at)
+            counters = device.spec.consumes_counters
+            of_devices.append(
+                (
+                    int(devices.kind[at]),
+                    device.id if device.taints else device.is_part,  # selectors do not judge what is tainted
+                    tuple([int(codes[at]) for codes in self._codes]),
+                    tuple(values.of(device)),
+                    msgspec.json.encode(counters) if counters else b"",
+                )
+            )
+        return numbers, tuple(of_devices)
+
+    def _arranging(self) -> frozenset[str]:
+        return arranging_of(self._inventory, self.request.policies, self._wanted)
+
+    @cached_property
+    def _known(self) -> "_Known":
+        options = self.options
+        key = digest_of_problem(self.request, self._problems), options.managed, options.first_fit, options.gates
+        cache = self._inventory.derived(_Cache, _Cache).by_problem
+        found = cache.get(key, self._inventory.verdicts.account, lambda: _Known(self._inventory))
+        found.refresh()
+        return found
+
+
+class _Values:
+    """The values of attributes in constraints, numbered by their first appearance on a node: it only
+    counts which devices agree.
+    """
+
+    def __init__(self, problems: Iterable[AllocationInput]) -> None:
+        self._checks = [
+            (view, constraint)
+            for problem in problems
+            for view in problem.views
+            for number, constraint in enumerate(build(view.claim, lists=problem.features.list_type_attributes))
+            if number in view.constraints
+        ]
+        self._numbers: list[dict[Hashable, int]] = [{} for _ in self._checks]
+
+    def of(self, device: Device) -> Iterator[Hashable]:
+        for (view, constraint), numbers in zip(self._checks, self._numbers, strict=True):
+            try:
+                value = constraint.value(view, device)
+            except AllocatorError:
+                yield device.id
+                continue
+            if value is None or not value[1]:
+                yield value is None
+                continue
+            kind, elements = value
+            yield tuple(sorted([numbers.setdefault((kind, each), len(numbers)) for each in elements]))
+
+
+class _Known:
+    """What is known for one problem.
+
+    `kind`: int64 by row of the node, the number of its kind; `verdicts`: by that number and the form
+    of the request.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._published = LogReader(inventory.devices.structure)
+        self._relabelled = LogReader(inventory.nodes.changes)
+        self._node: Ints = np.zeros(0, dtype=np.int64)
+        self.kind: Ints = np.zeros(0, dtype=np.int64)
+        self.numbers: dict[Hashable, int] = {}
+        self.verdicts: dict[tuple[int, Hashable], Verdict] = {}
+
+    def refresh(self) -> None:
+        """Forget the kinds of nodes that changed, or whose devices were published again."""
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        self.kind = grown(self.kind, nodes.size, _UNKNOWN)
+        if self._published.is_current and self._relabelled.is_current:
+            return
+        rows, relabelled = self._published.take(), self._relabelled.take()
+        if rows is None or relabelled is None or len(rows) > _FEW or len(self.numbers) > _MOST_KINDS:
+            self._forget()
+        else:
+            before = self._node[rows[rows < len(self._node)]]
+            touched = np.concatenate((before, devices.node[rows]))
+            self.kind[relabelled] = self.kind[touched[touched >= 0]] = _UNKNOWN
+            if (touched < 0).any():  # any node may reach these devices
+                self._forget()
+        self._node = devices.node[: devices.size].copy()
+
+    def _forget(self) -> None:
+        self.kind[:] = _UNKNOWN
+        if len(self.numbers) > _MOST_KINDS:
+            self.numbers.clear()
+            self.verdicts.clear()
+
+
+class _Cache:
+    def __init__(self, _inventory: Inventory) -> None:
+        self.by_problem: Shared[_Known] = Shared(_KEPT)
