@@ -77,7 +77,6 @@ class IdleNodes:
         self._problems = problems
         self._wanted = wanted
         self._codes = [column.idle().codes for _, columns in wanted for column in columns]
-        self._emptied: dict[int, Inventory | None] = {}
 
     @property
     def needs_search(self) -> bool:
@@ -93,7 +92,10 @@ class IdleNodes:
         )
 
     def could(self, among: Bools) -> Bools:
-        """Return those of the nodes that could meet all claims; also those that are not known yet."""
+        """Return those of the nodes that could meet all claims; also those that are not known yet.
+
+        Raises SliceSpent.
+        """
         known = self._known
         kinds = self._kinds(among)
         numbers = np.unique(kinds[among]).tolist()
@@ -101,7 +103,6 @@ class IdleNodes:
         for number in unknown[:_SEARCHED]:
             row = int(np.flatnonzero(among & (kinds == number))[0])
             self.fits(row, self.request, AS_ASKED)
-            self._emptied.clear()
         never = [
             number
             for (number, form), verdict in known.verdicts.items()
@@ -124,7 +125,8 @@ class IdleNodes:
     ) -> Verdict | None:
         """Return whether a node could meet a form of the request; None: it cannot be said now.
 
-        `form`: equal for equal changes of the request; the verdict is kept under it.
+        `form`: equal for equal changes of the request; the verdict is kept under it. Raises
+        SliceSpent.
         """
         known = self._known
         key = int(known.kind[row]), form
@@ -135,22 +137,25 @@ class IdleNodes:
     # -- one node ----------------------------------------------------------------------------------
 
     def _search(self, row: int, request: SchedulingRequest, *, vendor_rules: bool) -> Verdict | None:
-        if row not in self._emptied:
-            self._emptied[row] = emptied(self._inventory, row)
-        alone = self._emptied[row]
+        """Search the node, emptied. Raises SliceSpent; the next turn goes on where this one stopped."""
+        budget, meter = self._inventory.verdicts.budget, self._inventory.verdicts.meter()
+        begun = self._known.begun
+        if row not in begun:
+            begun.clear()
+            begun[row] = emptied(self._inventory, row)
+            if meter is not None:
+                meter.spend()
+        alone = begun[row]
         if alone is None:
             return None
         options = self.options if vendor_rules else replace(self.options, first_fit=True)
-        try:
-            with alone.verdicts.within(self._inventory.verdicts.budget):
+        with alone.verdicts.within(budget):
+            try:
                 managed, foreign = inputs_of(alone, request, options)
                 search = NodeSearch(alone, request, options, managed=managed, foreign=foreign, headroom=None)
-                found = search.on(0)
-        except (AllocatorError, SelectorOverBudget, SliceSpent):
-            return None
-        if found is not None:
-            return Verdict.COULD
-        return Verdict.GIVEN_UP if search.exhausted else Verdict.NEVER
+                return _searched(search)
+            except (AllocatorError, SelectorOverBudget):
+                return None
 
     def _kinds(self, among: Bools) -> Ints:
         """Return the number of the kind of each node, up to date for these. Shape (nodes.size,)."""
@@ -198,6 +203,19 @@ class IdleNodes:
         return found
 
 
+def _searched(search: NodeSearch) -> Verdict:
+    """Search the one node there is. Raises AllocatorError, SelectorOverBudget, SliceSpent."""
+    search.resume()
+    try:
+        left = search.without_fruitless(np.zeros(1, dtype=np.int64))
+        if left.size and search.on(0) is not None:
+            return Verdict.COULD
+    except SliceSpent:
+        search.suspend()
+        raise
+    return Verdict.GIVEN_UP if search.exhausted else Verdict.NEVER
+
+
 class _Values:
     """The values of attributes in constraints, numbered by their first appearance on a node: it only
     counts which devices agree.
@@ -242,6 +260,10 @@ class _Known:
         self.kind: Ints = np.zeros(0, dtype=np.int64)
         self.numbers: dict[Hashable, int] = {}
         self.verdicts: dict[tuple[int, Hashable], Verdict] = {}
+        self.begun: dict[int, Inventory | None] = {}
+        """Row of the node that was searched last → the node emptied, with what an unfinished search
+        found.
+        """
 
     def refresh(self) -> None:
         """Forget the kinds of nodes that changed, or whose devices were published again."""
@@ -249,6 +271,7 @@ class _Known:
         self.kind = grown(self.kind, nodes.size, _UNKNOWN)
         if self._published.is_current and self._relabelled.is_current:
             return
+        self.begun.clear()
         rows, relabelled = self._published.take(), self._relabelled.take()
         if rows is None or relabelled is None or len(rows) > _FEW or len(self.numbers) > _MOST_KINDS:
             self._forget()

@@ -54,7 +54,7 @@ class LastingSets:
 
     def why(self) -> RefusalReason:
         """Return what the pod would fit without: a constraint, the vendor's rules about sets; else
-        that the requests do not fit together.
+        that the requests do not fit together. Raises SliceSpent.
         """
         for index, entry in enumerate(self._claims()):
             for number, constraint in enumerate(entry.claim.spec.devices.constraints):

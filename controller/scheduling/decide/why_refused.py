@@ -41,7 +41,7 @@ from hami_dra.api.printable import printable
 
 def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:
     """Return the reason of a refusal. `trace`: of the decision, before the inventory changes; `idle`:
-    which nodes could meet the claims with idle devices.
+    which nodes could meet the claims with idle devices. Raises SliceSpent.
     """
     return _Refusal(inventory, request, trace, idle).why()
 
