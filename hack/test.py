@@ -24,6 +24,7 @@ ON_CLUSTER = ["tests/e2e", "tests/hostile/cluster"]
 LOAD = "tests/hostile/cluster/test_load.py"
 """Compares waits with and without hostile objects: nothing else may run at the same time."""
 NOT_UNIT = [f"--ignore={folder}" for folder in (*ON_CLUSTER, "tests/node", "tests/browser")]
+TROUBLE = ("churn", "node_filter_churn", "crash", "undo")
 BUILD = [sys.executable, "hack/controlplane/build.py"]
 
 SUITES: dict[str, list[list[str]]] = {
@@ -58,7 +59,7 @@ SUITES: dict[str, list[list[str]]] = {
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py"]],
     "soak gangs": [[*PYTEST, "tests/e2e/test_gang_life.py", "-k", "another_rack"]],
-    "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
+    "soak trouble": [[*PYTEST, *(f"tests/e2e/test_{name}.py" for name in TROUBLE)]] * 5,
 }
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
@@ -66,6 +67,7 @@ ENVIRONMENT = {
     "soak browser": {"HAMI_DRA_SOAK": "1"},
     "soak restore": {"HAMI_DRA_SOAK": "1"},
     "soak gangs": {"HAMI_DRA_SOAK": "1"},
+    "soak trouble": {"HAMI_DRA_CHURN_PODS": "500"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
