@@ -49,6 +49,8 @@ from hami_dra.kube.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers store no longer cookie."""
+_ROWS_AT_ONCE: Final = 100
+"""Rows of an export that are sent together."""
 _YEAR: Final = int(timedelta(days=365).total_seconds())
 
 
@@ -160,17 +162,24 @@ class _Site:
             return self._answer(request, page, body, live=False, status=404)
         return self._answer(request, page, body)
 
-    async def export(self, request: web.Request) -> web.Response:
+    async def export(self, request: web.Request) -> web.StreamResponse:
         name, form = request.match_info["name"], request.match_info["form"]
         rows = self._view(request).site.exports.get(name)
         if rows is None or form not in FORMATS:
             raise web.HTTPNotFound(text="no such table\n")
-        return web.Response(
-            text=exported(rows(request.query), form),
-            content_type=FORMATS[form],
-            charset="utf-8",
-            headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
-        )
+        response = web.StreamResponse(headers=request.app[headers_key])
+        response.content_type, response.charset = FORMATS[form], "utf-8"
+        response.headers["Content-Disposition"] = f'attachment; filename="{name}.{form}"'
+        waiting: list[str] = []
+        async for text in exported(rows(request.query), form):
+            waiting.append(text)
+            if len(waiting) >= _ROWS_AT_ONCE or not response.prepared:
+                await response.prepare(request)
+                await response.write("".join(waiting).encode())
+                waiting.clear()
+        await response.prepare(request)
+        await response.write_eof("".join(waiting).encode())
+        return response
 
     async def whatif(self, request: web.Request) -> web.Response:
         if request[grant_key].namespaces is not None:

@@ -5,8 +5,7 @@ the history, the drivers' readings. Out: contexts. Only reads; raises `NoSuchThi
 do not exist.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from controller.dashboard import drawing, fabric, trends
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
+from controller.dashboard.pacing import breath, paced
 from controller.dashboard.paging import PageSlice, page_slice
 from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.readings import Readings
@@ -31,6 +31,7 @@ from controller.insight.overview import (
     namespaces,
     overview,
     packing,
+    vendor_name,
 )
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.quota import quota_lines
@@ -85,24 +86,30 @@ class CardPages:
         self._readings = readings
         self._table = CardTable(source.inventory)
 
-    def overview(self, query: Query) -> Context:
+    async def overview(self, query: Query) -> Context:
         self._readings.wanted()
         packed = packing(self._table)
+        linked = linked_sizes(self._table)
+        await breath()
+        self._table.refresh()
         rows = node_rows(self._table)
-        waiting = pending_pods(self._source)
+        await breath()
+        waiting = await pending_pods(self._source)
+        groups = grouped(waiting)
+        await breath()
         uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
         now, everything = datetime.now(UTC), self._source.namespaces is None
         span = query.get("range", "")
         span = span if span in trends.SPANS else trends.SPAN
-        kept = reserved(self._source)
+        kept = [each.reserved for each in waiting if each.reserved is not None]
         allocated = {each.vendor: self._allocated(each.driver) for each in packed}
         return {
             "packing": packed,
-            "linked": linked_sizes(self._table),
+            "linked": linked,
             "summary": summary(packed, (len(waiting), min((each.since for each in waiting), default=""))),
             "state": self._source.state,
-            "waiting": grouped(waiting),
-            "reserved": len(by_card(kept, self._table)),
+            "waiting": groups,
+            "reserved": len({device for each in kept for device in each.devices}),
             "allocated": trends.chart(allocated, now, span=span, unit="%", top=100),
             "pending": trends.chart({"pending": self._history.pending()}, now, span=span) if everything else None,
             "spans": {key: "" if key == trends.SPAN else key for key in trends.SPANS},
@@ -120,26 +127,29 @@ class CardPages:
     def _allocated(self, driver: str) -> list[tuple[datetime, float]]:
         return [(each.at, 100 * each.allocated) for each in self._history.of_driver(driver)]
 
-    def nodes(self, query: Query) -> Context:
-        packed = packing(self._table)
+    async def nodes(self, query: Query) -> Context:
+        self._table.refresh()
+        vendors = [vendor_name(self._table.drivers[number]) for number in self._table.ordered_drivers()]
         rows = node_rows(self._table)
+        await breath()
         text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
         found = page_slice(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
         return {
             "leaf": found,
             "machines": self._machines(found.items, reserved(self._source)),
-            "vendors": [each.vendor for each in packed],
+            "vendors": vendors,
             "states": STATES,
             "asked": {"q": text, "vendor": vendor, "state": state},
             "total": len(rows),
         }
 
-    def exported_nodes(self, query: Query) -> list[dict[str, object]]:
-        """Return the rows of the nodes page without pagination."""
-        packing(self._table)
+    async def exported_nodes(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the rows of the nodes page without pagination."""
+        self._table.refresh()
+        rows = node_rows(self._table)
         text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
-        return [
-            {
+        async for row in paced(picked(rows, text=text, vendor=vendor, state=state)):
+            yield {
                 "node": row.name,
                 "vendors": row.vendors,
                 "state": row.state,
@@ -151,8 +161,32 @@ class CardPages:
                 "memoryBytes": row.memory_total,
                 "memoryAllocatedBytes": row.memory_used,
             }
-            for row in picked(node_rows(self._table), text=text, vendor=vendor, state=state)
-        ]
+
+    async def exported_quota(self, _query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the limits of the quota page."""
+        for line in quota_lines(self._source.inventory, self._source.namespaces):
+            yield {
+                "namespace": line.namespace,
+                "resourceQuota": line.quota,
+                "resource": line.resource,
+                "used": line.used,
+                "hard": line.hard,
+                "unit": line.unit,
+            }
+
+    async def exported_usage(self, _query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield what namespaces hold."""
+        for each in await self._namespaces():
+            yield {
+                "namespace": each.namespace,
+                "vendor": each.vendor,
+                "pods": each.pods,
+                "claims": each.claims,
+                "devices": each.cards,
+                "wholeDevices": each.whole_cards,
+                "memoryBytes": each.memory,
+                "cores": each.cores,
+            }
 
     def _machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
         cards: dict[str, list[Card]] = {row.name: [] for row in rows}
@@ -253,19 +287,19 @@ class CardPages:
 
         This reads all cards, so it yields to the event loop in between: decisions take precedence.
         """
-        packing(self._table)
+        self._table.refresh()
         names = [row.name for row in node_rows(self._table) if row.held_cards]
         cards: list[Card] = []
         for start in range(0, len(names), _NODES_AT_ONCE):
             some = names[start : start + _NODES_AT_ONCE]
             cards += [card for card in self._cards(some).cards if card.tenants]
-            await asyncio.sleep(0)
+            await breath()
         return namespaces(cards)
 
     def _cards(self, nodes: list[str]) -> Overview:
         claims = self._claims_on(nodes)
         pods = (pod for claim in claims if not claim.status.reserved_for for pod in self._source.pods_of(claim.key))
-        found = overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table)
+        found = overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table, with_packing=False)
         if self._source.namespaces is None:
             return found
         cards = (

@@ -183,6 +183,7 @@ MESSAGES: Final[dict[str, str]] = {
     "{free} of {devices} devices free": "空闲 {free} / {devices} 个设备",
     "{full} full, {partly} partly used, {free} free, {unhealthy} unhealthy": "占满 {full}，部分占用 {partly}，空闲 {free}，不健康 {unhealthy}",
     "{held} of {devices} devices in use": "使用中 {held} / {devices} 个设备",
+    "Claims: {total}": "Claim：{total}",
     "Pods: {total}": "Pod：{total}",
     "Pods: {pods} · Reasons: {reasons}": "Pod：{pods} · 原因：{reasons}",
     "free whole devices": "张整卡空闲",

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.insight.overview import CORDONED, READY, CardTable, driver_rank, vendor_name
+from controller.insight.overview import CORDONED, READY, CardTable, vendor_name
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "unhealthy")
@@ -60,9 +60,9 @@ def node_rows(table: CardTable) -> list[NodeRow]:
     full = per_node(_is_full(table)[rows].astype(np.int64))
     total, used = per_node(devices.memory_total[rows]), per_node(table.memory_used[rows])
     vendors: dict[int, list[str]] = {}
-    pairs = np.unique(np.stack([place, table.driver[rows]]), axis=1) if len(rows) else np.zeros((2, 0), dtype=np.int64)
-    for node, driver in sorted(pairs.T.tolist(), key=lambda pair: (pair[0], driver_rank(table.drivers[pair[1]]))):
-        vendors.setdefault(node, []).append(vendor_name(table.drivers[driver]))
+    for driver in table.ordered_drivers():
+        for node in np.flatnonzero(np.bincount(place[table.driver[rows] == driver], minlength=size)).tolist():
+            vendors.setdefault(node, []).append(vendor_name(table.drivers[driver]))
     found = []
     for row, names in vendors.items():
         state = int(table.node_states[row])

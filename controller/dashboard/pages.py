@@ -5,7 +5,7 @@ cards) is in the query, so that no name can lead to another address.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from controller.dashboard.podpages import PodPages
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 
-Export = Callable[[Query], list[dict[str, object]]]
+Export = Callable[[Query], AsyncIterator[Mapping[str, object]]]
 Read = Callable[[Query], Context | Awaitable[Context]]
 
 
@@ -72,7 +72,14 @@ class Site:
 
 def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodPages(source)
-    exports = {"pods": pods.exported_pods, "pending": pods.exported_pending, "nodes": cards.exported_nodes}
+    exports: dict[str, Export] = {
+        "pods": pods.exported_pods,
+        "pending": pods.exported_pending,
+        "claims": pods.exported_claims,
+        "nodes": cards.exported_nodes,
+        "quota": cards.exported_quota,
+        "usage": cards.exported_usage,
+    }
     found = {
         page.path: page
         for page in (

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.insight.explain import Explanation
@@ -102,20 +103,22 @@ class PendingGroup:
         return min((each.until for each in self.reserved if each.until), default="")
 
 
-def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
+async def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
     """Return the pods that wait, oldest first. `text`: only those whose `namespace/name` contains
     it.
     """
     gangs: dict[GangKey, GangState] = {}
     kept = {each.pod: each for each in reserved(source)}
     found = []
-    for pod in _that_wait(source):
+    await breath()
+    async for pod in paced(_that_wait(source)):
         if text in pod.key:
             key = source.gang_key(pod)
             if key is not None and key not in gangs:  # once for each gang: it reads all members
                 gangs[key] = source.gang(key)
             each = _waiting(source, pod, gangs[key] if key is not None else None)
-            found.append(replace(each, reserved=kept.get(pod.key)))
+            found.append(replace(each, reserved=kept[pod.key]) if pod.key in kept else each)
+    await breath()
     return sorted(found, key=lambda each: (each.since, each.key))
 
 

@@ -4,11 +4,12 @@ Values only; see `cardpages`. The reason why a pod waits comes from the stored d
 its PodScheduled condition, else from its scheduling gates.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
+from controller.dashboard.pacing import paced
 from controller.dashboard.paging import page_slice
 from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.source import Source
@@ -77,9 +78,9 @@ class PodPages:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def pods(self, query: Query) -> Context:
+    async def pods(self, query: Query) -> Context:
         text, state = query.get("q", "").strip(), query.get("state", "")
-        found, sort = ordered(self._pods(text, state), self._pod_columns, query)
+        found, sort = await ordered(await self._pods(text, state), self._pod_columns, query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
@@ -88,12 +89,13 @@ class PodPages:
             "defaults": f"{self._source.policies.node_policy} / {self._source.policies.device_policy.name}",
         }
 
-    def exported_pods(self, query: Query) -> list[dict[str, object]]:
-        """Return the rows of the pods page without pagination."""
-        pods = self._pods(query.get("q", "").strip(), query.get("state", ""))
-        rows = (self._row(pod) for pod in ordered(pods, self._pod_columns, query)[0])
-        return [
-            {
+    async def exported_pods(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the rows of the pods page without pagination."""
+        pods = await self._pods(query.get("q", "").strip(), query.get("state", ""))
+        found, _ = await ordered(pods, self._pod_columns, query)
+        async for pod in paced(found):
+            row = self._row(pod)
+            yield {
                 "namespace": row.namespace,
                 "pod": row.name,
                 "created": row.created,
@@ -103,33 +105,49 @@ class PodPages:
                 "memoryBytes": row.memory,
                 "cores": row.cores,
                 "policy": row.policy,
+                "gang": row.gang.name if row.gang is not None else "",
             }
-            for row in rows
-        ]
 
-    def exported_pending(self, query: Query) -> list[dict[str, object]]:
-        """Return the pods of the pending page."""
-        return [
-            {
+    async def exported_pending(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the pods of the pending page."""
+        async for each in paced(await pending_pods(self._source, query.get("q", "").strip())):
+            yield {
                 "namespace": each.namespace,
                 "pod": each.name,
                 "created": each.since,
                 "cause": each.cause,
                 "message": each.message,
                 "node": each.node,
+                "gang": each.gang.key.name if each.gang is not None else "",
+                "heldDevices": each.reserved.devices if each.reserved is not None else (),
                 "reasons": [f"{number} {code}" for code, number in each.reasons],
             }
-            for each in pending_pods(self._source, query.get("q", "").strip())
-        ]
 
-    def _pods(self, text: str, state: str) -> list[Pod]:
+    async def exported_claims(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the rows of the claims page without pagination."""
+        claims = await self._claims(query.get("q", "").strip(), query.get("state", ""))
+        found, _ = await ordered(claims, _CLAIM_COLUMNS, query)
+        async for claim in paced(found):
+            row = self._claim(claim)
+            yield {
+                "namespace": row.namespace,
+                "claim": row.name,
+                "created": row.created,
+                "allocated": row.is_allocated,
+                "reserved": row.is_reserved,
+                "node": row.node,
+                "devices": row.devices,
+                "pods": row.pods,
+            }
+
+    async def _pods(self, text: str, state: str) -> list[Pod]:
         return [
             pod
-            for pod in self._source.pods()
+            async for pod in paced(self._source.pods())
             if pod.spec.resource_claims
             and not is_finished(pod)
             and not is_probe(pod)
-            and (text in pod.key or text == pod.spec.node_name)
+            and (not text or text in pod.key or text == pod.spec.node_name)
             and (not state or state == ("placed" if pod.spec.node_name else "waiting"))
         ]
 
@@ -144,24 +162,26 @@ class PodPages:
             "cores": lambda pod: self._amounts(pod)[1],
         }
 
-    def pending(self, query: Query) -> Context:
+    async def pending(self, query: Query) -> Context:
         text = query.get("q", "").strip()
-        pods = pending_pods(self._source, text)
+        pods = await pending_pods(self._source, text)
         return {
             "leaf": page_slice(grouped(pods), query.get("leaf", ""), ON_LEAF),
             "pods": len(pods),
             "asked": {"q": text},
         }
 
-    def claims(self, query: Query) -> Context:
-        text, state = query.get("q", "").strip(), query.get("state", "")
-        found = [
+    async def _claims(self, text: str, state: str) -> list[ResourceClaim]:
+        return [
             claim
-            for claim in self._source.claims()
-            if text in claim.key
+            async for claim in paced(self._source.claims())
+            if (not text or text in claim.key)
             and (not state or state == ("allocated" if claim.status.allocation is not None else "waiting"))
         ]
-        found, sort = ordered(found, _CLAIM_COLUMNS, query)
+
+    async def claims(self, query: Query) -> Context:
+        text, state = query.get("q", "").strip(), query.get("state", "")
+        found, sort = await ordered(await self._claims(text, state), _CLAIM_COLUMNS, query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
@@ -169,14 +189,14 @@ class PodPages:
             "asked": {"q": text, "state": state, **sort},
         }
 
-    def decisions(self, query: Query) -> Context:
+    async def decisions(self, query: Query) -> Context:
         text, outcome = query.get("q", "").strip(), query.get("outcome", "")
         found = [
             each
             for each in self._source.decisions.latest(MOST_DECISIONS)
             if text in each.pod and outcome in ("", each.outcome)
         ]
-        found, sort = ordered(found, _DECISION_COLUMNS, query)
+        found, sort = await ordered(found, _DECISION_COLUMNS, query)
         return {
             "leaf": page_slice(found, query.get("leaf", ""), ON_LEAF),
             "asked": {"q": text, "outcome": outcome, **sort},

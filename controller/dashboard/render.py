@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controller.dashboard import wording
+from controller.dashboard.pacing import paced_each
 from controller.dashboard.pages import MENU, MENU_KEYS, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.reasons import reason
@@ -90,6 +91,12 @@ def asset(name: str) -> str:
 
 def fragment(template: str, context: Mapping[str, Any], language: str) -> str:
     return environment().get_template(template).render(**context, t=Texts(language), language=language)
+
+
+async def paced_fragment(template: str, context: Mapping[str, Any], language: str) -> str:
+    """Return the same as `fragment`, and let the event loop run in between."""
+    parts = environment().get_template(template).generate(**context, t=Texts(language), language=language)
+    return "".join([part async for part in paced_each(parts)])
 
 
 def digest(text: str) -> str:

@@ -79,7 +79,7 @@ class EventBroker:
                 if page is None:
                     raise NoSuchThing(address.path)
                 context = await page.context(dict(parse_qsl(address.query)))
-                text = render.fragment(page.template, context, language)
+                text = await render.paced_fragment(page.template, context, language)
                 took = time.thread_time() - busy
                 self._made[key] = (version, took, text, start)
                 self._made.move_to_end(key)

@@ -29,6 +29,7 @@ from controller.insight.overview.model import (
     NamespaceView,
     NodeView,
     Overview,
+    Packing,
     Reservation,
     Tenant,
     Vanished,
@@ -53,18 +54,23 @@ def overview(
     vendors: Collection[str] | None = None,
     table: CardTable | None = None,
     gang_of: Callable[[Pod], GangKey | None] | None = None,
+    with_packing: bool = True,
 ) -> Overview:
     """Return the overview of a cluster.
 
     `nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards.
     Packing, and devices held without being published, always cover everything. `table`: a table
     kept by the caller, on the same inventory. `gang_of`: the gang of a pod, for `reservations`; None:
-    there are none.
+    there are none. `with_packing`: whether to compute the packing, which reads all cards.
     """
     if gang_of is not None:
         claims, pods = list(claims), list(pods)
     table = table or CardTable(inventory)
-    packed = packing(table)
+    packed: tuple[Packing, ...] = ()
+    if with_packing:
+        packed = packing(table)
+    else:
+        table.refresh()
     gone = inventory.vanished.all()
     tenancies = Tenancies(claims, pods, gone)
     cards = _cards(table, tenancies, nodes, vendors)

@@ -146,15 +146,26 @@ def test_amounts_as_people_read_them():
     assert wording.moment("no moment") == "no moment"
 
 
-def test_rows_are_sorted_and_exported():
+async def test_rows_are_sorted_and_exported():
+    async def text(rows, form):
+        async def given():
+            for row in rows:
+                yield row
+
+        return "".join([each async for each in exported(given(), form)])
+
     rows = [{"pod": "b", "cores": 30}, {"pod": "=cmd", "cores": 5}]
     columns = {"pod": lambda each: each["pod"], "cores": lambda each: each["cores"]}
-    assert ordered(rows, columns, {}) == (rows[::-1], {})
-    assert ordered(rows, columns, {"sort": "cores", "order": "desc"}) == (rows, {"sort": "cores", "order": "desc"})
-    assert ordered(rows, columns, {"sort": "nonsense"})[1] == {}
-    assert exported(rows, "csv") == "pod,cores\r\nb,30\r\n'=cmd,5\r\n", "no spreadsheet runs a formula"
-    assert json.loads(exported(rows, "json")) == rows
-    assert exported([], "csv") == ""
+    assert await ordered(rows, columns, {}) == (rows[::-1], {})
+    assert await ordered(rows, columns, {"sort": "cores", "order": "desc"}) == (
+        rows,
+        {"sort": "cores", "order": "desc"},
+    )
+    assert await ordered(rows, columns, {"sort": "nonsense"}) == (rows[::-1], {})
+    assert await text(rows, "csv") == "pod,cores\r\nb,30\r\n'=cmd,5\r\n", "no spreadsheet runs a formula"
+    assert json.loads(await text(rows, "json")) == rows
+    assert await text([], "csv") == ""
+    assert json.loads(await text([], "json")) == []
 
 
 def test_leaves():

@@ -1,5 +1,6 @@
 """The page of pending pods says what the node filter says: plugin, object, figure."""
 
+import asyncio
 import copy
 import re
 from types import SimpleNamespace
@@ -75,8 +76,12 @@ def asked():
     )
 
 
+def pending(source):
+    return asyncio.run(pending_pods(source))
+
+
 def shown(pages):
-    return render.fragment("pending.html", pages.pending({}), "en")
+    return render.fragment("pending.html", asyncio.run(pages.pending({})), "en")
 
 
 def test_a_refused_pod(asked):
@@ -102,12 +107,12 @@ def test_a_member_of_a_gang(asked):
 def test_pods_with_the_same_reason_are_one_entry(asked):
     pods = [renamed(asked.pod, f"port-{number}") for number in range(20)]
     decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits: 2 of 4 devices", reasons={"X": 4})
-    (group,) = grouped(pending_pods(Source(pods, decision)))
+    (group,) = grouped(pending(Source(pods, decision)))
     assert (len(group.pods), group.oldest.key) == (20, "default/port-0")
     text = shown(PodPages(Source(pods, decision)))
     assert text.count("no node fits: 2 of 4 devices") == 1
     assert all(f"default/port-{number}" in text for number in range(20))
-    apart = pending_pods(Source(pods[:1], decision)) + pending_pods(Source(pods[1:2]))
+    apart = pending(Source(pods[:1], decision)) + pending(Source(pods[1:2]))
     assert len(grouped(apart)) == 2
 
 
@@ -126,12 +131,12 @@ def test_pods_that_are_not_hami_dras_say_so(asked):
     spec = asked.pod.spec
     other = msgspec.structs.replace(asked.pod, spec=msgspec.structs.replace(spec, scheduler_name="hami-scheduler"))
     placed = Explanation(other.key, other.metadata.uid, "", "placed", "n1")
-    assert [(each.cause, each.node) for each in pending_pods(Source(other, placed))] == [("scheduler", "")]
+    assert [(each.cause, each.node) for each in pending(Source(other, placed))] == [("scheduler", "")]
     assert "spec.schedulerName is hami-scheduler" in shown(PodPages(Source(other)))
 
     plain = msgspec.structs.replace(spec, resource_claims=())
     bare = msgspec.structs.replace(asked.pod, spec=plain)
-    assert pending_pods(Source(bare)) == []
+    assert pending(Source(bare)) == []
     assert "did not pass the webhook" in shown(PodPages(Source(bare, bypassed="did not pass the webhook")))
 
     gate = (SchedulingGate(name="kueue.x-k8s.io/admission"),)
@@ -139,7 +144,7 @@ def test_pods_that_are_not_hami_dras_say_so(asked):
     container = msgspec.structs.replace(spec.containers[0], resources=limits)
     gated = msgspec.structs.replace(plain, scheduling_gates=gate, containers=(container,))
     pod = msgspec.structs.replace(asked.pod, spec=gated)
-    assert [(each.cause, each.message) for each in pending_pods(Source(pod))] == [("gate", gate[0].name)]
+    assert [(each.cause, each.message) for each in pending(Source(pod))] == [("gate", gate[0].name)]
     assert pending_count(Source(pod)) == (1, "")
 
 
@@ -164,4 +169,4 @@ def test_the_decision_on_a_member_shows_its_gang(asked):
     assert "m0</a>" not in text  # it runs: its decision may be forgotten
     assert "2 too few" in text
     source.state = SimpleNamespace(is_leader=True)
-    assert "gang train</span>" in render.fragment("decisions.html", pages.decisions({}), "en")
+    assert "gang train</span>" in render.fragment("decisions.html", asyncio.run(pages.decisions({})), "en")
