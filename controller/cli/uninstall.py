@@ -53,7 +53,9 @@ def uninstall(
         return
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         run_service(_list(kubeconfig, context, plan))
-        typer.confirm("Remove all of this?", abort=True)
+        if not typer.confirm("Remove all of this?"):
+            typer.echo("nothing was removed")
+            raise typer.Exit(1)
     run_service(_run(kubeconfig, context, plan))
 
 

@@ -11,6 +11,7 @@ from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.service_options import Context, InstallNamespace, Kubeconfig
+from controller.cli.state import note
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def version(
 
 
 async def _installed(kubeconfig: str | None, context: str | None, namespace: str) -> dict[str, Any]:
-    """Return the versions in the cluster. Raises ClusterError, ConfigError."""
+    """Return the versions in the cluster; `controller` is None if none is there. What may not be
+    read is left out, with a note. Raises ClusterError, ConfigError.
+    """
     from hami_dra.api import kinds
     from hami_dra.kube.http import connect
 
@@ -74,27 +77,32 @@ async def _installed(kubeconfig: str | None, context: str | None, namespace: str
         ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
         deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace, ours)
         drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace, ours)
+        leader = await _leader(cluster, namespace)
         found: dict[str, Any] = {"kubernetes": server.git_version or f"{server.major}.{server.minor}"}
-        for title, name in (("controller", names.CONTROLLER), ("webhook", names.WEBHOOK)):
-            if name in deployments:
-                found[title] = deployments[name]
-        if leader := await _leader(cluster, namespace):
+        if deployments is not None:
+            found["controller"] = deployments.get(names.CONTROLLER)
+            if names.WEBHOOK in deployments:
+                found["webhook"] = deployments[names.WEBHOOK]
+        if leader is not None:
             found["leader"] = leader
-        return {**found, "drivers": list(drivers.values())}
+        if drivers is not None:
+            found["drivers"] = list(drivers.values())
+        return found
     finally:
         await cluster.close()
 
 
 async def _workloads(
     cluster: "HttpCluster", kind: "Kind[Any]", namespace: str, labels: str
-) -> dict[str, dict[str, Any]]:
-    """Return name → version, image and how many of its pods are ready; empty if it may not be read."""
-    from hami_dra.kube.protocol import Forbidden, NotFound
+) -> dict[str, dict[str, Any]] | None:
+    """Return name → version, image and how many of its pods are ready; None if it may not be read."""
+    from hami_dra.kube.protocol import Forbidden
 
     try:
         items = await cluster.list_raw(kind, namespace=namespace, label_selector=labels)
-    except (Forbidden, NotFound):
-        return {}
+    except Forbidden as error:
+        note(str(error))
+        return None
     return {each["metadata"]["name"]: _workload(each) for each in items}
 
 
@@ -112,15 +120,18 @@ def _workload(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _leader(cluster: "HttpCluster", namespace: str) -> str:
-    """Return who holds the controller's lease; empty if there is none, or it may not be read."""
+async def _leader(cluster: "HttpCluster", namespace: str) -> str | None:
+    """Return who holds the controller's lease; empty: nobody, None: it may not be read."""
     from hami_dra.api import kinds
     from hami_dra.kube.protocol import Forbidden, NotFound
 
     try:
         lease = await cluster.get_raw(kinds.LEASE, names.CONTROLLER, namespace)
-    except (NotFound, Forbidden):
+    except NotFound:
         return ""
+    except Forbidden as error:
+        note(str(error))
+        return None
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
@@ -128,17 +139,23 @@ def _print(found: Mapping[str, Any]) -> None:
     rows = [("hami-dra", found["client"])]
     if "kubernetes" in found:
         rows.append(("Kubernetes", found["kubernetes"]))
-        leader = f"leader {found['leader']}" if "leader" in found else "no leader"
-        for title in ("controller", "webhook"):
-            if title in found:
-                rows.append((title, _line(found[title]) + (f", {leader}" if title == "controller" else "")))
-            elif title == "controller":
-                rows.append((title, f"no Deployment here, {leader}"))
-        rows += [("driver", f"{_line(each)}: {each['name']}") for each in found["drivers"]]
-    width = max(len(title) for title, _ in rows) + 2
+    if "controller" in found:
+        controller = _line(found["controller"]) if found["controller"] else "no Deployment here"
+        leader = f", {_leading(found['leader'])}" if "leader" in found else ""
+        rows.append(("controller", controller + leader))
+    elif "leader" in found:
+        rows.append(("controller", _leading(found["leader"])))
+    if "webhook" in found:
+        rows.append(("webhook", _line(found["webhook"])))
+    rows += [("driver", f"{_line(each)}: {each['name']}") for each in found.get("drivers", ())]
+    width = max(len(title) for title, _ in rows) + 1
     for title, text in rows:
         typer.echo(f"{title + ':':{width}} {text}")
 
 
 def _line(workload: Mapping[str, Any]) -> str:
     return f"{workload['version']}, {workload['ready']} of {workload['wanted']} pods ready"
+
+
+def _leading(holder: str) -> str:
+    return f"leader {holder}" if holder else "no leader"

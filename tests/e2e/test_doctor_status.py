@@ -20,7 +20,10 @@ DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
 WEBHOOK = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
-    "metadata": {"name": "hami-dra-webhook"},
+    "metadata": {
+        "name": "hami-dra-webhook",
+        "labels": {"app.kubernetes.io/part-of": "hami-dra", "app.kubernetes.io/version": "0.9.1"},
+    },
     "spec": {
         "replicas": 0,
         "selector": {"matchLabels": {"app": "none"}},
@@ -147,6 +150,9 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
 
     try:
         report = lab.api.wait_for(f"findings {expected}", reported, seconds=30)
+        code, versions = hami_dra("version", kubeconfig=admin)
+        assert (code, versions["webhook"]["version"], versions["controller"]) == (0, "0.9.1", None)
+        assert versions["kubernetes"].startswith(f"v{lab.plane.version}")
     finally:
         lab.api.delete(f"{DEPLOYMENTS}/hami-dra-webhook")
     assert all(each["fix"] for each in report["findings"])

@@ -1,5 +1,8 @@
 """`hami-dra uninstall` as its own ServiceAccount: who runs goes on running, the rest is kube-scheduler's, nothing of ours stays."""
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 
@@ -62,12 +65,47 @@ def everything(api):
     return found
 
 
+def command(lab, *words):
+    """An uninstall with the rights of its own ServiceAccount."""
+    token = lab.hami.uninstall_token()
+    kubeconfig = str(lab.plane.kubeconfig_for(token))
+    return [sys.executable, "-m", "controller.cli.main", "uninstall", *words, "--kubeconfig", kubeconfig]
+
+
+def answered_no(lab):
+    """What it printed on a terminal, where the answer to its question is no."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command(lab), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    printed = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is gone
+        while more := os.read(ours, 65536):
+            printed += more
+            if printed.endswith(b"[y/N]: "):
+                os.write(ours, b"n\n")
+    os.close(ours)
+    assert process.wait(30) == 1
+    return printed.decode()
+
+
+def check_it_can_be_looked_at_first(lab):
+    """A dry run, and a no on a terminal, list what is there and change nothing."""
+    present = everything(lab.api)
+    ran = subprocess.run(command(lab, "--dry-run"), capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for line in ("MutatingAdmissionPolicy gate.hami.io", f"Lease {SYSTEM}/hami-dra-controller"):
+        assert f"  {line}\n" in ran.stdout
+    printed = answered_no(lab)
+    assert printed.replace("\r\n", "\n").startswith(ran.stdout)
+    assert "nothing was removed" in printed
+    assert is_gated(lab)
+    assert present <= everything(lab.api)
+
+
 def uninstall(lab):
     """What it printed, line by line; it ends well, and complains about nothing."""
-    token = lab.hami.uninstall_token()
-    command = ["uninstall", "--kubeconfig", str(lab.plane.kubeconfig_for(token))]
     ran = subprocess.run(
-        [sys.executable, "-m", "controller.cli.main", *command],
+        command(lab, "--yes"),
         capture_output=True,
         text=True,
         check=False,
@@ -220,6 +258,7 @@ def test_after_a_crash(lab, before):
     for rule in lab.hami.fence_rules():
         lab.api.remove(rule)  # in vain: no controller lets it go
 
+    check_it_can_be_looked_at_first(lab)
     said = uninstall(lab)
     assert said[-1] == DONE
     for line in (

@@ -1,6 +1,7 @@
-"""An API server that serves lists and nothing else, on loopback, in a thread: for commands that read a cluster by themselves."""
+"""An API server that is only read, on loopback, in a thread: for commands that read a cluster by themselves."""
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -8,6 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from hami_dra.api import kinds
+from hami_dra.kube.selectors import label_predicate
+
+_ASKED = re.compile(
+    r"(?P<root>/api/v1/|/apis/[^/]+/[^/]+/)(namespaces/(?P<namespace>[^/]+)/)?(?P<plural>[^/]+)(/(?P<name>[^/]+))?"
+)
 
 
 class Served:
@@ -72,16 +78,23 @@ class Served:
     def answer(self, path, query):
         if path == "/version":
             return 200, dict(zip(("major", "minor"), self.version.split("."), strict=True))
-        kind = next((each for each in kinds.ALL if each.path() == path), None)
+        asked = _ASKED.fullmatch(path)
+        kind = next((each for each in kinds.ALL if asked and each.path() == asked["root"] + asked["plural"]), None)
         if kind is None or kind.plural in self.absent:
             return 404, {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"}
         if kind.plural in self.forbidden:
             return 403, {"kind": "Status", "code": 403, "message": f'cannot list resource "{kind.plural}"'}
+        matches = label_predicate(query.get("labelSelector", [""])[0])
         found = [
             {key: value for key, value in each.items() if key not in ("kind", "apiVersion")}
             for each in self.objects
             if (each["kind"], each["apiVersion"]) == (kind.name, kind.api_version)
+            and asked["namespace"] in (None, each["metadata"].get("namespace", "default"))
+            and asked["name"] in (None, each["metadata"]["name"])
+            and matches(each)
         ]
+        if asked["name"]:
+            return (200, found[0]) if found else (404, {"kind": "Status", "code": 404, "message": f"{path} not found"})
         start = int(query.get("continue", ["0"])[0])
         size = min(self.page, int(query.get("limit", ["100000"])[0]))
         left = len(found) - start - size

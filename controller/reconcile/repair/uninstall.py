@@ -42,7 +42,7 @@ from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.podstate import is_live
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.api.times import timestamp
-from hami_dra.kube.protocol import Cluster, ClusterError, Invalid, NotFound
+from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,14 @@ async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     lines = summary(await take_stock(cluster))
     own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
     for kind, name in own:
-        with suppress(NotFound):
+        line = f"{kind.name} {plan.namespace}/{name}"
+        try:
             await cluster.get(kind, name, plan.namespace)
-            lines.append(f"{kind.name} {plan.namespace}/{name}")
+        except NotFound:
+            continue
+        except Forbidden:  # the account of uninstall may delete the Secret, but not read it
+            line += ", if it is there"
+        lines.append(line)
     templates = await webhook_templates(cluster)
     if templates:
         lines.append(
@@ -132,7 +137,7 @@ class Uninstaller:
             await step()
         except Exception as error:
             log.debug("%s", what, exc_info=error)
-            self._left[what] = f"{type(error).__name__}: {error}"
+            self._left[what] = str(error) or repr(error)
             self._say(f"{what} is left: {error}")
 
     # --- controllers ------------------------------------------------------------------------------

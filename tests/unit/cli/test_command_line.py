@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version as package_version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from controller.cli.namespace_options import check_namespace, listed_namespace, 
 from controller.cli.state import Connection
 from controller.cli.tables import TextLayout, TextTable
 from hack.cli_reference import PATH, cli_reference
+from hami_dra.api import names
 from tests.support.commands import Typed
 from tests.support.manifests import cluster, documents, pod
 from tests.support.served import Served
@@ -169,19 +171,76 @@ def test_bash_itself_completes_by_the_script(tmp_path):
 # --- versions, namespaces, errors ------------------------------------------------------------------------
 
 
-def test_versions_of_program_and_cluster(hami_dra, tmp_path):
-    assert hami_dra("version", "--client").stdout.startswith("hami-dra: ")
-    deployment = {
+def workload(kind, name, *, image, status, version="", **spec):
+    labels = {names.PART_OF_LABEL: names.MANAGED_BY} | ({"app.kubernetes.io/version": version} if version else {})
+    return {
         "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "hami-dra-controller", "labels": {"app.kubernetes.io/version": "0.9"}},
-        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": "r/hami-dra:0.9"}]}}},
-        "status": {"readyReplicas": 1},
+        "kind": kind,
+        "metadata": {"name": name, "namespace": names.SYSTEM_NAMESPACE, "labels": labels},
+        "spec": {"template": {"spec": {"containers": [{"image": image}]}}} | spec,
+        "status": status,
     }
-    with Served([deployment]) as served:
-        found = yaml.safe_load(hami_dra("version", "-o", "yaml", "--kubeconfig", served.kubeconfig(tmp_path)).stdout)
-    assert found["kubernetes"] == "1.37"
-    assert found["drivers"] == []
+
+
+INSTALLED = [
+    workload(
+        "Deployment", names.CONTROLLER, image="r/hami-dra:0.9", version="0.9.1", status={"readyReplicas": 1}, replicas=2
+    ),
+    workload(
+        "Deployment", names.WEBHOOK, image="registry:5000/hami-dra@sha256:ab", status={"readyReplicas": 2}, replicas=2
+    ),
+    workload(
+        "DaemonSet",
+        "hami-dra-driver-nvidia",
+        image="registry:5000/hami-dra:0.8@sha256:ab",
+        status={"numberReady": 3, "desiredNumberScheduled": 4},
+    ),
+    {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": names.CONTROLLER, "namespace": names.SYSTEM_NAMESPACE},
+        "spec": {"holderIdentity": "controller-0"},
+    },
+]
+
+
+def test_versions_of_program_cluster_and_what_is_installed(hami_dra, tmp_path):
+    assert hami_dra("version", "--client").stdout == f"hami-dra: {package_version('hami-dra')}\n"
+    elsewhere = workload("DaemonSet", "other", image="x:1", status={}) | {
+        "metadata": {"name": "other", "namespace": "gpus"}
+    }
+    with Served([*INSTALLED, elsewhere]) as served:
+        config = served.kubeconfig(tmp_path)
+        found = yaml.safe_load(hami_dra("version", "-o", "yaml", "--kubeconfig", config).stdout)
+        lines = hami_dra("version", "--kubeconfig", config).stdout.splitlines()
+    assert (found["client"], found["kubernetes"], found["leader"]) == (
+        package_version("hami-dra"),
+        "1.37",
+        "controller-0",
+    )
+    assert (found["controller"]["version"], found["controller"]["ready"], found["controller"]["wanted"]) == (
+        "0.9.1",
+        1,
+        2,
+    )
+    assert found["webhook"]["version"] == "unknown"  # only a digest says which
+    (driver,) = found["drivers"]
+    assert (driver["version"], driver["ready"], driver["wanted"]) == ("0.8", 3, 4)
+    assert lines == [
+        f"hami-dra:   {package_version('hami-dra')}",
+        "Kubernetes: 1.37",
+        "controller: 0.9.1, 1 of 2 pods ready, leader controller-0",
+        "webhook:    unknown, 2 of 2 pods ready",
+        "driver:     0.8, 3 of 4 pods ready: hami-dra-driver-nvidia",
+    ]
+
+
+def test_versions_that_may_not_be_read_are_left_out(hami_dra, tmp_path):
+    with Served(INSTALLED, forbidden=["deployments", "daemonsets", "leases"]) as served:
+        result = hami_dra("version", "--kubeconfig", served.kubeconfig(tmp_path))
+    assert (result.code, len(result.stdout.splitlines())) == (0, 2)
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["note"] * 3
+    assert 'cannot list resource "deployments"' in result.stderr
 
 
 def test_a_refused_connection_is_told_in_words(hami_dra, tmp_path):
