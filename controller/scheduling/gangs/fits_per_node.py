@@ -78,8 +78,32 @@ def fits_per_node(
     return NodeFits(fits, links, sum(group.alternatives[0].count for group, _ in (*wanted, *theirs)))
 
 
-def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -> Ints:
-    """Return how often each node can meet one request. Shape (nodes.size,).
+def idle_fits_per_node(
+    inventory: Inventory, request: SchedulingRequest, options: Options, shared: AbstractSet[str]
+) -> Ints:
+    """Return how many such members the idle devices of each node could serve, at most `MOST`: an upper
+    bound, whatever else the node has or refuses. Shape (nodes.size,).
+
+    `shared` as for `fits_per_node`. Raises AllocatorError, SelectorOverBudget, SliceSpent.
+    """
+    managed, foreign = inputs_of(inventory, request, options)
+    own = Scope(options.managed, vendor_rules=not options.first_fit)
+    others = Scope(options.managed, foreign=True, vendor_rules=False)
+    fits = np.where(inventory.nodes.present[: inventory.nodes.size], MOST, 0)
+    for problem, scope in ((managed, own), (foreign, others)):
+        for group, columns in requested_devices_of(inventory, request, problem, scope):
+            if group.alternatives[0].claim.metadata.uid not in shared:
+                rooms = [
+                    _room(inventory, view, column, idle=True)
+                    for view, column in zip(group.alternatives, columns, strict=True)
+                ]
+                fits = np.minimum(fits, np.maximum.reduce(rooms))
+    return fits
+
+
+def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, *, idle: bool = False) -> Ints:
+    """Return how often each node can meet one request; `idle`: as if no device were in use. Shape
+    (nodes.size,).
 
     Two cards for a request that takes 4 GiB; card 0 has 10 GiB left of 16, card 1 all of them:
 
@@ -87,9 +111,10 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -
         room   [6] for one card a member, [3] for two
     """
     size, devices = inventory.nodes.size, inventory.devices
-    if view.admin_access or column.network_attached:
+    codes = column.idle().codes if idle else column.codes[: devices.size]
+    if view.admin_access or (column.idle().anywhere if idle else column.network_attached):
         return np.full(size, MOST, dtype=np.int64)
-    rows = np.flatnonzero(column.codes[: devices.size] == 0)
+    rows = np.flatnonzero(codes == 0)
     shared = devices.shared[rows] & view.features.consumable_capacity
     if view.all_devices:
         return np.full(size, MOST if shared.any() else 1, dtype=np.int64)
@@ -101,7 +126,7 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -
         (asked.memory, devices.memory_used, devices.memory_total),
     ):
         limited = shared & (amount > 0) & (total[rows] > 0)
-        left = (total[rows] - used[rows]) // np.maximum(amount, 1)
+        left = (total[rows] - (0 if idle else used[rows])) // np.maximum(amount, 1)
         each = np.where(limited, np.minimum(each, left), each)
     # The column says that each card fits once, whatever the amounts say.
     each = np.maximum(each, 1)

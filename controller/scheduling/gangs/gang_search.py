@@ -17,12 +17,13 @@ from typing import Final
 
 import numpy as np
 
+from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.decide.answers import Unfinished, Unschedulable
 from controller.scheduling.decide.scheduling_request import Options
 from controller.scheduling.gangs.cluster_changes import ClusterChanges
 from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
 from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
-from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node
+from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node, idle_fits_per_node
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
 from controller.scheduling.gangs.gang_request import GangRequest
@@ -243,7 +244,9 @@ class GangSearch:
         if failure is not None:
             placeable = failure.placeable
             member, reason = failure.member.request.pod.key, failure.refusal.message
-        message = refusal_message(self._request, verdicts, len(self._domains), placeable, reason)
+        message = refusal_message(
+            self._request, verdicts, len(self._domains), placeable, reason, lasting=self._lasting()
+        )
         if exhausted:
             message = f"{message} (given up after {self._steps + placements.steps} steps; other placements may exist)"
         return GangUnschedulable(
@@ -254,6 +257,30 @@ class GangSearch:
             domains=verdicts,
             steps=self._steps + placements.steps,
         )
+
+    def _lasting(self) -> Domain | None:
+        """Return the domain that could hold the most members with idle devices, if even that is too
+        small for the gang.
+        """
+        inventory, request = self._inventory, self._request
+        members = members_of(inventory, request.members)
+        samples = {member.kind: member.request for member in reversed(members)}
+        shared, size = shared_claims(request.members), inventory.nodes.size
+        try:
+            fits = [idle_fits_per_node(inventory, samples[kind], self._options, shared) for kind in sorted(samples)]
+        except (AllocatorError, SelectorOverBudget, SliceSpent):
+            return None
+        nothing = np.zeros(size, dtype=np.float64)
+        demand = Demand(
+            counts=np.bincount([member.kind for member in members]),
+            fits=np.array(fits),
+            least=request.least,
+            links=nothing,
+            score=nothing,
+        )
+        settled = [row for name in request.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
+        best = next(iter(GangDomains(inventory, request.topology, settled, demand).required()), None)
+        return best if best is not None and best.placeable < request.least else None
 
     def _verdicts(self) -> tuple[DomainVerdict, ...]:
         return verdicts_of(self._domains, self._tried, self._request, self._options.report_nodes)

@@ -37,22 +37,34 @@ def verdicts_of(
 
 
 def refusal_message(
-    request: GangRequest, verdicts: Sequence[DomainVerdict], domains: int, placeable: int, reason: str
+    request: GangRequest,
+    verdicts: Sequence[DomainVerdict],
+    domains: int,
+    placeable: int,
+    reason: str,
+    *,
+    lasting: Domain | None = None,
 ) -> str:
     """Return one sentence: how many members fit, and which domain lacks how much.
 
     `domains`: number of all domains; `reason`: why the member that came closest found no room.
+    `lasting`: the domain that could hold the most members with idle devices, where that is too few.
     """
     total, least = len(request.members), request.least
     must = f", {least} must" if least < total else ""
-    head = f"{placeable} of {total} members fit at once{must}"
     required = [each for each in request.topology if each.required]
-    if not required:
-        return f"{head}; the next one: {reason}" if reason else head
     keys = " and ".join(dict.fromkeys(each.key for each in required))
-    if not domains:
+    if required and not domains:
         return f"no node has the label {keys}, which {required[0].source} requires; correct the key, or label the nodes"
+    head = f"{placeable} of {total} members fit at once{must}"
+    if not required:
+        if lasting is not None:
+            return f"{head}; even idle, the devices of all nodes are enough for {lasting.placeable}, so it never will"
+        return f"{head}; the next one: {reason}" if reason else head
     named = [f"{each.name} {each.problem or reason}" for each in verdicts[:_NAMED]]
     more = f"; and {domains - len(named)} more" if domains > len(named) else ""
     tie = " with the members that run already" if request.settled_nodes else ""
-    return f"{head} in one domain of {keys}{tie}, as {required[0].source} requires: {'; '.join(named)}{more}"
+    text = f"{head} in one domain of {keys}{tie}, as {required[0].source} requires: {'; '.join(named)}{more}"
+    if lasting is not None:
+        text += f"; even idle, the devices of the largest ({lasting.name}) are enough for {lasting.placeable}, so it never will"
+    return text

@@ -80,6 +80,16 @@ def test_a_refusal_says_which_clique_lacks_how_much():
     assert found.steps == 16  # one attempt, for the reasons
 
 
+def test_a_gang_that_no_idle_domain_could_hold_never_fits():
+    inventory = cluster(4, 4, labels=lambda number: {RACK: f"r{number // 2}"})
+    occupy(inventory, "n00", 1)
+    assert refused(inventory, gang(*members(3, 4), topology=(within(RACK),))).message.endswith(
+        f"; even idle, the devices of the largest ({RACK}=r0) are enough for 2, so it never will"
+    )
+    occupy(inventory, "n02", 1)
+    assert "never" not in refused(inventory, gang(*members(2, 4), topology=(within(RACK),))).message
+
+
 def test_cards_of_nodes_without_the_label_do_not_count():
     inventory = cluster(3, 4, labels=lambda number: {RACK: "r0"} if number else {})
     assert nodes_of(placed(inventory, gang(*members(2), topology=(within(RACK),)))) == ["n01", "n02"]

@@ -41,8 +41,18 @@ def test_none_is_placed_where_one_finds_no_room():
     found = refused(cluster(), gang(*pairs(5)))
     assert found.placeable == 4
     assert found.member == "default/p4"
-    assert found.message.startswith("4 of 5 members fit at once")
+    assert found.message == (
+        "4 of 5 members fit at once; even idle, the devices of all nodes are enough for 4, so it never will"
+    )
     assert found.refusal.reasons
+
+
+def test_only_a_gang_for_which_all_idle_devices_are_too_few_never_fits():
+    busy = cluster()
+    occupy(busy, "n00", 3)
+    assert refused(busy, gang(*pairs(5))).message.endswith("are enough for 4, so it never will")
+    assert "the next one: no node fits now" in refused(busy, gang(*pairs(4))).message
+    assert nodes_of(placed(cluster(), gang(*pairs(4))))
 
 
 def test_a_gang_without_members_to_place_is_placed():
