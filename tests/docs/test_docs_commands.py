@@ -163,6 +163,14 @@ def test_a_wrong_option_would_be_noticed():
             parse(line.split())
 
 
+def test_the_readme_shows_what_the_demo_prints(capsys):
+    shown = (ROOT / "README.md").read_text().partition("$ make demo")[2].partition("```")[0]
+    lines = [line for line in shown.splitlines()[1:] if line not in {"", "..."} and not line.startswith("$ ")]
+    printed = Typed(capsys)("demo").stdout.splitlines()
+    assert len(lines) > 4
+    assert [line for line in lines if line not in printed] == []
+
+
 def test_the_readme_leads_to_the_list_of_all_commands():
     assert "docs/cli.md" in (ROOT / "README.md").read_text()
     text = (ROOT / "docs/cli.md").read_text()
