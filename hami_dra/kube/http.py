@@ -29,6 +29,7 @@ from hami_dra.kube.decoding import (
     read_page,
 )
 from hami_dra.kube.http_watch import Watches
+from hami_dra.kube.own_writes import OwnWrites
 from hami_dra.kube.paging import PageSize
 from hami_dra.kube.protocol import (
     APPLY,
@@ -76,7 +77,8 @@ class HttpCluster:
         """Namespace of the service account or of the kubeconfig's context."""
         self._timeouts = timeouts or Timeouts()
         self._transport = Transport(access, self._timeouts, user_agent)
-        self._watches = Watches(self._transport, self._timeouts)
+        self._own_writes = OwnWrites()
+        self._watches = Watches(self._transport, self._timeouts, self._own_writes)
 
     @classmethod
     def from_kubeconfig(
@@ -109,7 +111,7 @@ class HttpCluster:
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         what, path = _target("get", kind, namespace, name)
-        return _object(kind, await self._transport.read(what, path, {}), what)
+        return _object(kind, await self._transport.read(what, path, {}), what)[0]
 
     async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
         what, path = _target("get", kind, namespace, name)
@@ -226,7 +228,7 @@ class HttpCluster:
         _, path = _target("create", kind, namespace or str(meta.get("namespace", "")), "")
         document = {"apiVersion": kind.api_version, "kind": kind.name, **body}
         answer = await self._transport.write("POST", what, path, {"dryRun": "All"} if dry_run else {}, document)
-        return _object(kind, answer, what)
+        return _object(kind, answer, what)[0]
 
     async def patch(
         self,
@@ -254,7 +256,9 @@ class HttpCluster:
             if patch_type != MERGE or subresource or not metadata_put.can_apply(document):
                 raise
             answer = await self._patch_verbatim(what, path, query, document, asked_at)
-        return _object(kind, answer, what)
+        found, problem = _object(kind, answer, what)
+        self._own_writes.keep(kind, found, problem)
+        return found
 
     async def _patch_verbatim(
         self, what: str, path: str, query: Mapping[str, str], patch: Body, asked_at: float
@@ -324,10 +328,10 @@ def _paged(query: Mapping[str, str], pages: PageSize | None, token: str) -> dict
     return found
 
 
-def _object(kind: Kind[T], body: bytes, what: str) -> T:
-    """Return the object; unreadable parts are marked in it."""
+def _object(kind: Kind[T], body: bytes, what: str) -> tuple[T, str]:
+    """Return the object, and what of it is unreadable: that is marked in it."""
     try:
-        return read_object(kind, body)[0]
+        return read_object(kind, body)
     except msgspec.ValidationError as error:
         raise Invalid(f"{what}: done, but the answer is not a readable {kind.name}: {error}") from None
     except msgspec.DecodeError:

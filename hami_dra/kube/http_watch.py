@@ -14,6 +14,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.decoding import error_of, read_event, read_status, split_lines, whole_lines
+from hami_dra.kube.own_writes import OwnWrites
 from hami_dra.kube.protocol import Broken, Interrupted, Invalid, Listing, Unavailable, WatchEvent
 from hami_dra.kube.transport import Timeouts, Transport, retry_after
 from hami_dra.kube.watch_list import INITIAL_EVENTS, InitialEvents
@@ -26,9 +27,10 @@ _Items = AsyncGenerator[Listing[T] | WatchEvent[T] | Broken]
 
 
 class Watches:
-    def __init__(self, transport: Transport, timeouts: Timeouts) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts, own_writes: OwnWrites) -> None:
         self._transport = transport
         self._timeouts = timeouts
+        self._own_writes = own_writes
         self._unlisted: set[str] = set()
         """Paths of the kinds of which the server does not send initial events."""
 
@@ -86,7 +88,7 @@ class Watches:
                     yield read_event(kind, line)
             async for chunk in chunks:
                 for line in split_lines(pending, chunk):
-                    yield read_event(kind, line)
+                    yield self._own_writes.event_of(kind, line) or read_event(kind, line)
         if boot_clock() < ends:
             raise Interrupted(f"{what}: ended by the server before its time")
 

@@ -511,6 +511,66 @@ async def test_what_is_served(server, cluster, answer, served):
     assert server.seen[-1][1] == "/apis/resource.k8s.io/v1"
 
 
+def shown(name, version, uid):
+    return {"metadata": {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version}}
+
+
+def change(kind, item):
+    return json.dumps({"type": kind, "object": item}, separators=(",", ":")).encode() + b"\n"
+
+
+async def test_the_watch_shows_the_answers_to_our_own_writes_once_more(server, cluster):
+    server.will(Answer(shown("a", "8", "u-a")))
+    written = await cluster.patch(kinds.POD, "a", {}, namespace="ns")
+    mine, next_one = change("MODIFIED", shown("a", "8", "u-a")), change("DELETED", shown("a", "9", "u-a"))
+    server.will(stream(mine + next_one), stream(mine))
+    first, second = await collect(cluster)
+    assert first.type == "MODIFIED"
+    assert first.object is written
+    assert (second.type, second.object.metadata.resource_version) == ("DELETED", "9")
+    (again,) = await collect(cluster)
+    assert again.object == written
+    assert again.object is not written
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(change("MODIFIED", shown("b", "8", "u-b")), id="another object"),
+        pytest.param(
+            change("MODIFIED", {"text": {"resourceVersion": "8"}, **shown("a", "9", "u-a")}), id="another version"
+        ),
+        pytest.param(change("MODIFIED", {"metadata": {"name": "c", "uid": 8, "resourceVersion": "8"}}), id="misfit"),
+    ],
+)
+async def test_an_event_about_anything_else_is_read(server, cluster, line):
+    server.will(Answer(shown("a", "8", "u-a")), stream(line))
+    written = await cluster.patch(kinds.POD, "a", {}, namespace="ns")
+    (found,) = await collect(cluster)
+    assert found.object is not written
+    assert found.object.metadata.name == json.loads(line)["object"]["metadata"]["name"]
+
+
+async def test_what_cannot_be_read_of_our_own_write_is_said_by_the_watch_too(server, cluster):
+    claim = {**shown("a", "8", "u-a"), "spec": {"devices": {"requests": 1}}}
+    server.will(Answer(claim), stream(change("MODIFIED", claim)))
+    written = await cluster.patch(kinds.RESOURCE_CLAIM, "a", {}, namespace="ns")
+    async with aclosing(cluster.watch(kinds.RESOURCE_CLAIM, resource_version="7")) as events:
+        (found,) = [item async for item in events]
+    assert found.object is written
+    assert "requests" in found.problem
+
+
+async def test_few_answers_wait_for_a_watch(server, cluster):
+    server.will(*(Answer(shown("a", str(version), "u-a")) for version in range(300)))
+    for _ in range(300):
+        written = await cluster.patch(kinds.POD, "a", {}, namespace="ns")
+    server.will(stream(change("MODIFIED", shown("a", "10", "u-a")) + change("MODIFIED", shown("a", "299", "u-a"))))
+    _, last = await collect(cluster)
+    assert last.object is written
+    assert len(cluster._own_writes._kept) == 255
+
+
 # --- a patch of metadata for which the server writes the spec anew --------------------------------------------------------
 
 REFUSED = status(422, "Invalid", causes=[{"field": "spec", "message": "Invalid value: null: field is immutable"}])
