@@ -193,9 +193,11 @@ class Reflector(Generic[T]):
         writes.
         """
         version = _version(new)
-        current = self.store.get(new.key)
-        if version > self._seen and (current is None or version > _version(current)):
-            self._report(current, new)
+        if version <= self._seen:
+            return
+        current = self.store.get(key := new.key)
+        if current is None or version > _version(current):
+            self._report(current, new, key)
 
     # --- list -------------------------------------------------------------------------------------
 
@@ -318,16 +320,16 @@ class Reflector(Generic[T]):
             async for event in events:
                 self._recovered()
                 self._heard = self._now()
-                with self._guard.each(event.object.key):
+                key = event.object.key
+                with self._guard.each(key):
                     version = _version(event.object)
                     if version > self._seen:
-                        self._take(event, version)
+                        self._take(event, key, version)
 
-    def _take(self, event: WatchEvent[T] | Broken, version: int) -> None:
+    def _take(self, event: WatchEvent[T] | Broken, key: str, version: int) -> None:
         self._seen = version
         if event.type == "BOOKMARK":
             return
-        key = event.object.key
         current = self.store.get(key)
         observed = _version(current) if current is not None else 0
         if event.type == "DELETED":
@@ -343,7 +345,7 @@ class Reflector(Generic[T]):
         else:
             self.unreadable.pop(key, None)
         if not isinstance(event, Broken):
-            self._report(current, event.object)
+            self._report(current, event.object, key)
 
     def _note(self, broken: Broken) -> None:
         """Report an unreadable object, unless this version was reported before."""

@@ -91,21 +91,23 @@ class Store(Generic[T]):
     def put(self, new: T, key: str = "") -> None:
         """Add or replace an object. `key`: its `Object.key`, where it is at hand."""
         key = key or new.key
-        if key in self._objects:
-            self._unindex(key)
+        old = self._objects.get(key)
         self._objects[key] = new
         for name, function in self._functions.items():
-            for value in function(new):
+            values = function(new)
+            if old is not None:
+                if (former := function(old)) == values:
+                    continue
+                self._discard(name, key, former)
+            for value in values:
                 self._indices[name].add(value, key)
 
     def remove(self, key: str) -> None:
-        self._unindex(key)
-        self._objects.pop(key, None)
+        old = self._objects.pop(key, None)
+        if old is not None:
+            for name, function in self._functions.items():
+                self._discard(name, key, function(old))
 
-    def _unindex(self, key: str) -> None:
-        old = self._objects.get(key)
-        if old is None:
-            return
-        for name, function in self._functions.items():
-            for value in function(old):
-                self._indices[name].discard(value, key)
+    def _discard(self, name: str, key: str, values: Iterable[str]) -> None:
+        for value in values:
+            self._indices[name].discard(value, key)
