@@ -73,8 +73,11 @@ class ClaimCommitter:
 
         Raises Stale, Rejected, LeadershipLost.
         """
-        writes = [self._claims.protect(entry.claim) for entry in decision.allocations]
-        outcomes = await _all([self._current(pod, decision, nominate=nominate), *writes])
+        claims = tuple([entry.claim for entry in decision.allocations])
+        current = self._current(pod, decision, nominate=nominate)
+        if all(map(self._claims.is_ready, claims)):  # so are most: they have the finalizer from the start
+            return Prepared(await current, claims)
+        outcomes = await _all([current, *map(self._claims.protect, claims)])
         _raise_first(outcomes)
         return Prepared(outcomes[0], tuple(outcomes[1:]))
 

@@ -87,6 +87,11 @@ class ClaimWriter:
         """Return whether this process is deallocating the claim right now."""
         return claim.metadata.uid in self._clearing
 
+    @staticmethod
+    def is_ready(claim: ResourceClaim) -> bool:
+        """Return whether the claim may be allocated, and `protect` has nothing to write."""
+        return _is_writable(claim) and claim.status.allocation is None and patches.is_protected(claim)
+
     async def protect(self, claim: ResourceClaim) -> ResourceClaim:
         """Set the finalizer, if missing. Raises Stale, Rejected, LeadershipLost."""
         attempts = _Attempts(self._clock)
