@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
 
 MOST: Final = 2_000
 MOST_BYTES: Final = 32 << 20
-_DETAILS_PER_SECOND: Final = 20.0
+_DETAILS_PER_SECOND: Final = 5.0
 _BURST: Final = 50.0
+"""A snapshot costs as much as a decision: after the burst they take a few thousandths of the time."""
 _BYTES_OF_MEMBER: Final = 300
 """What a member adds to the explanation of its gang, about."""
 
