@@ -16,6 +16,14 @@ SOURCES: Final[Mapping[str, Source]] = {
     kinds.VOLCANO_POD_GROUP.group: "volcano",
 }
 """API group of a kind of `kinds.POD_GROUPS` → the source of its gangs."""
+_OF_LABELS: Final[Mapping[str, Source]] = {
+    names.COSCHEDULING_GROUP: "coscheduling",
+    names.POD_GROUP_NAME: "labels",
+    names.KUEUE_GROUP: "kueue",
+    names.LEADER_WORKER_GROUP: "leaderworkerset",
+}
+"""The labels that state a gang, the one that counts first."""
+_OF_ANNOTATIONS: Final[Mapping[str, Source]] = {names.VOLCANO_GROUP: "volcano"}
 API_GROUPS: Final = {source: group for group, source in SOURCES.items()}
 
 
@@ -37,16 +45,9 @@ def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:
     group, labels, annotations = pod.spec.scheduling_group, pod.metadata.labels, pod.metadata.annotations
     if group is not None and group.pod_group_name:
         return GangKey("PodGroup", pod.metadata.namespace, group.pod_group_name)
-    if not labels and not annotations:
-        return None
-    by_label: tuple[tuple[Source, Mapping[str, str], str], ...] = (
-        ("coscheduling", labels, names.COSCHEDULING_GROUP),
-        ("labels", labels, names.POD_GROUP_NAME),
-        ("kueue", labels, names.KUEUE_GROUP),
-        ("leaderworkerset", labels, names.LEADER_WORKER_GROUP),
-        ("volcano", annotations, names.VOLCANO_GROUP),
-    )
-    for source, stated, name in by_label:
-        if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
-            return GangKey(source, pod.metadata.namespace, value)
+    for stated, sources in ((labels, _OF_LABELS), (annotations, _OF_ANNOTATIONS)):
+        if not sources.keys().isdisjoint(stated):  # hardly any pod states one
+            for name, source in sources.items():
+                if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
+                    return GangKey(source, pod.metadata.namespace, value)
     return None

@@ -4,6 +4,7 @@ Most volumes of a pod (ConfigMaps, Secrets, tokens, empty directories) decide no
 node: `is_read` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read.
 """
 
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -74,8 +75,9 @@ class Volume(Struct, frozen=True):
     @property
     def is_read(self) -> bool:
         """Return whether some plugin of kube-scheduler reads the volume."""
-        return self.image is not None or any(getattr(self, source) is not None for source in SOURCES)
+        return any(_what_is_read(self))
 
 
 SOURCES: Final = tuple(field for field in Volume.__struct_fields__ if field not in {"name", "image"})
 """The kinds of volume that filters read; a Volume has at most one kind."""
+_what_is_read: Final = attrgetter("image", *SOURCES)
