@@ -556,7 +556,7 @@ async def test_what_cannot_be_read_of_our_own_write_is_said_by_the_watch_too(ser
     server.will(Answer(claim), stream(change("MODIFIED", claim)))
     written = await cluster.patch(kinds.RESOURCE_CLAIM, "a", {}, namespace="ns")
     async with aclosing(cluster.watch(kinds.RESOURCE_CLAIM, resource_version="7")) as events:
-        (found,) = [item async for item in events]
+        found = await anext(events)
     assert found.object is written
     assert "requests" in found.problem
 
