@@ -38,13 +38,25 @@ _TEXTS: Final[Mapping[str, str]] = {
 
 
 class NodeReasons:
-    """The reasons of one pod. `there`: nodes whose devices could meet all its requests."""
+    """The reasons of one pod. `there`: nodes whose devices could meet all its requests; `free`: they
+    could now, and the pod may use other nodes, which could not.
+    """
 
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, verdicts: NodeFilter, there: Bools) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        request: SchedulingRequest,
+        verdicts: NodeFilter,
+        there: Bools,
+        *,
+        free: bool = False,
+    ) -> None:
         self._inventory = inventory
         self._request = request
         self._verdicts = verdicts
         self._there = there
+        self._free = free
+        self._having = "with free devices" if free else "with the requested devices"
 
     def why(self) -> RefusalReason:
         """Return why none of the nodes may be used: the last check that one of them reached."""
@@ -105,11 +117,16 @@ class NodeReasons:
                 if each in term.match_fields or not (labels.of_term(alone) & self._there).any():
                     asked = f"the required node affinity wants {printable(expression_text(each))}"
                     return self._label(asked, self._values(each.key), "Label a node, or change the affinity")
+        if self._free:
+            asked = "nodeSelector and the required node affinity want labels on one node"
+            return self._label(asked, self._values(""), "Change one of them")
         asked = "no node has all labels that nodeSelector and the required node affinity want"
         return self._label(asked, "each of them is on some node", "Change one of them")
 
     def _values(self, key: str, wanted: Mapping[str, str] | None = None) -> str:
         """Return which values of a label the nodes have, with their numbers."""
+        if self._free:
+            return self._would_do(np.flatnonzero(self._there), "do not have it", "does not have it")
         nodes, labels = self._inventory.nodes, self._inventory.labels
         present = nodes.present[: nodes.size]
         if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
@@ -150,7 +167,8 @@ class NodeReasons:
             if int(left.max()) >= amount:
                 continue
             best = int(left.argmax())
-            asked = f"needs {figure(resource, amount)} of {printable(resource)} on one node"
+            where = f"a node {self._having}" if self._free else "one node"
+            asked = f"needs {figure(resource, amount)} of {printable(resource)} on {where}"
             name = nodes.names[int(rows[best])]
             if amount > int(offers.max()):
                 best = int(offers.argmax())
@@ -187,7 +205,7 @@ class NodeReasons:
         """Return `2 nodes with such devices carry it (a10g-0, ...)`."""
         more = ", ..." if len(rows) > 1 else ""
         verb = one if len(rows) == 1 else several
-        return f"{counted(len(rows), 'node')} with the requested devices {verb} ({self._name(rows)}{more})"
+        return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._name(rows)}{more})"
 
     def _first(self, rows: Positions) -> int:
         return int(rows[np.argmin(self._inventory.nodes.rank[rows])])

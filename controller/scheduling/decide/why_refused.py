@@ -14,9 +14,13 @@ placement. Pure.
     the quota of the namespace                              quota
     free devices                                            memory, whole devices, health, ...
     sets of devices, by the vendors' rules                  set
+
+Where some nodes have the devices free and are refused for something else, and the others have none
+free, the reason is that of the former, and its sentence says both.
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -91,8 +95,8 @@ class _Refusal:
             there = together
         left = there & verdicts.mask
         if not left.any():
-            return NodeReasons(self._inventory, self._request, verdicts, there).why()
-        return self._now(left)
+            return self._elsewhere(NodeReasons(self._inventory, self._request, verdicts, there).why(), there)
+        return self._beside(self._now(left), there & ~left, left)
 
     def _could(self, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
         """Return the nodes that could meet some alternative with idle devices."""
@@ -143,6 +147,39 @@ class _Refusal:
             if found is not None and not group.prioritized:
                 return found
         return None
+
+    # -- nodes and devices ---------------------------------------------------------------------------
+
+    def _elsewhere(self, reason: RefusalReason, there: Bools) -> RefusalReason:
+        """Return the reason of the nodes that have the requested devices, with the number of those that
+        have others.
+        """
+        others = self._inventory.nodes.present[: len(there)] & ~there
+        for _, columns in self._trace.wanted:
+            others = others & (columns[-1].idle().of_class > 0)
+        if not (count := int(np.count_nonzero(others))) or self._request.required_node:
+            return reason
+        what = f"the devices of {'the other node' if count == 1 else f'{count} other nodes'} could never meet it"
+        return replace(reason, best=f"{reason.best}; {what}" if reason.best else what)
+
+    def _beside(self, reason: RefusalReason, refused: Bools, left: Bools) -> RefusalReason:
+        """Return what the nodes lack that have the devices free, then why the others have none now.
+
+        `refused`: by a node reason; `left`: not.
+        """
+        for group, columns in self._trace.wanted:
+            refused = refused & enough(self._inventory, group, columns)
+        if not refused.any() or reason.kind == "quota" or self._request.required_node:
+            return reason
+        nodes = NodeReasons(self._inventory, self._request, self._trace.verdicts, refused, free=True).why()
+        if nodes.code in _NOT_OF_NODES:
+            return reason
+        count = int(np.count_nonzero(left))
+        where = f"on the {'node' if count == 1 else f'{count} nodes'} that the pod may use"
+        subject = f"{reason.request}: " if reason.request else ""
+        devices = f"{where}: {subject}{reason.asked}, {reason.best}"
+        best = f"{nodes.best}; {devices}" if nodes.best else devices
+        return replace(nodes, best=best, never=False)
 
     # -- now -----------------------------------------------------------------------------------------
 
@@ -196,6 +233,8 @@ def _have(nodes: Bools) -> str:
     return f"{counted(count, 'node')} {'has' if count == 1 else 'have'}"
 
 
+_NOT_OF_NODES: Final = (names.NODE_CLAIM_ELSEWHERE, names.NODE_OUTSIDE_DOMAIN)
+"""Reasons by which other nodes are out that are the pod's own: its devices are what matters."""
 _AND: Final = " and "
 _CONSTRAINTS_NAMED: Final = 3
 _SET_TEXTS: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}

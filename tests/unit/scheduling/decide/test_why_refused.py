@@ -444,3 +444,68 @@ def test_nodes_that_are_published_again_are_judged_again():
     assert not set_reason(inventory, request(count=3), **LINKED).reason.never
     inventory.slice_changed(None, slice_of("c", [wired(i, group=i) for i in range(3)], version="2"))
     assert set_reason(inventory, request(count=3), **LINKED).reason.never
+
+
+# --- some nodes refused for themselves, the others for their devices -----------------------------------
+
+RED = [{"key": "team", "value": "red", "effect": "NoSchedule"}]
+BUSY = "on the node that the pod may use: needs a whole device, all 2 have tenants"
+MIXED = {
+    "taint": (
+        {"taints": RED},
+        {},
+        (
+            f"the pod does not tolerate taint team=red:NoSchedule; 1 node with free devices carries it (a); {BUSY}. "
+            "Add a toleration, or remove the taint"
+        ),
+    ),
+    "label": (
+        {"labels": {"zone": "y"}},
+        {"nodeSelector": {"zone": "x"}},
+        (
+            f"nodeSelector wants zone=x; 1 node with free devices does not have it (a); {BUSY}. "
+            "Label a node, or change nodeSelector"
+        ),
+    ),
+    "affinity": (
+        {"labels": {"zone": "y"}},
+        required({"key": "zone", "operator": "In", "values": ["x"]}),
+        (
+            f"the required node affinity wants zone In (x); 1 node with free devices does not have it (a); {BUSY}. "
+            "Label a node, or change the affinity"
+        ),
+    ),
+    "cpu": (
+        {"allocatable": {"cpu": "2", "pods": "9"}},
+        {"containers": [{"name": "x", "resources": {"requests": {"cpu": "4"}}}]},
+        f"needs 4 of cpu on a node with free devices; the most a node offers is 2 (a); {BUSY}",
+    ),
+    "cordon": (
+        {"unschedulable": True},
+        {},
+        f"1 node with free devices is cordoned (a); {BUSY}. Run kubectl uncordon a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of_node", "spec", "sentence"), MIXED.values(), ids=MIXED)
+def test_what_nodes_with_free_devices_lack_comes_before_devices_that_are_in_use(of_node, spec, sentence):
+    inventory = cluster()
+    use(inventory, "b", 0, 1)
+    inventory.node_changed(None, node("b", labels={"zone": "x"}))
+    inventory.node_changed(None, node("a", **of_node))
+    answer = reason_of(inventory, request(), spec=spec)
+    assert answer.message == f"no node fits now: {sentence}"
+    assert not answer.reason.never
+    use(inventory, "a", 0, 1)
+    busy = reason_of(inventory, request(), spec=spec).message
+    assert busy == "no node fits now: needs a whole device; all 2 have tenants", "no help: in use as well"
+
+
+def test_nodes_whose_devices_could_never_meet_the_request_are_counted():
+    inventory = cluster()
+    inventory.node_changed(None, node("b", taints=RED))
+    assert reason_of(inventory, request(memory="20Gi", cores="0")).message == (
+        "no node fits: the pod does not tolerate taint team=red:NoSchedule; 1 node with the requested devices carries it (b); "
+        "the devices of the other node could never meet it. Add a toleration, or remove the taint"
+    )
