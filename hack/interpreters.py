@@ -16,7 +16,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("3.12", "3.13")
-TESTS: Final = ["-q", "--ignore=tests/hostile/cluster", "tests/hostile"]
+WORKERS: Final = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
+TESTS: Final = ["-q", *WORKERS, "--ignore=tests/hostile/cluster", "tests/hostile"]
 
 
 def candidates(version: str) -> Iterator[str]:
