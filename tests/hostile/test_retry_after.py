@@ -31,4 +31,4 @@ def in_status(seconds):
     ],
 )
 def test_the_pause_is_at_most_half_a_minute(header, body, seconds):
-    assert transport._retry_after(Answer(header), body) == seconds
+    assert transport.retry_after(Answer(header), body) == seconds
