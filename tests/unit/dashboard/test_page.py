@@ -37,6 +37,8 @@ def messages():
     for template in TEMPLATES:
         text = template.read_text()
         found |= set(re.findall(r'\bt\("([^"]*)"', text)) | set(re.findall(r"\bt\('([^']*)'", text))
+        for pair in re.findall(r'\bt\.count\([^"]*"([^"]*)", "([^"]*)"', text):
+            found |= set(pair)
         for table in re.findall(r'\{("[a-z0-9/]+": "[^"]*"(?:, "[a-z0-9/]+": "[^"]*")*)\}', text):
             found |= set(re.findall(r': "([^"]*)"', table))
         found |= set(re.findall(r'\.get\(path, "([^"]*)"\)', text))

@@ -96,4 +96,4 @@ def test_the_gang_is_one_entry_that_says_what_it_holds(shown):
 
 
 def test_the_overview_counts_them(shown):
-    assert "1 held for gangs" in shown("/")
+    assert "1 held for a gang" in shown("/")
