@@ -34,7 +34,10 @@ NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the hea
 
 
 def print_document(document: Any, output: Output | Manifest) -> None:
-    """Print JSON-like data as JSON or YAML."""
+    """Print what msgspec can turn into JSON, as JSON or YAML: both have the same keys and values."""
+    import msgspec
+
+    document = msgspec.to_builtins(document, str_keys=True)
     if output == "json":
         import json
 

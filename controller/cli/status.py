@@ -9,6 +9,7 @@ import typer
 from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
+from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
@@ -24,7 +25,7 @@ from controller.cli.state import (
     read_state,
     read_versioned,
 )
-from controller.cli.status_view import By, Selection, label_matcher
+from controller.cli.status_view import By, Selection
 from controller.cli.tables import TextLayout, print_lines
 from hami_dra.api import names
 

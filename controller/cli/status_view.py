@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
+from controller.cli.label_options import label_matcher
 from controller.cli.tables import Line, TextLayout
 
 if TYPE_CHECKING:
@@ -171,14 +172,3 @@ class View:
         }[self._wanted.by]
         usage = [] if self.used is None else status_tables.usage(self.used, layout)
         return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]
-
-
-def label_matcher(selector: str) -> "Callable[[Any], bool]":
-    """Return the predicate on labels of `-l`. Raises CommandError."""
-    from hami_dra.kube.selectors import InvalidSelector, label_predicate
-
-    try:
-        predicate = label_predicate(selector)
-    except InvalidSelector as error:
-        raise CommandError(f"--selector: {error}") from error
-    return lambda labels: predicate({"metadata": {"labels": labels}})

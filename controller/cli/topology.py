@@ -1,7 +1,6 @@
 """`hami-dra topology`: the connections between the cards of a node, as a matrix."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +12,11 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.state import Connection
 from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
 
 if TYPE_CHECKING:
-    from hami_dra.api.resource import ResourceClaim, ResourceSlice
+    from controller.cli.topology_reading import Published, Wanted
     from hami_dra.driver.cards_view import CardView
 
 HELP = """Show how the cards of a node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
@@ -26,7 +26,7 @@ Shows the contents of the node's ResourceSlices and of ResourceClaims: the data 
 
 Examples:
     hami-dra topology gpu-1
-    hami-dra topology gpu-1 --kubeconfig ~/.kube/config
+    hami-dra topology -l pool=a100
     hami-dra topology --machine dgx-h100
     hami-dra topology -f resourceslices/l40s-pcie-8.yaml
 """
@@ -44,8 +44,8 @@ def topology(
     node: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NODE]",
-            help="The node; without other options its devices are read from the cluster.",
+            metavar="NODE",
+            help="The node; its devices are read from the cluster, if no other option names a source.",
             autocompletion=values.nodes,
         ),
     ] = None,
@@ -53,9 +53,12 @@ def topology(
         str | None,
         typer.Option(help="A reference machine (hami-dra slices --list).", autocompletion=values.machines),
     ] = None,
+    selector: Annotated[
+        str, typer.Option("-l", "--selector", metavar="LABELS", help="All nodes with these labels.")
+    ] = "",
     files: Annotated[
         list[Path] | None,
-        typer.Option("-f", "--filename", help="Files with ResourceSlices, and ResourceClaims if any."),
+        typer.Option("-f", "--filename", help="Files with ResourceSlices, and with ResourceClaims and Nodes if any."),
     ] = None,
     manage_profile: ManageProfile = None,
     publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
@@ -64,32 +67,30 @@ def topology(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
+    from controller.cli.topology_reading import Wanted, of_machine
     from hami_dra.driver.cards_view import cards_of
 
-    if machine and files:
-        raise CommandError("choose one of --machine and --filename")
-    claims: Sequence[ResourceClaim] = ()
+    if machine and (files or selector):
+        raise CommandError("--machine is a source of its own: leave out --filename and --selector")
     if machine:
-        slices, where = _of_machine(machine, node, publish_as), f"machine {machine}"
-    elif files:
-        (slices, claims), where = _of_files(files), ", ".join(map(str, files))
-    elif node:
-        (slices, claims), where = _of_cluster(node, kubeconfig, context), "the cluster"
+        found = of_machine(machine, node, publish_as)
     else:
-        raise CommandError("name a node, or choose one of --machine and --filename")
+        found = _published(Wanted(node, selector), files, Connection(kubeconfig, context))
     cards = [
-        card for card in cards_of(slices, claims, driver_profiles(manage_profile)) if node is None or card.node == node
+        card
+        for card in cards_of(found.slices, found.claims, driver_profiles(manage_profile))
+        if found.nodes is None or card.node in found.nodes
     ]
     if not cards:
-        of_node = f" of node {node}" if node else ""
-        raise CommandError(f"{where}: no devices{of_node} are published in ResourceSlices there")
+        of_nodes = f" of node {node}" if node else f" of nodes with the labels {selector}" if selector else ""
+        raise CommandError(f"{found.where}: no devices{of_nodes} are published in ResourceSlices there")
     groups: dict[tuple[str, str], list[CardView]] = {}
     for card in cards:
         groups.setdefault((card.node, card.driver), []).append(card)
     if output is Output.name:
         print_lines(f"{card.node}/{card.device}" for card in cards)
     elif not output.is_table:
-        print_document([asdict(card) for card in cards], output)
+        print_document(cards, output)
     else:
         layout = TextLayout.of(output, no_headers=no_headers)
         for (name, driver), members in groups.items():
@@ -97,81 +98,17 @@ def topology(
         print_lines(_legend([card for card in cards if not card.partition]))
 
 
-# --- reading --------------------------------------------------------------------------------------
+def _published(wanted: "Wanted", files: Sequence[Path] | None, connection: Connection) -> "Published":
+    """Read files, or the live cluster. Raises CommandError."""
+    from controller.cli.topology_reading import of_cluster, of_files
 
-Found = tuple[list["ResourceSlice"], list["ResourceClaim"]]
-
-
-def _of_machine(machine: str, node: str | None, publish_as: str) -> "list[ResourceSlice]":
-    import msgspec
-
-    from hami_dra.api.resource import ResourceSlice
-    from hami_dra.driver.fleet import pools_of
-    from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine
-    from hami_dra.driver.simulated import machine as simulated
-    from hami_dra.driver.slices import slice_bodies
-    from hami_dra.vendors.publishing import Unpublishable
-
-    try:
-        pools = pools_of(simulated(machine, node or machine.replace(".", "-")), publish_as=publish_as)
-    except (UnknownMachine, NotPublishedBy, Unpublishable) as error:
-        raise CommandError(str(error)) from error
-    return [msgspec.convert(body, ResourceSlice) for body in slice_bodies(pools)]
-
-
-def _of_files(paths: Sequence[Path]) -> "Found":
-    import msgspec
-
-    from controller.cli.manifest_files import read_documents
-    from hami_dra.api.resource import ResourceClaim, ResourceSlice
-    from hami_dra.driver.limits import unreadable
-
-    slices, claims = [], []
-    for document in read_documents(paths):
-        kind = document.raw.get("kind")
-        try:
-            if kind == "ResourceSlice":
-                slices.append(msgspec.convert(document.raw, ResourceSlice))
-            elif kind == "ResourceClaim":
-                claims.append(msgspec.convert(document.raw, ResourceClaim))
-        except msgspec.ValidationError as error:
-            problem = unreadable(document.raw) if kind == "ResourceSlice" else error
-            raise CommandError(f"{document}: {problem}") from error
-    return slices, claims
-
-
-def _of_cluster(node: str, kubeconfig: str | None, context: str | None) -> "Found":
-    import asyncio
-
-    from hami_dra.kube.protocol import ClusterError, ConfigError
-
-    try:
-        return asyncio.run(_list(node, kubeconfig, context))
-    except (ClusterError, ConfigError) as error:
-        raise CommandError(str(error)) from error
-
-
-async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Found":
-    from hami_dra.api.kinds import RESOURCE_CLAIM, RESOURCE_SLICE
-    from hami_dra.kube.http import connect
-
-    cluster = connect(kubeconfig, context)
-    try:
-        listing = await cluster.list(RESOURCE_SLICE, field_selector=f"spec.nodeName={node}")
-        claims = await cluster.list(RESOURCE_CLAIM)
-    finally:
-        await cluster.close()
-    newest: dict[tuple[str, str], int] = {}
-    for item in listing.items:
-        key = (item.spec.driver, item.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), item.spec.pool.generation)
-    current = [
-        item for item in listing.items if item.spec.pool.generation == newest[item.spec.driver, item.spec.pool.name]
-    ]
-    return current, list(claims.items)
-
-
-# --- drawing --------------------------------------------------------------------------------------
+    if wanted.node and wanted.selector:
+        raise CommandError("-l chooses nodes by their labels: leave out -l, or the name of the node")
+    if files:
+        return of_files(files, wanted)
+    if not wanted.node and not wanted.selector:
+        raise CommandError("name a node, or choose with -l, --filename or --machine")
+    return of_cluster(wanted, connection)
 
 
 def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: TextLayout, *, with_use: bool) -> list[Line]:

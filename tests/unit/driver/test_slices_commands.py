@@ -482,8 +482,10 @@ def test_several_nodes_of_files_and_one_of_them():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name a node, or choose one of --machine and --filename"),
-        (("--machine", "dgx-h100", "-f", "x"), "choose one of --machine and --filename"),
+        ((), "name a node, or choose with -l, --filename or --machine"),
+        (("--machine", "dgx-h100", "-f", "x"), "leave out --filename and --selector"),
+        (("n1", "-l", "a=b"), "leave out -l, or the name of the node"),
+        (("-l", "a=(", "-f", str(ROOT / "resourceslices")), "--selector: label selector"),
         (("--machine", "nope"), "there is no machine 'nope'"),
         (("-f", "/nonexistent.yaml"), "/nonexistent.yaml"),
         (("elsewhere", "-f", str(ROOT / "resourceslices")), "no devices of node elsewhere are published"),
@@ -493,7 +495,9 @@ def test_topology_says_what_to_do(arguments, said):
     assert said in refused("topology", *arguments)
 
 
-def test_a_node_without_slices_is_an_error(cluster):
+def test_a_node_without_slices_is_an_error_and_so_is_one_that_is_not_there(cluster):
+    assert "there is no node n1" in refused("topology", "n1")
+    asyncio.run(cluster.create(NODE, {"metadata": {"name": "n1"}}))
     assert "the cluster: no devices of node n1" in refused("topology", "n1")
 
 

@@ -1,0 +1,144 @@
+"""What `hami-dra topology` shows: the ResourceSlices of nodes, and the claims on their devices.
+
+In: a reference machine, files, or the live cluster. Out: `Published`. Raises CommandError.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.errors import CommandError
+from controller.cli.label_options import label_matcher
+from controller.cli.state import Connection
+
+if TYPE_CHECKING:
+    from hami_dra.api.core import Node
+    from hami_dra.api.resource import ResourceClaim, ResourceSlice
+    from hami_dra.kube.http import HttpCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which nodes: `node`, or those with the labels of `selector`; neither: all that there are."""
+
+    node: str | None = None
+    selector: str = ""
+
+    def names(self, nodes: "Sequence[Node]") -> set[str] | None:
+        """Return the names of the wanted nodes; None: all. Raises CommandError for an invalid selector."""
+        if self.selector:
+            matches = label_matcher(self.selector)
+            return {each.metadata.name for each in nodes if matches(each.metadata.labels)}
+        return None if self.node is None else {self.node}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    slices: "list[ResourceSlice]"
+    claims: "Sequence[ResourceClaim]"
+    where: str
+    """How messages name the source."""
+    nodes: set[str] | None = None
+    """Only these are wanted; None: all."""
+
+
+def of_machine(machine: str, node: str | None, publish_as: str) -> Published:
+    import msgspec
+
+    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.driver.fleet import pools_of
+    from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine
+    from hami_dra.driver.simulated import machine as simulated
+    from hami_dra.driver.slices import slice_bodies
+    from hami_dra.vendors.publishing import Unpublishable
+
+    try:
+        pools = pools_of(simulated(machine, node or machine.replace(".", "-")), publish_as=publish_as)
+    except (UnknownMachine, NotPublishedBy, Unpublishable) as error:
+        raise CommandError(str(error)) from error
+    slices = [msgspec.convert(body, ResourceSlice) for body in slice_bodies(pools)]
+    return Published(slices, (), f"machine {machine}")
+
+
+def of_files(paths: Sequence[Path], wanted: Wanted) -> Published:
+    from controller.cli.manifest_files import read_documents
+    from hami_dra.api.core import Node
+    from hami_dra.api.resource import ResourceClaim, ResourceSlice
+
+    slices: list[ResourceSlice] = []
+    claims: list[ResourceClaim] = []
+    nodes: list[Node] = []
+    lists: dict[str, tuple[type[Any], list[Any]]] = {
+        "ResourceSlice": (ResourceSlice, slices),
+        "ResourceClaim": (ResourceClaim, claims),
+        "Node": (Node, nodes),
+    }
+    for document in read_documents(paths):
+        if (kind := document.raw.get("kind")) in lists:
+            struct, found = lists[kind]
+            found.append(_read(str(document), document.raw, struct))
+    return Published(slices, claims, ", ".join(map(str, paths)), wanted.names(nodes))
+
+
+def _read(source: str, raw: dict[str, Any], struct: type[Any]) -> Any:
+    import msgspec
+
+    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.driver.limits import unreadable
+
+    try:
+        return msgspec.convert(raw, struct)
+    except msgspec.ValidationError as error:
+        problem = unreadable(raw) if struct is ResourceSlice else error
+        raise CommandError(f"{source}: {problem}") from error
+
+
+def of_cluster(wanted: Wanted, connection: Connection) -> Published:
+    import asyncio
+
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+
+    if wanted.selector:
+        label_matcher(wanted.selector)  # refuses an invalid one before anything is read
+    try:
+        return asyncio.run(_list(wanted, connection))
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+async def _list(wanted: Wanted, connection: Connection) -> Published:
+    from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
+    from hami_dra.kube.http import connect
+
+    cluster = connect(connection.kubeconfig, connection.context)
+    try:
+        of_node = f"spec.nodeName={wanted.node}" if wanted.node else ""
+        listing = await cluster.list(RESOURCE_SLICE, field_selector=of_node)
+        claims = await cluster.list(RESOURCE_CLAIM)
+        nodes = (await cluster.list(NODE, label_selector=wanted.selector)).items if wanted.selector else ()
+        if wanted.node and not listing.items:
+            await _check_node(cluster, wanted.node)
+    finally:
+        await cluster.close()
+    newest: dict[tuple[str, str], int] = {}
+    for item in listing.items:
+        key = (item.spec.driver, item.spec.pool.name)
+        newest[key] = max(newest.get(key, 0), item.spec.pool.generation)
+    current = [
+        item for item in listing.items if item.spec.pool.generation == newest[item.spec.driver, item.spec.pool.name]
+    ]
+    return Published(current, claims.items, "the cluster", wanted.names(nodes))
+
+
+async def _check_node(cluster: "HttpCluster", name: str) -> None:
+    """Raise CommandError if there is no such node."""
+    from hami_dra.api.kinds import NODE
+    from hami_dra.kube.protocol import Forbidden, NotFound
+
+    with suppress(Forbidden):
+        try:
+            await cluster.get(NODE, name)
+        except NotFound:
+            raise CommandError(f"there is no node {name}") from None
