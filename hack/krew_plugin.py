@@ -2,8 +2,9 @@
 
     python -m hack.krew_plugin --out dist --version 0.1.0 --releases https://github.com/ORG/hami-dra/releases/download
 
-The archive has the same bytes whenever and wherever it is made. `problems` are the rules by which krew refuses a manifest
-(ValidatePlugin in krew's internal/index/validation).
+`make release` does so, too (hack/release.py). The archive has the same bytes whenever and wherever it is made. `problems` are
+the rules by which krew refuses a manifest (ValidatePlugin in krew's internal/index/validation), and fields that its type does
+not have (Plugin in pkg/index), which krew would ignore.
 """
 
 import argparse
@@ -21,6 +22,11 @@ import yaml
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ROOT / "hack/krew"
 API_VERSION: Final = "krew.googlecontainertools.github.com/v1alpha2"
+_FIELDS: Final = {
+    "plugin": {"apiVersion", "kind", "metadata", "spec"},
+    "spec": {"version", "shortDescription", "description", "caveats", "homepage", "platforms"},
+    "platform": {"uri", "sha256", "selector", "files", "bin"},
+}
 _SEMVER: Final = re.compile(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
@@ -61,6 +67,12 @@ def archive_name(version: str) -> str:
 def problems(name: str, plugin: Mapping[str, Any]) -> Iterator[str]:
     """Yield why krew would refuse a manifest of this name."""
     spec = plugin.get("spec") or {}
+    for what, found in (
+        ("plugin", plugin),
+        ("spec", spec),
+        *(("platform", each) for each in spec.get("platforms") or ()),
+    ):
+        yield from (f"{what} has no field {field}" for field in sorted({*found} - _FIELDS[what]))
     if (plugin.get("apiVersion"), plugin.get("kind")) != (API_VERSION, "Plugin"):
         yield "apiVersion or kind"
     if not re.fullmatch(r"[\w-]+", name) or plugin["metadata"]["name"] != name:
@@ -92,18 +104,23 @@ def _platform_problems(platform: Mapping[str, Any]) -> Iterator[str]:
         yield "selector"
 
 
+def write(out: Path, version: str, releases: str) -> None:
+    """Write archive and manifest into a folder. Raises SystemExit for what krew would refuse."""
+    text = manifest(version, releases)
+    if found := list(problems("hami", yaml.safe_load(text))):
+        raise SystemExit(f"krew would refuse the manifest: {', '.join(found)}")
+    (out / archive_name(version)).write_bytes(archive(version))
+    (out / "hami.yaml").write_text(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--releases", required=True)
     chosen = parser.parse_args()
-    text = manifest(chosen.version, chosen.releases.rstrip("/"))
-    if found := list(problems("hami", yaml.safe_load(text))):
-        raise SystemExit(f"krew would refuse the manifest: {', '.join(found)}")
     chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / archive_name(chosen.version)).write_bytes(archive(chosen.version))
-    (chosen.out / "hami.yaml").write_text(text)
+    write(chosen.out, chosen.version, chosen.releases.rstrip("/"))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 | hami_dra-VERSION.tar.gz, hami_dra-VERSION-py3-none-any.whl | the Python package |
 | hami-dra-chart-VERSION.tgz | the chart, with the contents of what it links to |
 | install.yaml | the chart rendered with its defaults, for kubectl apply |
+| kubectl-hami-VERSION.tar.gz, hami.yaml | the krew plugin, and its manifest for krew-index |
 | hami-dra-VERSION.cdx.json | what the image contains from PyPI (CycloneDX 1.5, from uv.lock) |
 | SHA256SUMS | of all of them |
 
@@ -38,6 +39,7 @@ from typing import Final
 
 import yaml
 
+from hack import krew_plugin
 from hack.helm import helm
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -145,6 +147,12 @@ def write_sbom(out: Path, epoch: int) -> None:
     (out / f"hami-dra-{version()}.cdx.json").write_text(json.dumps(listed, indent=2) + "\n")
 
 
+def write_krew_plugin(out: Path) -> None:
+    """Write the plugin's archive, and the manifest that says where a release publishes it."""
+    home = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    krew_plugin.write(out, version(), f"{home}/releases/download")
+
+
 def write_checksums(out: Path) -> None:
     """Write SHA256SUMS, as sha256sum --check reads it."""
     files = sorted(path for path in out.iterdir() if path.name != "SHA256SUMS")
@@ -173,6 +181,7 @@ def release(out: Path, image: str) -> None:
     build_package(out, epoch)
     package_chart(out, epoch, image)
     render_manifests(out, image)
+    write_krew_plugin(out)
     write_sbom(out, epoch)
     write_checksums(out)
 

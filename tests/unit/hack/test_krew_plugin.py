@@ -21,6 +21,9 @@ def test_the_manifest_is_valid_and_names_the_archive():
     (platform,) = found["spec"]["platforms"]
     assert platform["uri"] == f"{RELEASES}/v{version()}/kubectl-hami-{version()}.tar.gz"
     assert platform["sha256"] == hashlib.sha256(krew_plugin.archive(version())).hexdigest()
+    with tarfile.open(fileobj=io.BytesIO(krew_plugin.archive(version()))) as archive:
+        assert {platform["bin"], *(each["from"] for each in platform["files"])} <= {*archive.getnames()}
+        assert archive.getmember(platform["bin"]).mode == 0o755
     assert found["spec"]["homepage"] == "https://github.com/example/hami-dra"
 
 
@@ -35,6 +38,8 @@ def test_the_manifest_is_valid_and_names_the_archive():
         (("spec", "platforms", 0, "sha256"), "ABC", "spec.platforms[0].sha256"),
         (("spec", "platforms", 0, "bin"), "", "spec.platforms[0].bin"),
         (("spec", "platforms", 0, "files"), [], "spec.platforms[0].files"),
+        (("spec", "platforms", 0, "sha"), "a", "platform has no field sha"),
+        (("spec", "shortdescription"), "a", "spec has no field shortdescription"),
         (("spec", "platforms", 0, "selector"), {"matchLabels": {"gpu": "a"}}, "spec.platforms[0].selector"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack import release
+from hack import krew_plugin, release
 from hack.controlplane.build import BuildError
 from hack.helm import helm
 
@@ -54,9 +54,11 @@ def test_the_files_are_the_same_each_time(dist, tmp_path, monkeypatch):
         "SHA256SUMS",
         f"hami-dra-{VERSION}.cdx.json",
         f"hami-dra-chart-{VERSION}.tgz",
+        "hami.yaml",
         f"hami_dra-{VERSION}-py3-none-any.whl",
         f"hami_dra-{VERSION}.tar.gz",
         "install.yaml",
+        f"kubectl-hami-{VERSION}.tar.gz",
     ]  # fmt: skip
     assert [name for name in files if files[name] != again[name]] == []
 
@@ -68,6 +70,15 @@ def test_checksums(dist):
         for path in dist.iterdir()
         if path.name != "SHA256SUMS"
     }  # fmt: skip
+
+
+def test_the_krew_manifest_names_the_archive_of_this_release(dist):
+    manifest = yaml.safe_load((dist / "hami.yaml").read_text())
+    (platform,) = manifest["spec"]["platforms"]
+    archive = dist / f"kubectl-hami-{VERSION}.tar.gz"
+    assert list(krew_plugin.problems("hami", manifest)) == []
+    assert platform["uri"] == f"{HOME}/releases/download/v{VERSION}/{archive.name}"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
