@@ -190,7 +190,7 @@ class CardPages:
 
     def _machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
         cards: dict[str, list[Card]] = {row.name: [] for row in rows}
-        for card in self._cards(list(cards)).cards:
+        for card in self.cards_on(list(cards)).cards:
             if card.node in cards:
                 cards[card.node].append(card)
         by_node: dict[str, list[drawing.DrawnCard]] = {}
@@ -211,7 +211,7 @@ class CardPages:
     def node(self, query: Query) -> Context:
         self._readings.wanted()
         name = query.get("name", "")
-        seen = self._cards([name])
+        seen = self.cards_on([name])
         cards = [card for card in seen.cards if card.node == name]
         if not cards:
             raise NoSuchThing(name)
@@ -256,7 +256,7 @@ class CardPages:
         published = self._source.inventory.devices.device(row)
         place = int(self._source.inventory.devices.node[row])
         name = self._source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
-        card = next((each for each in self._cards([name]).cards if each.id == key), None)
+        card = next((each for each in self.cards_on([name]).cards if each.id == key), None)
         if card is None:
             raise NoSuchThing(key)  # for example a part of a card
         marks = drawing.markers([card])
@@ -292,11 +292,12 @@ class CardPages:
         cards: list[Card] = []
         for start in range(0, len(names), _NODES_AT_ONCE):
             some = names[start : start + _NODES_AT_ONCE]
-            cards += [card for card in self._cards(some).cards if card.tenants]
+            cards += [card for card in self.cards_on(some).cards if card.tenants]
             await breath()
         return namespaces(cards)
 
-    def _cards(self, nodes: list[str]) -> Overview:
+    def cards_on(self, nodes: list[str]) -> Overview:
+        """Return the cards on these nodes, with the tenants that the user may see."""
         claims = self._claims_on(nodes)
         pods = (pod for claim in claims if not claim.status.reserved_for for pod in self._source.pods_of(claim.key))
         found = overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table, with_packing=False)

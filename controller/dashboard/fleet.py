@@ -57,7 +57,7 @@ def node_rows(table: CardTable) -> list[NodeRow]:
 
     cards, free = per_node(), per_node(table.free[rows].astype(np.int64))
     usable = per_node(table.usable[rows].astype(np.int64))
-    full = per_node(_is_full(table)[rows].astype(np.int64))
+    full = per_node(is_full(table)[rows].astype(np.int64))
     total, used = per_node(devices.memory_total[rows]), per_node(table.memory_used[rows])
     vendors: dict[int, list[str]] = {}
     for driver in table.ordered_drivers():
@@ -93,7 +93,7 @@ def _state(*, in_service: bool, free: int, full: bool) -> str:
     return "full" if full else "partly"
 
 
-def _is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which cards have nothing left: held exclusively, or one of the amounts is used up."""
     devices = table.inventory.devices
     size = devices.size

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.dashboard.cardpages import CardPages, Context, Query
+from controller.dashboard.devicepages import DevicePages
 from controller.dashboard.history import History
 from controller.dashboard.podpages import PodPages
 from controller.dashboard.readings import Readings
@@ -40,6 +41,7 @@ class Page:
 MENU: Final = (
     ("/", "Overview"),
     ("/nodes", "Nodes"),
+    ("/devices", "Devices"),
     ("/pods", "Pods"),
     ("/claims", "Claims"),
     ("/pending", "Pending"),
@@ -52,6 +54,7 @@ MENU: Final = (
 MENU_KEYS: Final = {
     "/": "o",
     "/nodes": "n",
+    "/devices": "v",
     "/pods": "p",
     "/claims": "c",
     "/pending": "w",
@@ -72,11 +75,13 @@ class Site:
 
 def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodPages(source)
+    devices = DevicePages(source, cards)
     exports: dict[str, Export] = {
         "pods": pods.exported_pods,
         "pending": pods.exported_pending,
         "claims": pods.exported_claims,
         "nodes": cards.exported_nodes,
+        "devices": devices.exported_devices,
         "quota": cards.exported_quota,
         "usage": cards.exported_usage,
     }
@@ -86,7 +91,8 @@ def site(source: Source, history: History, readings: Readings) -> Site:
             Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
             Page("/nodes", "nodes.html", "Nodes", "/nodes", cards.nodes),
             Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
-            Page("/device", "device.html", "Device", "/nodes", cards.device, reads_cards=True),
+            Page("/devices", "devices.html", "Devices", "/devices", devices.devices),
+            Page("/device", "device.html", "Device", "/devices", cards.device, reads_cards=True),
             Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
             Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
             Page("/pending", "pending.html", "Pending", "/pending", pods.pending),

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 PATHS = (
     "/", "/nodes", "/nodes?q=node-042", "/node?name=node-00042", "/device?id=nvidia.hami.io/node-00042/gpu-3",
-    "/pods", "/pods?sort=memory&order=desc", "/pods?q=node-042",
+    "/devices", "/devices?sort=memory&order=desc", "/devices?q=GPU-00042", "/pods", "/pods?sort=memory&order=desc", "/pods?q=node-042",
     "/claims", "/claims?sort=age", "/pending", "/decisions", "/quota", "/export/pods.csv", "/export/pods.csv?sort=memory",
-    "/export/pending.json", "/export/nodes.csv", "/export/claims.csv", "/export/usage.csv",
+    "/export/pending.json", "/export/nodes.csv", "/export/devices.csv", "/export/claims.csv", "/export/usage.csv",
 )  # fmt: skip
 ROUNDS = 5
 CLIENT = """

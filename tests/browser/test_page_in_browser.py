@@ -11,6 +11,7 @@ from tests.browser.stage import pod
 PAGES = {
     "overview": "/",
     "nodes": "/nodes",
+    "devices": "/devices",
     "node": "/node?name=a100-0000",
     "node-zones": "/node?name=c500-0000",
     "card": "/device?id=nvidia.hami.io/a100-0000/gpu-2",

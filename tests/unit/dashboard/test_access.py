@@ -134,7 +134,7 @@ async def get(client, path, **options):
     return await client.get(path, allow_redirects=False, **options)
 
 
-PAGES = ("/", "/nodes", "/pods", "/claims", "/pending", "/decisions", "/quota", "/whatif")
+PAGES = ("/", "/nodes", "/devices", "/pods", "/claims", "/pending", "/decisions", "/quota", "/whatif")
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -24,8 +24,8 @@ from tests.unit.insight.test_overview import cluster, holding, share
 MINE, OTHER = "team-a", "secret-team"
 DEVICE = f"{DRIVER}/n1/gpu-0"
 PATHS = (
-    "/", "/nodes", "/node?name=n1", f"/device?id={DEVICE}", "/pods", "/claims", "/pending", "/decisions", "/quota",
-    "/decision?pod=team-a/waits", "/export/pods.csv", "/export/pods.json", "/export/pending.json", "/export/nodes.csv",
+    "/", "/nodes", "/devices", "/node?name=n1", f"/device?id={DEVICE}", "/pods", "/claims", "/pending", "/decisions", "/quota",
+    "/decision?pod=team-a/waits", "/export/pods.csv", "/export/pods.json", "/export/pending.json", "/export/nodes.csv", "/export/devices.csv", "/export/claims.json", "/export/usage.csv", "/export/quota.csv",
     "/api/v1/explanations", "/api/v1/explanations/pods/team-a/waits",
 )  # fmt: skip
 REFUSED = (

@@ -95,5 +95,10 @@ def test_the_gang_is_one_entry_that_says_what_it_holds(shown):
     assert "given back at 2026-11-21 08:02:00 at the latest" in text
 
 
+def test_the_table_of_devices_says_held(shown):
+    text = shown("/devices")
+    assert text.count('title="held for gang default/train"') == 1
+
+
 def test_the_overview_counts_them(shown):
     assert "1 held for a gang" in shown("/")
