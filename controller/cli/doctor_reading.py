@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from controller.cli.advised_workloads import read_workloads
 from controller.cli.extras import missing_extra
 from controller.cli.progress import OnProgress
 from controller.cli.state import read_cluster
@@ -112,7 +113,7 @@ class _Reading:
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
             scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
-            workloads=await self._workloads(),
+            workloads=await read_workloads(self.cluster, lambda text: self._miss("notices", text)),
         )
 
     def _note_missing(self, text: str) -> None:
@@ -160,17 +161,6 @@ class _Reading:
         return "\n".join(
             word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
         )
-
-    async def _workloads(self) -> tuple[Raw, ...]:
-        found: list[Raw] = []
-        for kind in kinds.WORKLOADS:
-            try:
-                items = await self.cluster.list_raw(kind)
-            except (NotFound, Forbidden) as error:
-                self._miss("notices", f"workloads are not looked at: {error}")
-                break
-            found.extend({"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items)
-        return tuple(found)
 
     async def _gates(self) -> Mapping[str, bool] | None:
         """Return the API server's feature gates from its metrics.

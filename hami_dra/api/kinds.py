@@ -140,6 +140,7 @@ REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Wo
 STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads.Workload)
 DAEMON_SET = Kind("DaemonSet", "apps", "v1", "daemonsets", True, workloads.Workload)
 JOB = Kind("Job", "batch", "v1", "jobs", True, workloads.Workload)
+CRON_JOB: Kind[Object] = Kind("CronJob", "batch", "v1", "cronjobs", True, Object)
 
 JOB_SET: Kind[Object] = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", True, Object)
 LEADER_WORKER_SET: Kind[Object] = Kind(

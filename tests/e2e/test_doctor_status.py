@@ -130,7 +130,7 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
     lab.api.delete(f"{ADMISSION}/validatingadmissionpolicybindings/fence.hami.io")
     for name in ("one", "two"):
         lab.create({**CLASS, "metadata": {"name": f"{lab.namespace}-{name}"}})
-    lab.create(HALF_A_POOL)
+    lab.create(HALF_A_POOL, NIGHTLY)
     lab.api.create(DEPLOYMENTS, WEBHOOK)
     expected = {
         ("webhook", "RuntimeClass not-there"),
@@ -141,6 +141,7 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
         ("webhook", "MutatingWebhookConfiguration hami-dra-webhook"),
         ("classes", f"DeviceClass {lab.namespace}-one, {lab.namespace}-two"),
         ("slices", "Pool gpu.example.com/half"),
+        ("notices", f"CronJob {lab.namespace}/nightly"),
     }
 
     def reported():
@@ -217,6 +218,20 @@ CLASS = {
     "kind": "DeviceClass",
     "spec": {"extendedResourceName": "example.com/doctor", "selectors": [{"cel": {"expression": "false"}}]},
 }
+NIGHTLY = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "nightly", "annotations": {"hami.io/gpu-scheduler-policy": "binpack"}},
+    "spec": {
+        "schedule": "0 0 1 1 *",
+        "jobTemplate": {
+            "spec": {
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+            }
+        },
+    },
+}
+"""Its policy stands where nothing reads it."""
 HALF_A_POOL = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceSlice",
