@@ -121,6 +121,7 @@ class HttpCluster:
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
         query = _selectors(label_selector, field_selector)
+        self._own_writes.forget(kind)
         try:
             return await self._pages(kind, namespace, query, PageSize())
         except Gone:
@@ -218,6 +219,7 @@ class HttpCluster:
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
         """See `protocol.WatchLists`."""
+        self._own_writes.forget(kind)
         return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
 
     # --- writing ----------------------------------------------------------------------------------

@@ -58,6 +58,11 @@ class OwnWrites:
         if len(self._kept) > _MOST:
             self._kept.popitem(last=False)
 
+    def forget(self, kind: Kind[Any]) -> None:
+        """Before a list: it may be that of an etcd that was set back, which gives versions out once more."""
+        for key in [key for key in self._kept if (key.group, key.version, key.plural) == _key(kind, "")[:3]]:
+            del self._kept[key]
+
     def event_of(self, kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
         """Return the event on a line of a watch if it shows an answer; that is forgotten."""
         if not self._kept or (found := _VERSION.search(line)) is None:

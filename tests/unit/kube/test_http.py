@@ -561,6 +561,18 @@ async def test_what_cannot_be_read_of_our_own_write_is_said_by_the_watch_too(ser
     assert "requests" in found.problem
 
 
+async def test_a_list_may_be_of_an_etcd_that_gives_versions_out_once_more(server, cluster):
+    server.will(Answer(shown("a", "8", "u-a")))
+    written = await cluster.patch(kinds.POD, "a", {}, namespace="ns")
+    server.will(Answer({"metadata": {"resourceVersion": "7"}, "items": []}))
+    await cluster.list(kinds.POD)
+    labelled = {"metadata": {**shown("a", "8", "u-a")["metadata"], "labels": {"of": "now"}}}
+    server.will(stream(change("MODIFIED", labelled)))
+    (found,) = await collect(cluster)
+    assert found.object is not written
+    assert found.object.metadata.labels == {"of": "now"}
+
+
 async def test_few_answers_wait_for_a_watch(server, cluster):
     server.will(*(Answer(shown("a", str(version), "u-a")) for version in range(300)))
     for _ in range(300):
