@@ -109,6 +109,6 @@ async def _ask_all(cluster: "HttpCluster", pods: "Iterable[Pod]") -> Usage:
     await asyncio.gather(*map(ask, running))
     if not running:
         note(
-            "no driver of hami-dra runs there: nobody knows what containers use; name its namespace with --install-namespace"
+            "no driver of hami-dra was found, so what containers use is not known; name its namespace with --install-namespace"
         )
     return found

@@ -6,6 +6,7 @@ object counts. If a document cannot be read as its kind, `BadManifest` names fil
 and field. Pure.
 """
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ READ: Final[tuple[Kind[Any], ...]] = (
 )
 _BY_NAME: Final = {kind.name: kind for kind in reversed(READ)}
 _BY_GROUP: Final = {(kind.group, kind.name): kind for kind in READ}
+_ALIKE: Final = 0.9
+"""Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not `Deployment2`."""
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
 """Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
 except for its name.
@@ -202,7 +205,9 @@ def _kind_of(document: Document) -> Kind[Any] | None:
 def _unused(raw: Raw) -> str:
     if not raw.get("kind"):
         return "no kind is given"
-    return f"{' '.join(str(raw[part]) for part in ('apiVersion', 'kind') if raw.get(part))} is not used here"
+    text = f"{' '.join(str(raw[part]) for part in ('apiVersion', 'kind') if raw.get(part))} is not used here"
+    near = difflib.get_close_matches(str(raw["kind"]), _BY_NAME, n=1, cutoff=_ALIKE)
+    return f"{text} (did you mean {near[0]}?)" if near and near[0] != raw["kind"] else text
 
 
 def _named(document: Document, kind: Kind[Any], generated: dict[tuple[str, str], int]) -> Raw:

@@ -191,5 +191,5 @@ def misplaced_keys(metadata: Raw, template: Mapping[str, Any], kind: str, path: 
         for key in object_in(metadata, field, "metadata."):
             if key in known and key not in there:
                 yield (
-                    f"{field[:-1]} {key} stands on the {kind}, and hami-dra reads it on pods: move it to {path}.metadata.{field}"
+                    f"{field[:-1]} {key} is set on the {kind}, and hami-dra reads it on pods: move it to {path}.metadata.{field}"
                 )

@@ -159,7 +159,7 @@ class ContainerResources:
             raise InvalidLegacy(f"{problem} a whole number from 0 to {most}") from None
         bytes_meant = amount.format is Format.BINARY_SI or amount > Quantity.from_int(most)
         if in_mib and bytes_meant and amount >= Quantity.from_int(MIB):
-            raise InvalidLegacy(f'{problem} "{amount.value() // MIB}" for that many bytes')
+            raise InvalidLegacy(f'{problem} "{amount.value() // MIB}" instead')
         if amount.format is Format.BINARY_SI or not amount.is_whole() or not 0 <= amount.value() <= most:
             raise InvalidLegacy(f"{problem} a whole number from 0 to {most}")
         return amount.value()

@@ -4,21 +4,25 @@ All cases are applied on one cluster, each in a namespace of its own, and waited
 together.
 """
 
+import json
 import re
-from contextlib import suppress
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import yaml
 
 from controller.insight.manifests import BadManifest
 from controller.insight.simulation import SimulationSettings, simulate
 from hack.controlplane.api import ApiError
-from hami_dra.kube.documents import Document
+from hami_dra.kube.documents import BadDocument, Document, read_documents
 from tests.e2e.lab import A10G, EVENTS, T4, read_yaml
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "mistakes"
-PLACES = {"event", "warning", "refused", "simulate", "runs"}
+PLACES = {"event", "warning", "refused", "simulate", "doctor", "runs"}
 REFUSALS = {"FilteringFailed", "InvalidClaim"}
 """Reasons of events for which `hami-dra simulate` must say the same."""
 NAMESPACES = "/api/v1/namespaces"
@@ -35,12 +39,15 @@ class Case:
     folder: Path
     told: list = field(init=False)
     """Entries of `told` in expect.yaml, with {namespace} filled in."""
+    without: list = field(init=False)
+    """Programs of hami-dra that are stopped before."""
     warnings: list = field(default_factory=list)
     refusals: list = field(default_factory=list)
 
     def __post_init__(self):
         text = (self.folder / "expect.yaml").read_text().replace("{namespace}", self.namespace)
-        self.told = yaml.safe_load(text)["told"]
+        expected = yaml.safe_load(text)
+        self.told, self.without = expected["told"], expected.get("without", [])
         assert all(each["where"] in PLACES for each in self.told), self.folder
 
     @property
@@ -56,7 +63,11 @@ class Case:
         if "about" in told:
             return tuple(told["about"].split("/"))
         pods = [each for each in self.objects("manifest.yaml") if each["kind"] == "Pod"]
-        return "Pod", pods[0]["metadata"]["name"]
+        return ("Pod", pods[0]["metadata"]["name"]) if pods else ("File", told["file"])
+
+    @property
+    def phase(self):
+        return "stopped" if self.without else "busy" if (self.folder / "setup.yaml").exists() else "empty"
 
 
 def cases():
@@ -74,6 +85,20 @@ class Ward:
     def __init__(self, lab):
         self.lab = lab
         self.api = lab.api
+
+    @contextmanager
+    def without(self, names):
+        """The programs of these names do not run."""
+        programs = [self.lab.hami.programs[name].process for name in sorted(names)]
+        for process in programs:
+            process.stop()
+        try:
+            yield
+        finally:
+            for process in programs:
+                process.start()
+            if programs:
+                self.lab.hami.wait_ready()
 
     # -- applying ----------------------------------------------------------------------------------------------------
 
@@ -144,8 +169,23 @@ class Ward:
         except ApiError:
             return False
 
-    def simulated(self, case):
-        """The lines of `hami-dra simulate` about the files of the case, on the nodes of the cluster."""
+    def diagnosed(self):
+        """The findings of `hami-dra doctor`."""
+        command = [sys.executable, "-m", "controller.cli.main", "doctor", "-o", "json"]
+        command += ["--kubeconfig", str(self.lab.plane.admin_kubeconfig)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.stdout, ended.stderr
+        return [f"{each['object']}: {each['problem']}. {each['fix']}" for each in json.loads(ended.stdout)["findings"]]
+
+    def simulated(self, case, file=""):
+        """The lines of `hami-dra simulate` about the files of the case, on the nodes of the cluster.
+
+        `file`: the error about this file, which cannot be read.
+        """
+        if file:
+            with pytest.raises(BadDocument) as error:
+                read_documents([case.folder / file])
+            return [str(error.value)]
         path = case.folder / "manifest.yaml"
         raws = [
             {"apiVersion": version, "kind": kind, **each}
@@ -169,7 +209,9 @@ class Ward:
         if where in {"warning", "refused"}:
             said = case.warnings if where == "warning" else case.refusals
         elif where == "simulate":
-            said = self.simulated(case)
+            said = self.simulated(case, told.get("file", ""))
+        elif where == "doctor":
+            said = self.diagnosed()
         else:
             events = self.events(case, kind, name, told.get("namespace"))
             said = [each["note"] for each in events if each["reason"] == told["reason"]]
@@ -234,16 +276,17 @@ def test_each_mistake_is_told_with_what_figure_and_fix(lab):
     ward = Ward(lab)
     every = cases()
     differences = []
-    for phase in ("empty", "busy"):
-        chosen = [case for case in every if (case.folder / "setup.yaml").exists() == (phase == "busy")]
+    for phase in ("empty", "busy", "stopped"):
+        chosen = [case for case in every if case.phase == phase]
         ward.namespaces(chosen)
         try:
             for case in chosen:
                 ward.apply(case, "setup.yaml")
             ward.wait_set_up(chosen)
-            for case in chosen:
-                ward.apply(case, "manifest.yaml")
-            differences += ward.differences(chosen)
+            with ward.without({name for case in chosen for name in case.without}):
+                for case in chosen:
+                    ward.apply(case, "manifest.yaml")
+                differences += ward.differences(chosen)
         finally:
             ward.clear(chosen)
     assert not differences, "\n\n" + "\n\n".join(differences)

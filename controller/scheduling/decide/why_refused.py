@@ -179,7 +179,8 @@ class _Refusal:
         subject = f"{reason.request}: " if reason.request else ""
         devices = f"{where}: {subject}{reason.asked}, {reason.best}"
         best = f"{nodes.best}; {devices}" if nodes.best else devices
-        return replace(nodes, best=best, never=False)
+        fix = ". ".join([each for each in (nodes.fix, reason.fix) if each])
+        return replace(nodes, best=best, never=False, fix=fix)
 
     # -- now -----------------------------------------------------------------------------------------
 

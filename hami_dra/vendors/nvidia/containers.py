@@ -64,8 +64,8 @@ _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
 
 _UNREAD: Final = (
-    "what containers use of shared GPUs is not known: HAMi-core counts it in memory of each container, where nobody else can read "
-    "it (--usage-cache private)"
+    "what containers use of shared GPUs is not known: HAMi-core counts it in memory that only each container "
+    "itself can read (--usage-cache private)"
 )
 
 

@@ -97,7 +97,7 @@ class NvidiaLegacy:
             warnings.append(f"{resources.field(cores_name)} is {cores}; {_ALL_CORES}, a whole card, is taken")
             cores = _ALL_CORES
         if memory and percent:
-            warnings.append(f"{resources.field(percent_name)} is ignored, for {memory_name} is given too")
+            warnings.append(f"{resources.field(percent_name)} is ignored, because {memory_name} is given as well")
         if cores is None:
             # HAMi's exclusive default (defaultExclusiveCoreIfNeeded): a card is not shared where no
             # limit of memory is named; 0 is named, and means all of it

@@ -62,7 +62,7 @@ def test_what_cannot_be_converted_ends_it_with_all_problems_and_no_output(hami_d
         f'hami-dra: {path}, document 1: Pod a: container "main": resources.limits["nvidia.com/gpu"]'
     )
     assert second.startswith(f"{path}, document 2: Pod a: ")
-    assert second.endswith('write "8192" for that many bytes')
+    assert second.endswith('write "8192" instead')
 
 
 def test_a_file_that_cannot_be_read(hami_dra, tmp_path):

@@ -56,7 +56,7 @@ def test_what_pods_and_workloads_say_without_effect(hami_dra, file):
         "doctor", "-f", file(cluster("n1"), [wanted, opted_out, pod("q", limits={"nvidia.com/gpus": 1})])
     ).stdout
     assert "notices: Deployment default/d" in output
-    assert "annotation hami.io/gpu-scheduler-policy stands on the Deployment" in output
+    assert "annotation hami.io/gpu-scheduler-policy is set on the Deployment" in output
     assert "spec.resourceClaims[gpu] is used by no container" in output
     assert "did you mean nvidia.com/gpu?" in output
     assert "xyzzy" not in output

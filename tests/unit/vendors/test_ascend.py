@@ -102,7 +102,7 @@ def test_a_310p_offers_less_than_it_has():
     [
         ({"Ascend910B4": 1, "Ascend910B4-memory": 32769}, {}, "has 32768: write at most that"),
         ({"Ascend910B4": 2, "Ascend910B4-memory": 2000}, {}, "can have only one"),
-        ({"Ascend910B4": 1, "Ascend910B4-memory": "16Gi"}, {}, 'write "16384" for that many bytes'),
+        ({"Ascend910B4": 1, "Ascend910B4-memory": "16Gi"}, {}, 'write "16384" instead'),
         ({"Ascend910B4-memory": 2000}, {}, "stands without huawei.com/Ascend910B4"),
         ({"Ascend910B4": 1, "Ascend910B4-core": 50}, {}, "only for HAMi's soft slices"),
         ({"Ascend910B4": 1, "Ascend310P": 1}, {}, "NPUs of one series in each container"),

@@ -126,7 +126,7 @@ def test_memory_wins_over_percentage_and_says_so():
     assert only_request(conversion)["capacity"]["requests"]["memory"] == "100Mi"
     assert parameters_of(conversion) == []
     assert conversion.warnings == (
-        'container "main": resources.limits["nvidia.com/gpumem-percentage"] is ignored, for nvidia.com/gpumem is given too',
+        'container "main": resources.limits["nvidia.com/gpumem-percentage"] is ignored, because nvidia.com/gpumem is given as well',
     )
 
 
@@ -185,10 +185,10 @@ def test_priority_is_an_environment_variable_too():
         ({"gpu": True}, "counts cards"),
         ({"gpu": [1]}, "counts cards"),
         ({"gpu": "1Ki"}, "from 0 to 32"),
-        ({"gpu": 1, "gpumem": "16Gi"}, 'write "16384" for that many bytes'),
-        ({"gpu": 1, "gpumem": "16.0Gi"}, 'write "16384" for that many bytes'),
-        ({"gpu": 1, "gpumem": "7500Mi"}, 'write "7500" for that many bytes'),
-        ({"gpu": 1, "gpumem": "512M"}, 'write "488" for that many bytes'),
+        ({"gpu": 1, "gpumem": "16Gi"}, 'write "16384" instead'),
+        ({"gpu": 1, "gpumem": "16.0Gi"}, 'write "16384" instead'),
+        ({"gpu": 1, "gpumem": "7500Mi"}, 'write "7500" instead'),
+        ({"gpu": 1, "gpumem": "512M"}, 'write "488" instead'),
         ({"gpu": 1, "gpumem": "1Ki"}, "counts MiB of each card"),
         ({"gpu": 1, "gpumem": "0.5"}, "counts MiB of each card"),
         ({"gpu": 1, "gpumem": -5}, "counts MiB of each card"),

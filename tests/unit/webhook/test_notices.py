@@ -213,7 +213,7 @@ def test_policies_on_the_metadata_of_a_workload_belong_on_its_pods(version, kind
     policy = {"hami.io/node-scheduler-policy": "spread"}
     inner = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
     wanted = owning(version, kind, inner, annotations=policy, labels={"hami.io/webhook": "ignore"})
-    stands = f"stands on the {kind}, and hami-dra reads it on pods: move it to {path}.metadata"
+    stands = f"is set on the {kind}, and hami-dra reads it on pods: move it to {path}.metadata"
     expected = (
         f"annotation hami.io/node-scheduler-policy {stands}.annotations",
         f"label hami.io/webhook {stands}.labels",
@@ -258,7 +258,7 @@ def test_pods_of_one_workload_say_it_once_in_a_simulation():
     wanted["metadata"]["annotations"] = {"hami.io/gpu-scheduler-policy": "binpack"}
     of_workload, of_pods = simulated(node("n"), wanted).notices
     assert of_workload.startswith(
-        "in.yaml, document 2: Deployment default/d: annotation hami.io/gpu-scheduler-policy stands"
+        "in.yaml, document 2: Deployment default/d: annotation hami.io/gpu-scheduler-policy is set"
     )
     assert of_pods.startswith(
         "in.yaml, document 2: Pod default/d-0 (and 2 more): spec.resourceClaims[gpu] is used by no"
