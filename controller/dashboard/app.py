@@ -215,7 +215,7 @@ class _Site:
             notices.append("The data may be outdated: the API server does not answer the controller at the moment.")
         view = self._view(request)
         if view.namespaces is not None:
-            notices.append("You see the workloads of your namespaces only.")
+            notices.append("You see the workloads of your namespaces only; what others hold is gray.")
         if not self._source.state.is_leader:
             notices.append("This replica is on standby; the leader makes and stores decisions.")
         text = render.whole(

@@ -25,10 +25,11 @@ from controller.dashboard.summary import summary
 from controller.insight.overview import (
     Card,
     CardTable,
+    NamespaceUsage,
+    NamespaceView,
     Overview,
     Reservation,
     linked_sizes,
-    namespaces,
     overview,
     packing,
     vendor_name,
@@ -282,19 +283,18 @@ class CardPages:
             "namespaces": await self._namespaces(),
         }
 
-    async def _namespaces(self) -> Any:
+    async def _namespaces(self) -> tuple[NamespaceView, ...]:
         """Return the namespaces' holdings.
 
         This reads all cards, so it yields to the event loop in between: decisions take precedence.
         """
         self._table.refresh()
         names = [row.name for row in node_rows(self._table) if row.held_cards]
-        cards: list[Card] = []
+        usage = NamespaceUsage()
         for start in range(0, len(names), _NODES_AT_ONCE):
-            some = names[start : start + _NODES_AT_ONCE]
-            cards += [card for card in self.cards_on(some).cards if card.tenants]
+            usage.add(self.cards_on(names[start : start + _NODES_AT_ONCE]).cards)
             await breath()
-        return namespaces(cards)
+        return usage.views()
 
     def cards_on(self, nodes: list[str]) -> Overview:
         """Return the cards on these nodes, with the tenants that the user may see."""

@@ -216,7 +216,7 @@ MESSAGES: Final[dict[str, str]] = {
     "All to all: {lanes} lanes between every two devices.": "全互联：任意两个设备之间有 {lanes} 条链路。",
     "PCIe tree": "PCIe 树",
     "PCIe: NUMA nodes, roots, devices.": "PCIe：NUMA 节点、根、设备。",
-    "You see the workloads of your namespaces only.": "您只能看到自己命名空间的工作负载。",
+    "You see the workloads of your namespaces only; what others hold is gray.": "您只能看到自己命名空间的工作负载；他人占用的部分为灰色。",
     "everything": "全部",
     "one namespace": "一个命名空间",
     "never fits": "永远放不下",
@@ -336,6 +336,7 @@ MESSAGES: Final[dict[str, str]] = {
     "No device matches.": "没有匹配的设备。",
     "{found} of {total} device": "{found} / {total} 个设备",
     "{found} of {total} devices": "{found} / {total} 个设备",
+    "other workloads": "其他工作负载",
     # reservations
     "held": "保留中",
     "held for gang {gang}": "为 gang {gang} 保留",

@@ -46,6 +46,10 @@ class DrawnCard:
     state: str
     """`free`, `partly`, `full`, `unhealthy`."""
     number: str
+    others: tuple[float, float] | None = None
+    """x and width of what is taken by none of the tenants that are shown: workloads of namespaces that the
+    user may not see, and allocations that are being written.
+    """
     reserved: tuple[Reservation, ...] = ()
     """What of it is kept for pods that do not run yet."""
 
@@ -95,7 +99,9 @@ def drawn(card: Card, marks: Mapping[tuple[str, str], Marker], reserved: tuple[R
         segments.append(Segment(round(x, 2), round(width, 2), marks[tenant.namespace, tenant.claim], tenant))
         x += width
     number = card.device if card.index is None else str(card.index)
-    return DrawnCard(card, tuple(segments), state_of(card), number, reserved)
+    rest = CARD_WIDTH * taken(card) - x
+    others = (round(x, 2), round(rest, 2)) if rest > 1 else None
+    return DrawnCard(card, tuple(segments), state_of(card), number, others, reserved)
 
 
 def markers_of(cards: Iterable[DrawnCard]) -> list[Marker]:
@@ -115,6 +121,20 @@ def part_of(card: Card, tenant: Tenant) -> float:
         (tenant.memory, card.memory_total),
         (tenant.cores, card.cores_total),
         (tenant.shares, card.shares_total),
+    ):
+        if total and used:
+            return min(used / total, 1.0)
+    return 0.0
+
+
+def taken(card: Card) -> float:
+    """Return the share of the card that is taken: of its memory, else of its cores, else of its slots."""
+    if card.exclusive:
+        return 1.0
+    for used, total in (
+        (card.memory_used, card.memory_total),
+        (card.cores_used, card.cores_total),
+        (card.shares_used, card.shares_total),
     ):
         if total and used:
             return min(used / total, 1.0)

@@ -12,6 +12,7 @@ from controller.insight.overview.card_table import (
 from controller.insight.overview.container_use import ContainerUse, container_uses
 from controller.insight.overview.model import (
     Card,
+    NamespaceView,
     NodeView,
     Overview,
     Packing,
@@ -21,9 +22,10 @@ from controller.insight.overview.model import (
     Vanished,
     View,
 )
+from controller.insight.overview.namespace_usage import NamespaceUsage, namespaces
 from controller.insight.overview.packing import linked_sizes, packing
 from controller.insight.overview.placed import placed_pod
-from controller.insight.overview.read import namespaces, overview
+from controller.insight.overview.read import overview
 from controller.insight.overview.reservations import reservations
 from controller.insight.overview.tenancies import Tenancies
 
@@ -34,6 +36,8 @@ __all__ = [
     "Card",
     "CardTable",
     "ContainerUse",
+    "NamespaceUsage",
+    "NamespaceView",
     "NodeView",
     "Overview",
     "Packing",

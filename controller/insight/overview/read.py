@@ -26,15 +26,13 @@ from controller.insight.overview.card_table import (
 from controller.insight.overview.model import (
     Card,
     Held,
-    NamespaceView,
     NodeView,
     Overview,
     Packing,
     Reservation,
-    Tenant,
     Vanished,
-    pods_of,
 )
+from controller.insight.overview.namespace_usage import namespaces
 from controller.insight.overview.packing import packing
 from controller.insight.overview.reservations import reservations
 from controller.insight.overview.tenancies import Tenancies
@@ -110,31 +108,6 @@ def _reservations(
             users[key].append(pod)
     found = reservations(inventory, pods, by_key.get, lambda key: users[key], gang_of)
     return tuple(each for each in found if nodes is None or each.node in nodes)
-
-
-def namespaces(cards: Iterable[Card]) -> tuple[NamespaceView, ...]:
-    """Return the namespaces' holdings by name, then vendor. Admin access does not count."""
-    held: dict[tuple[str, str, str], list[tuple[Card, Tenant]]] = defaultdict(list)
-    for card in cards:
-        for tenant in card.tenants:
-            if not tenant.admin:
-                held[tenant.namespace, card.vendor, card.driver].append((card, tenant))
-    return tuple(
-        NamespaceView(
-            namespace=namespace,
-            vendor=vendor,
-            pods=len(pods_of(tenant for _, tenant in entries)),
-            claims=len({tenant.claim for _, tenant in entries}),
-            cards=len({card.id for card, _ in entries}),
-            whole_cards=sum(tenant.whole and tenant.device == card.device for card, tenant in entries),
-            memory=sum(tenant.memory for _, tenant in entries),
-            cores=sum(tenant.cores for _, tenant in entries),
-            shares=sum(tenant.shares for _, tenant in entries),
-        )
-        for (namespace, vendor, driver), entries in sorted(
-            held.items(), key=lambda item: (item[0][0], driver_rank(item[0][2]))
-        )
-    )
 
 
 def _cards(

@@ -321,3 +321,12 @@ def test_what_others_wrote_ships_with_its_licence():
     assert vendored == {*VENDORED, "htmx-LICENSE", "uplot-LICENSE"}
     for name, digest in VENDORED.items():
         assert hashlib.sha256((DASHBOARD / "static" / "vendor" / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_what_is_taken_by_nobody_who_is_shown_is_gray():
+    tenant = Tenant(namespace="a", claim="c", pod="p", device="d", memory=25, cores=0, shares=1)
+    one = card(memory_used=75, free=False, tenants=(tenant,))
+    assert drawing.drawn(one, drawing.markers([one])).others == (50.0, 100.0)
+    assert drawing.drawn(card(exclusive=True, free=False), {}).others == (0.0, 200.0)
+    alone = card(memory_used=25, free=False, tenants=(tenant,))
+    assert drawing.drawn(alone, drawing.markers([alone])).others is None
