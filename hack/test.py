@@ -90,7 +90,7 @@ SOAK = [
 ]
 GROUPS = {
     "lint": LINT,
-    "unit": ["programs", "unit", "other Pythons"],
+    "unit": ["programs", "unit"],
     "browser": BROWSER,
     "e2e": E2E,
     "node": NODE,
