@@ -119,7 +119,7 @@ class DeviceColumns:
         self.blocked[row] = False
         self.divided[row] = bool(device.spec.consumes_counters) or device.is_part
         self.index[row] = device.index
-        self.numa[row] = device.int_attribute(device.profile.numa, 0)
+        self.numa[row] = device.traits.wiring.numa
         self.kind[row] = kind = self.kinds.number(device.capacity_kind)
         if kind == len(self.kind_samples):
             self.kind_samples.append(device)

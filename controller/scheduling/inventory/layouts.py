@@ -6,22 +6,24 @@ node). Updated incrementally: only nodes whose devices changed since the last re
 again. Drivers without vendor rules have no layouts, parts of a card (MIG) no position.
 """
 
-from collections import defaultdict
 from collections.abc import KeysView
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
+from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import grown
+from controller.scheduling.inventory.card_traits import CardWiring
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import UNNUMBERED, Device
 from controller.scheduling.inventory.rows_of_nodes import RowsOfNodes
 from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.vendors.protocol import Layout
-from hami_dra.vendors.registry import VENDORS, vendor_of
+from hami_dra.vendors.registry import VENDORS
 
 NO_POSITION: Final = -1
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -31,6 +33,9 @@ _MOST_CARDS: Final = 128
 applies.
 """
 
+_CARDS_KEPT: Final = 1024
+_DRIVERS: Final = dict.fromkeys([vendor.profile.driver for vendor in VENDORS])
+_ORDER: Final = attrgetter("index", "id")
 _NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 Place = tuple[int, str]
@@ -52,6 +57,8 @@ class Layouts:
         self._layouts: dict[Place, tuple[Layout, Positions]] = {}
         self._numbers: dict[str, Ints] = {}
         self._known: dict[Layout, int] = {}
+        self._known_cards: LruCache[int] = LruCache(_CARDS_KEPT)
+        """The number by cards and label: machines of one model are wired alike."""
         self._list: list[Layout] = []
         self.position: Ints = _NOTHING
 
@@ -104,66 +111,58 @@ class Layouts:
             self._lay_out(node)
 
     def _lay_out(self, node: int) -> None:
-        by_driver: defaultdict[str, list[int]] = defaultdict(list)
+        by_driver: dict[str, list[Device]] = {driver: [] for driver in _DRIVERS}
         for row in self._rows_of_nodes.of(node):
-            by_driver[self._devices.device(row).id.driver].append(row)
-        for vendor in VENDORS:
-            driver = vendor.profile.driver
-            if len(by_driver[driver]) in range(1, _MOST_CARDS + 1):
-                continue
-            self.position[by_driver.pop(driver)] = NO_POSITION
-            if self._layouts.pop((node, driver), None) is not None:
-                self._numbers[driver][node] = NO_POSITION
+            device = self._devices.device(row)
+            by_driver[device.id.driver].append(device)
         label = self._labels[node] = self._instance_type(node)
-        for driver, members in by_driver.items():
-            members.sort(key=lambda row: (self._devices.device(row).index, self._devices.device(row).id))
-            rows = np.array(members, dtype=np.intp)
-            self.position[rows] = np.arange(len(members))
-            layout = layout_of([self._devices.device(row) for row in members], label)
-            number = self._known.setdefault(layout, len(self._list))
-            if number == len(self._list):
-                self._list.append(layout)
+        for driver, cards in by_driver.items():
+            if not cards or len(cards) > _MOST_CARDS:
+                self.position[[card.row for card in cards]] = NO_POSITION
+                if self._layouts.pop((node, driver), None) is not None:
+                    self._numbers[driver][node] = NO_POSITION
+                continue
+            cards.sort(key=_ORDER)
+            rows = np.array([card.row for card in cards], dtype=np.intp)
+            self.position[rows] = np.arange(len(cards))
+            number = self._number(tuple([(card.index, card.traits.wiring) for card in cards]), label)
             self._layouts[node, driver] = self._list[number], rows
             numbers = self._numbers.get(driver, _NOTHING)
             if len(numbers) <= node:
                 numbers = self._numbers[driver] = grown(numbers, 2 * (node + 1), NO_POSITION)
             numbers[node] = number
 
+    def _number(self, cards: "_Cards", label: str) -> int:
+        """Return the number of the layout: one for equal layouts."""
+        number = self._known_cards.find((cards, label))
+        if number is None:
+            layout = _layout(cards, label)
+            number = self._known.setdefault(layout, len(self._list))
+            if number == len(self._list):
+                self._list.append(layout)
+            self._known_cards.put((cards, label), number)
+        return number
+
     def _instance_type(self, node: int) -> str:
         found = self._nodes.nodes[node] if node < len(self._nodes.nodes) else None
         return found.metadata.labels.get(INSTANCE_TYPE, "") if found is not None else ""
 
 
-_Card = tuple[int, int, int, str, str, str]
-"""(index, link group, NUMA node, product, links, distances): all that a layout knows of a card."""
+_Cards = tuple[tuple[int, CardWiring], ...]
+"""Index and wiring: all that a layout knows of its cards."""
 
 
 def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
     """Return the layout. `cards`: in order of their index. Invalid values (a row of another length)
     count as unknown.
     """
-    return _layout(
-        tuple(
-            [
-                (
-                    card.index,
-                    max(card.int_attribute(card.profile.link_group, 0), 0),
-                    card.int_attribute(card.profile.numa, 0),
-                    card.string_attribute(card.profile.product),
-                    card.string_attribute(card.profile.links),
-                    card.string_attribute(card.profile.distance),
-                )
-                for card in cards
-            ]
-        ),
-        instance_type,
-    )
+    return _layout(tuple([(card.index, card.traits.wiring) for card in cards]), instance_type)
 
 
-@lru_cache(maxsize=1024)
-def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
-    """Return the layout, cached: machines of one model are wired alike."""
-    numbers, groups, numas, products, links, distances = zip(*cards, strict=True)
+@lru_cache(maxsize=_CARDS_KEPT)
+def _layout(cards: _Cards, instance_type: str) -> Layout:
+    numbers = tuple([index for index, _ in cards])
+    groups, numas, products, links, distances = zip(*(wiring for _, wiring in cards), strict=True)
     known = [number for number in numbers if number != UNNUMBERED]
     unique = len(set(known)) == len(numbers)
 
@@ -193,7 +192,7 @@ def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
 
 def _is_laid_out(device: Device) -> bool:
     """Return whether the device is a card of a vendor with rules."""
-    return vendor_of(device.id.driver) is not None and not is_part(device)
+    return device.id.driver in _DRIVERS and not device.is_part
 
 
 def is_part(device: Device) -> bool:

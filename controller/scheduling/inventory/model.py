@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from controller.scheduling.inventory.card_traits import CardTraits, attribute_of, int_of, text_of, traits_of
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
@@ -91,22 +92,19 @@ class Device:
     """Its number on the node: the published one, else the one in its name (`neurondevice3`), else
     UNNUMBERED.
     """
+    traits: CardTraits = field(init=False)
     is_part: bool = field(init=False)
-    """Whether it is cut from a card, which is published too."""
     card_memory: int = field(init=False)
-    """Of a part: bytes of the card that it is cut from; 0 if that is not published."""
 
     def __post_init__(self) -> None:
         profile = self.profile
         self.shared = bool(self.spec.allow_multiple_allocations)
         self.capacities = capacities_of(self.spec.capacity)
-        number = self._int64(profile.index)
+        self.traits = traits_of(profile, self.id.driver, self.spec.attributes)
+        number, self.is_part, self.card_memory, _ = self.traits
         if number is None:
             number = profile.number_of(self.id.device)
         self.index = UNNUMBERED if number is None else number
-        part = self.attribute(profile.partition)
-        self.is_part = part is not None and profile.means_part(part.string)
-        self.card_memory = max(self._int64(profile.card_memory) or 0, 0) if self.is_part else 0
 
     @cached_property
     def selector_input(self) -> DeviceInput:
@@ -122,10 +120,16 @@ class Device:
             allow_multiple_allocations=self.shared,
         )
 
-    @cached_property
+    @property
     def readable(self) -> bool:
         """Whether no value makes every selector fail, regardless of what the selector reads."""
-        return self.capacities.readable and all(map(_is_readable, self.spec.attributes.values()))
+        # Nearly all values are texts and numbers, for which a call each would be too dear.
+        others = [
+            each
+            for each in self.spec.attributes.values()
+            if each.version is not None or each.versions is not None or (each.string is None and each.int_ is None)
+        ]
+        return self.capacities.readable and all(map(_is_readable, others))
 
     @property
     def model(self) -> str:
@@ -147,34 +151,16 @@ class Device:
         return self.id.driver, self.shared, self.capacities, self.card_memory
 
     def attribute(self, name: str | None) -> api.DeviceAttribute | None:
-        """Look up an attribute as the allocator does: the full name first, then the bare name if
-        the domain is the driver's.
-        """
-        if name is None:
-            return None
-        found = self.spec.attributes.get(name)
-        if found is None:
-            domain, _, bare = name.rpartition("/")
-            if domain == self.id.driver:
-                found = self.spec.attributes.get(bare)
-        return found
+        """See `attribute_of`."""
+        return attribute_of(self.spec.attributes, self.id.driver, name)
 
     def int_attribute(self, name: str | None, default: int) -> int:
-        """Return an int64, as in the API; larger numbers, which files may contain, count as
-        missing.
-        """
-        found = self._int64(name)
+        """See `int_of`."""
+        found = int_of(self.attribute(name))
         return default if found is None else found
 
-    def _int64(self, name: str | None) -> int | None:
-        found = self.attribute(name)
-        if found is None or found.int_ is None or not -(2**63) <= found.int_ < 2**63:
-            return None
-        return found.int_
-
     def string_attribute(self, name: str | None) -> str:
-        found = self.attribute(name)
-        return "" if found is None or found.string is None else found.string
+        return text_of(self.attribute(name))
 
 
 def amount_of(quantity: Quantity) -> Amount:
@@ -212,6 +198,7 @@ def _is_readable(attribute: api.DeviceAttribute) -> bool:
     return not (attribute.int_ is None and attribute.string is None and attribute.bool_ is None)
 
 
+@lru_cache(maxsize=1024)
 def _is_version(text: str) -> bool:
     try:
         SemVer.parse(text)

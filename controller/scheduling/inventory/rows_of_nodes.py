@@ -39,15 +39,15 @@ class RowsOfNodes:
         """Record the devices in these rows as they are now. Returns the nodes where something
         changed.
         """
-        devices = self._devices
+        columns, devices = self._devices, self._devices.devices
         touched: set[int] = set()
-        for row in rows.tolist():
+        for row, node in zip(rows.tolist(), columns.node[rows].tolist(), strict=True):
             before = self._node.pop(row, None)
             if before is not None:
                 self._rows[before].discard(row)
                 touched.add(before)
-            node = int(devices.node[row])
-            if devices.active[row] and node >= 0 and self._wanted(devices.device(row)):
+            device = devices[row]
+            if device is not None and node >= 0 and self._wanted(device):
                 self._node[row] = node
                 self._rows[node].add(row)
                 touched.add(node)
