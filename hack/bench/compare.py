@@ -7,7 +7,7 @@ Checks BASE out into a folder of its own and runs decide.py, scale.py and a shor
 its own code and the Python environment of this one, in every round in an order of the round's own. Prints the median of
 each figure, with the least and the most of the rounds, and the ratio of this checkout to BASE within each round: above 1
 this one takes longer, or for pods/s, is faster. What is not committed counts as part of this checkout. BASE must know
-`-o json` of the three.
+`-o json` of the three; commits from before decide.py and scale.py measured CPU time are compared by the clock.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def alternated(name: str, folders: Mapping[str, Path], rounds: int) -> dict[str,
     found: dict[str, dict[str, list[float]]] = {each: {} for each in folders}
     for number, order in enumerate(orders(list(folders), rounds), start=1):
         for each in order:
-            print(f"  round {number}: {each}", file=sys.stderr, flush=True)
+            print(
+                f"  round {number}: {each}, load of the machine {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True
+            )
             for figure, value in measured(name, folders[each]).items():
                 found[each].setdefault(figure, []).append(value)
     return found

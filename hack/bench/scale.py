@@ -1,10 +1,11 @@
 """What a controller costs in clusters of 500, 5,000 and 15,000 nodes: start-up, memory, decisions, news, bursts; as a curve.
 
-    python hack/bench/scale.py [--nodes 500 5000 15000] [--decisions 400]
+    python hack/bench/scale.py [--nodes 500 5000 15000] [--decisions 400] [--rounds 5]
 
 Nodes of 8 linked cards, four running pods for each node (on half of them), each with a claim for a part of a card. Every size runs in a process of its
-own: it reads the initial events of watches as an API server sends them (written beforehand, so that only reading counts),
-through the controller's own reflectors and inventory. Prints what it found, and for every cost how it grows from the smallest to the
+own, and so does every round of it, the sizes in an order of the round's own: it reads the initial events of watches as an API server sends them (written beforehand, so that only reading counts),
+through the controller's own reflectors and inventory. All times are CPU time: what else the machine does counts little. Prints
+the median of the rounds, with the least and the most where there are several and the load of the machine beside, and for every cost how it grows from the smallest to the
 largest cluster: as the 1.00th power of the number of nodes would be one that looks at all of it; 0.50 is the square root.
 """
 
@@ -15,6 +16,8 @@ import asyncio
 import gc
 import json
 import math
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -35,6 +38,7 @@ from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from hack.bench.rounds import orders, spread
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Node, Pod
@@ -53,6 +57,7 @@ CHUNK = 2**16
 """Bytes that one read of a connection returns."""
 NAMESPACE = "team-a"
 BURST = 2_000
+LOAD = "load of the machine before"
 STAYING = 50
 CLASS = "nvidia-gpu.hami.io"
 LINKED = {
@@ -330,21 +335,22 @@ class Bench:
 
     async def run(self) -> None:
         gc.set_threshold(100_000, 50, 100)  # as the controller
-        start = time.perf_counter()
+        start = time.process_time()
         informers = Informers(Streams(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
         running = asyncio.create_task(informers.run())
         await informers.wait_synced()
         gc.collect(1)
         gc.freeze()
         self._decide(QUESTIONS["decide: a shared card"])
-        self.found["start-up to the first decision, s"] = time.perf_counter() - start
+        self.found["start-up to the first decision, s"] = time.process_time() - start
         self.found["memory, MiB"] = _memory()
+        self.found["memory, most until then, MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         self._ask(QUESTIONS)
         self.found["a changed node, median ms"] = statistics.median(self._nodes_changed()) * 1e3
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(BURST):
             self._decide(QUESTIONS["decide: a shared card"])
-        self.found[f"a burst of {BURST} pods, s"] = time.perf_counter() - start
+        self.found[f"a burst of {BURST} pods, s"] = time.process_time() - start
         self.found[f"a burst of {REPLICAS} anti-affine replicas, ms"] = self._anti_affine_burst() * 1e3
         took = self._decisions_of(QUESTIONS["decide: a shared card"])
         self.found["decide: a shared card, next to them, median ms"] = statistics.median(took) * 1e3
@@ -382,9 +388,9 @@ class Bench:
         """Seconds, and the uids of claim and pod, which are assumed."""
         self._serial += 1
         wanted = _scheduling_request(self._serial, question)
-        start = time.perf_counter()
+        start = time.process_time()
         answer = decide(self._inventory, wanted, self._options)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         if not isinstance(answer, Decision):
             raise SystemExit(f"no place: {answer.message} {dict(answer.reasons)}")
         (claim,) = answer.allocations
@@ -394,10 +400,10 @@ class Bench:
 
     def _anti_affine_burst(self) -> float:
         """Seconds for the replicas of one workload that was never seen, each on a node of its own."""
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(REPLICAS):
             self._decide(ANTI_AFFINE_BURST)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     def _nodes_changed(self) -> list[float]:
         """A node's labels change, and the next pod is decided: what the news cost beyond that decision."""
@@ -410,9 +416,9 @@ class Bench:
             old = self._inventory.nodes.node(self._inventory.nodes.index_of(name))
             labels = {**old.metadata.labels, "turn": str(number)}
             new: Node = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
-            start = time.perf_counter()
+            start = time.process_time()
             self._inventory.node_changed(old, new)
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             decided, claim, pod = self._decide(question)
             self._leave(claim, pod)
             took.append(max(seconds + decided - plain, 0.0))
@@ -441,12 +447,22 @@ def _memory() -> float:
     return int(status["RssAnon"].split()[0]) / 1024
 
 
-def one_size(nodes: int, decisions: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="hami-dra-scale-") as folder:
-        write_cluster(Path(folder), nodes)
-        command = [sys.executable, __file__, "--folder", folder, "--decisions", str(decisions)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+def rounds_of(sizes: list[int], rounds: int, decisions: int) -> dict[int, dict[str, list[float]]]:
+    """Return `nodes -> figure -> value of each round`."""
+    found: dict[int, dict[str, list[float]]] = {nodes: {} for nodes in sizes}
+    with tempfile.TemporaryDirectory(prefix="hami-dra-scale-") as parent:
+        folders = {str(nodes): Path(parent) / str(nodes) for nodes in sizes}
+        for name, folder in folders.items():
+            folder.mkdir()
+            write_cluster(folder, int(name))
+        for number, order in enumerate(orders(list(folders), rounds), start=1):
+            for name in order:
+                load = os.getloadavg()[0]
+                print(f"round {number}: {name} nodes, load {load:.1f} ...", file=sys.stderr, flush=True)
+                command = [sys.executable, __file__, "--folder", str(folders[name]), "--decisions", str(decisions)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                for figure, value in {**json.loads(done.stdout), LOAD: load}.items():
+                    found[int(name)].setdefault(figure, []).append(value)
     return found
 
 
@@ -461,6 +477,7 @@ def main(say: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 15000])
     parser.add_argument("--decisions", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -469,18 +486,23 @@ def main(say: Callable[[str], None] = print) -> int:
         asyncio.run(bench.run())
         say(json.dumps(bench.found))
         return 0
-    columns = []
-    for nodes in chosen.nodes:
-        print(f"{nodes} nodes, {nodes * PODS_PER_NODE} pods ...", file=sys.stderr, flush=True)
-        columns.append(one_size(nodes, chosen.decisions))
+    found = rounds_of(chosen.nodes, chosen.rounds, chosen.decisions)
     if chosen.output == "json":
-        sizes = zip(chosen.nodes, columns, strict=True)
-        say(json.dumps({f"{name}, {nodes} nodes": value for nodes, column in sizes for name, value in column.items()}))
+        medians = {
+            f"{name}, {nodes} nodes": statistics.median(values)
+            for nodes, figures in found.items()
+            for name, values in figures.items()
+            if name != LOAD
+        }
+        say(json.dumps(medians))
         return 0
-    say(f"{'nodes':<44}" + "".join(f"{nodes:>10}" for nodes in chosen.nodes) + f"{'power':>8}")
-    for name in columns[0]:
-        values = [column[name] for column in columns]
-        say(f"{name:<44}" + "".join(f"{value:10.2f}" for value in values) + f"{power(chosen.nodes, values):>8}")
+    width = 10 if chosen.rounds == 1 else 28
+    say(f"{'nodes':<56}" + "".join(f"{nodes:>{width}}" for nodes in chosen.nodes) + f"{'power':>8}")
+    for name in found[chosen.nodes[0]]:
+        rounds = [found[nodes][name] for nodes in chosen.nodes]
+        cells = [spread(values, 2) if chosen.rounds > 1 else f"{values[0]:.2f}" for values in rounds]
+        grows = power(chosen.nodes, list(map(statistics.median, rounds))) if name != LOAD else ""
+        say(f"{name:<56}" + "".join(f"{cell:>{width}}" for cell in cells) + f"{grows:>8}")
     return 0
 
 
