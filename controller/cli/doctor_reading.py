@@ -10,7 +10,7 @@ never stored.
 import asyncio
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from controller.cli.advised_workloads import read_workloads
 from controller.cli.extras import missing_extra
 from controller.cli.progress import OnProgress
 from controller.cli.state import read_cluster
-from controller.insight.doctor import ACCOUNTS, Live, Mode, Raw, Right, WebhookSeen, needed_rights
+from controller.insight.doctor import ACCOUNTS, Live, Mode, Program, Raw, Right, WebhookSeen, needed_rights
 from controller.reconcile.repair import ADMISSION
 from controller.reconcile.runtime import taint_rule_kind
 from controller.webhook import CONVERT_WEBHOOK, Installation, manifests
@@ -93,6 +93,7 @@ class _Reading:
         )
         rights = await self._rights(installation)
         gates = await self._gates()
+        workloads = await read_workloads(self.cluster, self._miss_workloads)
         again, _ = await self._lease()
         moved = lease is not None and again is not None and again.spec.renew_time != lease.spec.renew_time
         live = Live(
@@ -105,6 +106,7 @@ class _Reading:
             lease_moved=moved,
             rights=rights,
             webhook=webhook,
+            programs=tuple(_programs(workloads, self.namespace)),
         )
         return Read(
             documents,
@@ -113,7 +115,7 @@ class _Reading:
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
             scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
-            workloads=await read_workloads(self.cluster, lambda text: self._miss("notices", text)),
+            workloads=workloads,
         )
 
     def _note_missing(self, text: str) -> None:
@@ -161,6 +163,10 @@ class _Reading:
         return "\n".join(
             word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
         )
+
+    def _miss_workloads(self, why: str) -> None:
+        self._miss("notices", why)
+        self._miss("programs", why)
 
     async def _gates(self) -> Mapping[str, bool] | None:
         """Return the API server's feature gates from its metrics.
@@ -258,7 +264,10 @@ class _Reading:
     async def _has_account(self) -> bool:
         try:
             await self.cluster.get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, self.namespace)
-        except (NotFound, Forbidden):
+        except NotFound:
+            return False
+        except Forbidden as error:
+            self._miss("webhook", f"whether it was installed is not known: {error}")
             return False
         return True
 
@@ -301,6 +310,22 @@ class _Reading:
             self._miss("webhook", f"no pod could be created as a dry run: {error}")
             return None
         return "" if pod.spec.resource_claims else "it was admitted unchanged"
+
+
+def _programs(workloads: Iterable[Raw], namespace: str) -> Iterator[Program]:
+    """Yield the installation's Deployments and DaemonSets; one that is scaled to zero wants a pod."""
+    for raw in workloads:
+        metadata, status = raw["metadata"], raw.get("status", {})
+        part_of = (metadata.get("labels") or {}).get(names.PART_OF_LABEL)
+        if metadata.get("namespace") != namespace or part_of != names.MANAGED_BY:
+            continue
+        if raw["kind"] == kinds.DEPLOYMENT.name:
+            wanted, ready = raw["spec"].get("replicas", 1) or 1, status.get("readyReplicas", 0)
+        elif raw["kind"] == kinds.DAEMON_SET.name:
+            wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+        else:
+            continue
+        yield Program(kind=raw["kind"], name=metadata["name"], wanted=wanted, ready=ready)
 
 
 def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:

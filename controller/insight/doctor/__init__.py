@@ -4,7 +4,7 @@ state.
 
 from controller.insight.doctor.ages import newest
 from controller.insight.doctor.examine import examine
-from controller.insight.doctor.model import DoctorReport, Live, Mode, Raw, Right, Severity, State, WebhookSeen
+from controller.insight.doctor.model import DoctorReport, Live, Mode, Program, Raw, Right, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "DoctorReport",
     "Live",
     "Mode",
+    "Program",
     "Raw",
     "Right",
     "Severity",

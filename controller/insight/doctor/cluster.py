@@ -109,6 +109,22 @@ def controller(state: State) -> Iterator[Finding]:
         )
 
 
+def programs(state: State) -> Iterator[Finding]:
+    """Check that the pods of the installation's Deployments and DaemonSets are ready."""
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    for each in live.programs:
+        if each.ready < each.wanted:
+            yield Finding(
+                check="programs",
+                severity=Severity.WARNING if each.ready else Severity.ERROR,
+                object=f"{each.kind} {state.namespace}/{each.name}",
+                problem=f"{each.ready} of its {each.wanted} pods are ready",
+                fix=f"kubectl -n {state.namespace} describe {each.kind.lower()} {each.name}; "
+                f"kubectl -n {state.namespace} get pods,events",
+            )
+
+
 def rights(state: State) -> Iterator[Finding]:
     live = state.live
     assert live is not None  # `Check.needs_live`

@@ -32,6 +32,7 @@ class Check:
 CHECKS: Final = (
     Check("version", cluster.version, needs_live=True),
     Check("controller", cluster.controller, needs_live=True),
+    Check("programs", cluster.programs, needs_live=True),
     Check("rights", cluster.rights, needs_live=True),
     Check("fence", admission.fence),
     Check("policies", admission.policies, needs_live=True),

@@ -102,6 +102,16 @@ class WebhookSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A Deployment or DaemonSet of the installation. `wanted` and `ready` are numbers of pods."""
+
+    kind: str
+    name: str
+    wanted: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """Facts that only a live cluster provides. A part that could not be read is None;
     `State.unread` says why.
@@ -122,6 +132,7 @@ class Live:
     """It was renewed during the examination: there is a leader, whatever the clocks say."""
     rights: tuple[Right, ...] | None = None
     webhook: WebhookSeen | None = None
+    programs: tuple[Program, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from controller.insight.doctor.ages import in_words, newest, older
 from controller.insight.doctor.examine import CHECKS, examine
-from controller.insight.doctor.model import Live, Severity, State, WebhookSeen
+from controller.insight.doctor.model import Live, Program, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import needed_rights
 from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
@@ -222,6 +222,18 @@ def test_a_lease_that_moves_is_fresh_whatever_the_clocks_say():
     assert findings("controller", live=live(lease=lease("2026-11-21T10:00:00Z"), lease_moved=True)) == []
     assert findings("controller", live=live(lease=None, lease_known=False)) == []
     assert findings("controller", live=live(lease=lease(**{names.LEAVING_UNTIL: OLD}))) == []
+
+
+def test_programs_whose_pods_are_not_ready():
+    def of(wanted, ready):
+        return live(programs=(Program(kind="Deployment", name="hami-dra-webhook", wanted=wanted, ready=ready),))
+
+    found = one("programs", live=of(2, 0))
+    assert (found.severity, found.object) == (Severity.ERROR, "Deployment hami-dra-system/hami-dra-webhook")
+    assert found.problem == "0 of its 2 pods are ready"
+    assert "kubectl -n hami-dra-system describe deployment hami-dra-webhook" in found.fix
+    assert one("programs", live=of(2, 1)).severity is Severity.WARNING
+    assert findings("programs", live=of(2, 2)) == []
 
 
 def test_rights_that_are_missing_are_named_with_their_manifest():
