@@ -201,6 +201,10 @@ class Node:
         """As the kernel does when it has no memory left: its processes get SIGKILL."""
         self._containerd("tasks", "kill", "-s", "SIGKILL", _bare(container_id))
 
+    def freeze_container(self, container_id: str) -> None:
+        """Its processes stand still, and nothing but SIGKILL ends them: kubelet waits for the whole grace period."""
+        self._containerd("tasks", "kill", "-s", "SIGSTOP", _bare(container_id))
+
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def pods(self) -> list[Object]:
