@@ -54,10 +54,12 @@ SUITES: dict[str, list[list[str]]] = {
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
+    "soak helm": [[*PYTEST, "tests/node/test_node_helm.py"]],
+    "soak gitops": [[*PYTEST, "-o", "log_cli=true", "-o", "log_cli_level=INFO", "tests/e2e/test_gitops.py"]],
     "soak load": [[*PYTEST, LOAD]],
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
-    "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py"]],
+    "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py", "tests/node/test_node_restore.py"]],
     "soak gangs": [[*PYTEST, "tests/e2e/test_gang_life.py", "-k", "another_rack"]],
     "soak trouble": [[*PYTEST, *(f"tests/e2e/test_{name}.py" for name in TROUBLE)]] * 5,
 }
@@ -68,6 +70,8 @@ ENVIRONMENT = {
     "soak restore": {"HAMI_DRA_SOAK": "1"},
     "soak gangs": {"HAMI_DRA_SOAK": "1"},
     "soak trouble": {"HAMI_DRA_CHURN_PODS": "500"},
+    "soak helm": {"HAMI_DRA_SOAK": "1"},
+    "soak gitops": {"HAMI_DRA_SOAK": "1"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
@@ -84,6 +88,8 @@ SOAK = [
     "soak trouble",
     "soak restore",
     "soak gangs",
+    "soak helm",
+    "soak gitops",
     "soak node",
     "soak load",
     "soak churn",

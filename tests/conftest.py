@@ -8,7 +8,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.control_plane_fixtures"]
+pytest_plugins = ["tests.support.control_plane_fixtures", "tests.support.chart_fixtures"]
 
 
 def pytest_collection_modifyitems(config, items):

@@ -120,19 +120,20 @@ class Story:
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
-    def start(self, name, *overrides, port=0, tls=False):
-        """The program of a Deployment or Job of that name, which is that of its account too."""
+    def start(self, name, *overrides, port=0, tls=False, number=1):
+        """The program of a Deployment or Job of that name, which is that of its account too. `number`: which of its replicas."""
         account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{name}"
         self.api.wait_for(f"the account {name}", lambda: self.api.get(account), seconds=90)
         (arguments,) = [one["args"] for raw, _, one in containers(self.rendered) if raw["metadata"]["name"] == name]
         token = service_account_token(self.api, name)
-        return self._program(name.removeprefix("hami-dra-"), [*arguments, *overrides], token, port, tls=tls)
+        program = name.removeprefix("hami-dra-") + (f"-{number}" if number > 1 else "")
+        return self._program(program, [*arguments, *overrides], token, port, tls=tls)
 
     def _program(self, name, arguments, token, port, *, tls=False):
         kubeconfig = self.folder / f"{name}.kubeconfig"
         write_kubeconfig(kubeconfig, url=self.plane.url, ca_file=self.plane.ca_file, token=token)
         listen = ["--host=127.0.0.1", f"--port={port}"] if port else []
-        if name == "controller":
+        if name.startswith("controller"):
             listen.append("--dashboard-bind=127.0.0.1:0")  # this machine has only one port 8090
         command = [sys.executable, "-m", "controller.cli.main", *arguments, *listen, f"--kubeconfig={kubeconfig}"]
         return self.hami._run(name, command, port, tls=tls)

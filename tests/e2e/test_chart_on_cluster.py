@@ -5,7 +5,6 @@ the scripts of hack/kind.
 import base64
 import copy
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,17 +19,17 @@ from controller.webhook.installation import manifests
 from controller.webhook.server.server import Server, WebhookSettings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
-from hack.helm import helm as helm_build
 from hack.installation import QUICK, service_account_token
 from hami_dra.api import names
 from hami_dra.kube.manifests import shipped
 from hami_dra.kube.memory import MemoryCluster
 from hami_dra.vendors.driver_profile_file import parse_driver_profile
 from tests.docs.commands_in_docs import parse
-from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
+from tests.e2e import gitops_story as gitops
+from tests.e2e.chart_story import KIND, ROOT, containers
+from tests.support.chart_fixtures import CHART, SELF, template
 from tests.unit.webhook.server.test_server import call
 
-CHART = ROOT / "charts/hami-dra"
 SYSTEM = names.SYSTEM_NAMESPACE
 AUTHORITY = "hami-dra-webhook-authority"
 HELM_LABELS = (
@@ -40,7 +39,6 @@ HELM_LABELS = (
     "app.kubernetes.io/version",
     "helm.sh/chart",
 )
-SELF = {"certificate": {"from": "self"}}
 VENDORS = ("nvidia", "metax", "kunlunxin", "neuron", "enflame")
 EVERYTHING = {
     "vendors": {
@@ -162,43 +160,6 @@ CASES = {
         "simulatedFleet": {"enabled": True},
     },
 }
-
-
-@pytest.fixture(scope="module")
-def helm(tmp_path_factory):
-    """`helm(*arguments)` → (exit code, stdout, stderr), in a home of its own."""
-    try:
-        program = helm_build.ensure()
-    except build.BuildError as error:
-        message = f"NO HELM, NOT TESTED: {error}"
-        pytest.fail(message) if os.environ.get("REQUIRE_ALL") == "1" else pytest.skip(message)
-    home = tmp_path_factory.mktemp("helm")
-
-    def run(*arguments):
-        command = [str(part) for part in (program, *arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=helm_home(home), cwd=ROOT)
-        return done.returncode, done.stdout, done.stderr
-
-    run.program, run.home = program, home
-    return run
-
-
-@pytest.fixture
-def render(helm, tmp_path):
-    """`render(values)` → the objects."""
-
-    def rendered(values, *options):
-        code, out, err = template(helm, tmp_path, values, *options)
-        assert code == 0, err
-        return [raw for raw in yaml.safe_load_all(out) if raw]
-
-    return rendered
-
-
-def template(helm, folder, values, *options, command=("template", names.MANAGED_BY)):
-    file = folder / "values.yaml"
-    file.write_text(json.dumps(values))
-    return helm(*command, CHART, "--namespace", SYSTEM, "--kube-version", build.DEFAULT_VERSION, "-f", file, *options)
 
 
 # --- rendered ------------------------------------------------------------------------------------------------------------
@@ -759,21 +720,13 @@ async def test_the_authority_of_helm_is_kept_and_signs_what_the_api_server_trust
         assert await call(server, base64.b64decode(new).decode(), "/readyz") == (200, "ok")
 
 
-@pytest.fixture
-def story(make_control_plane, helm, tmp_path, render):
-    one = Story(make_control_plane(), helm, tmp_path, render({"simulatedFleet": {"enabled": True}, "webhook": SELF}))
-    yield one
-    one.close()
-
-
 def check_that_gitops_finds_what_its_page_names(story, render, options):
     """docs/gitops.md: nothing differs of what the repository has, and what is there besides is tracked by nobody."""
-    chosen = [*options, "--values", str(KIND / "values.yaml"), "--set", "controller.replicas=1"]
-    objects = [raw for raw in render({}, *chosen) if "helm.sh/hook" not in raw["metadata"].get("annotations", {})]
-    assert len(objects) > 50
-    assert story.differences(objects) == {}
-    as_argo = ("--server-side", "--force-conflicts", "--field-manager=argocd-controller")
-    assert story.differences(objects, *as_argo) == {}
+    objects = gitops.repository(render, [*options, "--set", "controller.replicas=1"])
+    assert gitops.differences(story, objects) == {}
+    gitops.check_ignores(gitops.replaced(story, objects))
+    assert story.hami.fence_rules()
+    assert gitops.untracked(story, objects) > 10
     # a difference would be seen
     (controller,) = (
         raw for raw in objects if raw["kind"] == "Deployment" and raw["metadata"]["name"] == names.CONTROLLER
@@ -782,9 +735,6 @@ def check_that_gitops_finds_what_its_page_names(story, render, options):
     (found,) = story.differences(objects).items()
     assert found[0].startswith("apps.v1.Deployment.")
     assert "+  replicas: 2" in found[1]
-    rules = story.hami.fence_rules()
-    assert rules
-    assert not any("app.kubernetes.io/instance" in raw["metadata"].get("labels", {}) for raw in rules)
 
 
 def check_that_helm_test_passes(story, render):
