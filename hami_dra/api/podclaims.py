@@ -1,9 +1,13 @@
 """References from a pod to its claims, derived from the pod alone. Pure."""
 
+from functools import lru_cache
 from sys import intern
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Pod, PodResourceClaim, PodResourceClaimStatus
+
+_FEW: Final = 16
+"""Entries. The claims of a pod that has more are not remembered: a tenant could fill the memory."""
 
 
 class ClaimRef(NamedTuple):
@@ -16,15 +20,40 @@ class ClaimRef(NamedTuple):
     """`namespace/name` of the template, or empty."""
 
 
-def claim_refs(pod: Pod) -> list[ClaimRef]:
+class _Claims(NamedTuple):
+    refs: tuple[ClaimRef, ...]
+    keys: tuple[str, ...]
+    """Of the claims that exist."""
+
+
+def claim_refs(pod: Pod) -> tuple[ClaimRef, ...]:
     """Return the references in the pod's order.
 
     Entries that need no claim (according to the status) are left out.
     """
-    namespace = pod.metadata.namespace
-    generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    return _claims_of(pod).refs
+
+
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """Return the keys of the pod's claims, including its extended-resource claim."""
+    special = pod.status.extended_resource_claim_status
+    if special is None or not special.resource_claim_name:
+        return _claims_of(pod).keys if pod.spec.resource_claims else ()
+    return *_claims_of(pod).keys, intern(f"{pod.metadata.namespace}/{special.resource_claim_name}")
+
+
+def _claims_of(pod: Pod) -> _Claims:
+    entries, generated = pod.spec.resource_claims, pod.status.resource_claim_statuses
+    known = _remembered if len(entries) + len(generated) <= _FEW else _derived
+    return known(pod.metadata.namespace, entries, generated)
+
+
+def _derived(
+    namespace: str, entries: tuple[PodResourceClaim, ...], statuses: tuple[PodResourceClaimStatus, ...]
+) -> _Claims:
+    generated = {status.name: status.resource_claim_name for status in statuses}
     refs: list[ClaimRef] = []
-    for entry in pod.spec.resource_claims:
+    for entry in entries:
         if entry.resource_claim_name:
             refs.append(ClaimRef(entry.name, intern(f"{namespace}/{entry.resource_claim_name}"), ""))
         elif entry.resource_claim_template_name:
@@ -33,18 +62,11 @@ def claim_refs(pod: Pod) -> list[ClaimRef]:
                 refs.append(ClaimRef(entry.name, "", template))
             elif name := generated[entry.name]:
                 refs.append(ClaimRef(entry.name, intern(f"{namespace}/{name}"), template))
-    return refs
+    return _Claims(tuple(refs), tuple([ref.key for ref in refs if ref.key]))
 
 
-def claim_keys(pod: Pod) -> list[str]:
-    """Return the keys of the pod's claims, including its extended-resource claim."""
-    special = pod.status.extended_resource_claim_status
-    if not pod.spec.resource_claims and special is None:
-        return []
-    keys = [ref.key for ref in claim_refs(pod) if ref.key]
-    if special is not None and special.resource_claim_name:
-        keys.append(intern(f"{pod.metadata.namespace}/{special.resource_claim_name}"))
-    return keys
+_remembered: Final = lru_cache(maxsize=1_024)(_derived)
+"""Each change of a pod asks for its claims several times."""
 
 
 class VolumeClaimRef(NamedTuple):

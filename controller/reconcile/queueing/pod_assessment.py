@@ -11,7 +11,7 @@ and makes no calls: the answer says what to report or do.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -175,7 +175,7 @@ class PodAssessor:
     def _ready(
         self,
         pod: Pod,
-        refs: list[ClaimRef],
+        refs: Sequence[ClaimRef],
         claims: list[PodClaim],
         open_claims: list[ResourceClaim],
         now: float,

@@ -11,7 +11,7 @@ from controller.scheduling.allocation.stamping import stamped
 from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import grouped
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from hami_dra.api import names
+from hami_dra.api import names, podclaims
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
 from hami_dra.api.resource import ResourceClaim
@@ -102,7 +102,15 @@ def test_claims_of_a_pod():
         ("t1", "", "default/pending"),
         ("c0", "default/named", ""),
     ]
-    assert claim_keys(found) == ["default/p-t0-x", "default/named", "default/p-extended"]
+    assert claim_keys(found) == ("default/p-t0-x", "default/named", "default/p-extended")
+
+
+def test_claims_of_a_pod_with_many_are_not_remembered():
+    many = msgspec.convert(pod("p", claims=[f"c{number}" for number in range(17)]), Pod, strict=False)
+    before = podclaims._remembered.cache_info()
+    assert claim_keys(many) == tuple(f"default/c{number}" for number in range(17))
+    assert len(claim_refs(many)) == 17
+    assert podclaims._remembered.cache_info() == before
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------------
