@@ -73,7 +73,7 @@ class Watches:
         )
         pending = bytearray()
         ends = boot_clock() + int(seconds) - _EARLY
-        async with self._transport.response("GET", what, kind.path(namespace), query, timeout=timeout) as response:
+        async with self._transport.response(what, kind.path(namespace), query, timeout=timeout) as response:
             if response.status != 200:
                 body = await response.read()
                 if initial:  # the caller lists now, but not before the server wants to be asked again

@@ -13,6 +13,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final
 
 import aiohttp
@@ -75,6 +76,30 @@ class _TimelyBody(aiohttp.BytesPayload):
         if boot_clock() >= self._not_after:
             raise TimeoutError
         await super().write_with_length(writer, content_length)
+
+
+class _Unanswered:
+    """Turns errors of the transport into Unavailable; a class, because a generator costs more.
+
+    `what`: name of the request.
+    """
+
+    __slots__ = ("_server", "_what")
+
+    def __init__(self, what: str, server: str) -> None:
+        self._what = what
+        self._server = server
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, TimeoutError):
+            raise Unavailable(f"{self._what}: no answer from {self._server} in time") from None
+        if isinstance(error, (aiohttp.ClientError, OSError)):
+            raise Unavailable(f"{self._what}: {why_not_connected(error, self._server)}") from None
 
 
 class Transport:
@@ -152,17 +177,36 @@ class Transport:
         """Return status code, body, and the seconds that the server asks to wait. Raises
         Unavailable.
         """
-        async with self.response(
-            method, what, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
-        ) as response:
-            body = await response.read()
-            return response.status, body, retry_after(response, body)
+        with _Unanswered(what, self._access.server):
+            response = await self._ask(
+                method, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
+            )
+            try:
+                body = await response.read()
+            finally:
+                _abandon(response)
+        return response.status, body, retry_after(response, body)
 
     @asynccontextmanager
     async def response(
         self,
-        method: str,
         what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's own)
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Yield the response to a GET, to be read while it comes. Raises Unavailable."""
+        with _Unanswered(what, self._access.server):
+            response = await self._ask("GET", path, query, timeout=timeout)
+            try:
+                yield response
+            finally:
+                _abandon(response)
+
+    async def _ask(
+        self,
+        method: str,
         path: str,
         query: Mapping[str, str],
         *,
@@ -170,14 +214,11 @@ class Transport:
         data: aiohttp.BytesPayload | None = None,
         content_type: str = "",
         accept: str = JSON_TYPE,
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yield one response; after a 401 the second one, with renewed credentials.
-
-        Transport errors become Unavailable.
+    ) -> aiohttp.ClientResponse:
+        """Return a response of which the headers were read; after a 401 the second one, with renewed
+        credentials.
         """
-        # Compression costs both sides more than a cluster's network; Kubernetes' own components
-        # disable it, too.
-        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        headers = {"Accept": accept}
         if content_type:
             headers["Content-Type"] = content_type
         options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}
@@ -187,24 +228,17 @@ class Transport:
             options["server_hostname"] = self._access.server_name
         if self._access.proxy:
             options["proxy"] = self._access.proxy
-        try:
-            for renew in (False, True):
-                if authorization := await self._access.identity.header(renew=renew):
-                    headers["Authorization"] = authorization
-                async with self._open_session().request(
-                    method, self._access.server + path, headers=headers, **options
-                ) as response:
-                    if response.status == 401 and not renew:
-                        continue
-                    try:
-                        yield response
-                    finally:
-                        _abandon(response)
-                    return
-        except TimeoutError:
-            raise Unavailable(f"{what}: no answer from {self._access.server} in time") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{what}: {why_not_connected(error, self._access.server)}") from None
+        renew = False
+        while True:
+            if authorization := await self._access.identity.header(renew=renew):
+                headers["Authorization"] = authorization
+            response = await self._open_session().request(
+                method, self._access.server + path, headers=headers, **options
+            )
+            if response.status != 401 or renew:
+                return response
+            response.release()
+            renew = True
 
     async def close(self) -> None:
         if self._session is not None:
@@ -213,6 +247,10 @@ class Transport:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                # Compression costs both sides more than a cluster's network; Kubernetes' own components
+                # disable it, too.
+                headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
                     # watches hold connections for minutes; callers bound their own concurrency
                     limit=0,
@@ -233,8 +271,10 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
     close_notify, possibly after the event loop has ended.
     """
     connection = response.connection  # None: read to its end and returned to the pool
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+    if connection is not None:
+        if connection.transport is not None:
+            connection.transport.abort()
+        response.close()
 
 
 def retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
