@@ -13,7 +13,7 @@ from controller.insight.explain import wording
 from controller.insight.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
 from controller.scheduling.allocation import NOT_OF_CLASS
-from controller.scheduling.decide import Decision, Unschedulable
+from controller.scheduling.decide import Decision, Unschedulable, listing_annotations
 from controller.scheduling.incremental import node_terms
 from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId, is_part
 from controller.scheduling.scoring import device_terms
@@ -179,6 +179,7 @@ class _Look:
         self._cards = cards
         self._ask = ask
         self._taken = taken
+        self._listing = listing_annotations(picture.policies.stated.get(seen.view.claim_key, ()), seen.view.name)
         self._scores = picture.scores if searched else None
         self._terms = device_terms(cards, ask, picture.policies.for_claim(seen.view.claim_key).weights)
         self._is_scored = seen.ours and not picture.first_fit and not seen.view.all_devices
@@ -186,7 +187,7 @@ class _Look:
     def at(self, device: Device, position: int, code: str) -> CardExplanation:
         view = self._view
         figures = _figures(self._cards, self._ask, position)
-        text = wording.refusal(code, figures, view, device)
+        text = wording.refusal(code, figures, view, device, self._listing)
         values = [float(column[position]) for column in self._terms]
         score: float | None = None
         if self._is_scored and not code:

@@ -4,7 +4,7 @@ Called by `explain.snapshot` and `explain.render`. Memory published in bytes is 
 five vendors and most others publish bytes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -13,7 +13,7 @@ from controller.scheduling.allocation import ResolvedRequest
 from controller.scheduling.inventory import Device
 from controller.scheduling.scoring import Policies
 from hami_dra.api import names
-from hami_dra.api.printable import mebibytes
+from hami_dra.api.printable import mebibytes, printable
 
 _MIB: Final = 1 << 20
 _DEFAULT: Final = "default"
@@ -97,8 +97,19 @@ def asked(view: ResolvedRequest, *, ours: bool) -> RequestAsked:
     )
 
 
-def refusal(code: str, figures: Figures, view: ResolvedRequest, device: Device) -> str:
-    """Return the figures that led to a card's refusal; empty if the code says everything."""
+def refusal(
+    code: str,
+    figures: Figures,
+    view: ResolvedRequest,
+    device: Device,
+    listing: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Return the figures that led to a card's refusal; empty if the code says everything.
+
+    `listing`: (name, value) of the annotations that allow the request only some devices.
+    """
+    if code in _SELECTED:
+        return _cut(f"{_SELECTED[code](device)}; {_requested(view, listing)}".removesuffix("; "))
     words = _REFUSALS.get(code)
     return words(figures, view, device) if words is not None else ""
 
@@ -165,14 +176,26 @@ def _tainted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  #
     return _cut("taints " + ", ".join(taints)) if taints else ""
 
 
-def _other_uuid(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _uuid(device: Device) -> str:
     return f"its uuid is {device.string_attribute(device.profile.uuid) or 'not known'}"
 
 
-def _other_type(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    product = device.string_attribute(device.profile.product) or "of unknown type"
+def _product(device: Device) -> str:
+    return f"it is {device.string_attribute(device.profile.product) or 'of unknown type'}"
+
+
+def _requested(view: ResolvedRequest, listing: Sequence[tuple[str, str]]) -> str:
+    """Return the annotations, else the selectors: of a converted pod, a selector says the same in CEL."""
+    if listing:
+        return "requested: " + ", ".join(f"{name}={printable(value)}" for name, value in listing)
     selectors = " && ".join(each.expression for each in view.selectors)
-    return _cut(f"it is {product}" + (f"; requested: {selectors}" if selectors else ""))
+    return f"requested: {selectors}" if selectors else ""
+
+
+_SELECTED: Final[Mapping[str, Callable[[Device], str]]] = {
+    names.CARD_UUID_MISMATCH: _uuid,
+    names.CARD_TYPE_MISMATCH: _product,
+}
 
 
 def _other_qos(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
@@ -187,8 +210,6 @@ _REFUSALS: Final[Mapping[str, Callable[[Figures, ResolvedRequest, Device], str]]
     names.CARD_COMPUTE_UNITS_EXHAUSTED: _exhausted,
     names.CARD_NOT_HEALTH: _tainted,
     names.CARD_CORDONED: _tainted,
-    names.CARD_UUID_MISMATCH: _other_uuid,
-    names.CARD_TYPE_MISMATCH: _other_type,
     names.CARD_QOS_MISMATCH: _other_qos,
     names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its card leave no room for it",
     names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",

@@ -19,6 +19,7 @@ from controller.scheduling.decide.answers import (
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.decide.company import LeftOut
 from controller.scheduling.decide.decision import decide, decide_slice
+from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.scheduling.decide.trace import Trace
@@ -41,6 +42,7 @@ __all__ = [
     "Unschedulable",
     "decide",
     "decide_slice",
+    "listing_annotations",
     "pod_shape",
     "with_command",
     "without_trace",

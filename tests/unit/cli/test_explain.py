@@ -77,6 +77,36 @@ def test_a_refused_pod_says_for_each_card_what_was_compared(hami_dra, file):
     assert "are free" not in hami_dra("explain", "-f", path, "p").stdout
 
 
+OF_FILES = [
+    ["explain", "p", "--devices"],
+    ["explain", "p", "-o", "json"],
+    ["simulate"],
+    ["simulate", "--explain", "p"],
+    ["simulate", "-o", "json"],
+    ["status", "--pending"],
+    ["status", "--pending", "-o", "json"],
+    ["whatif", "--node-policy", "spread"],
+    ["whatif", "--node-policy", "spread", "-o", "json"],
+]
+
+
+@pytest.mark.parametrize("words", OF_FILES, ids=" ".join)
+@pytest.mark.parametrize(
+    ("annotation", "value"), [("use-gputype", "A100"), ("nouse-gputype", "T4,A10G"), ("use-gpuuuid", "GPU-0")]
+)
+def test_an_annotation_is_named_and_not_the_selector_made_of_it(hami_dra, file, words, annotation, value):
+    asked = pod("p", annotations={f"nvidia.com/{annotation}": value}, limits={"nvidia.com/gpu": 1})
+    path = file(*cluster(), asked)
+    if words[0] == "status":  # reads what is in a cluster: pods that the webhook converted
+        path.write_text(hami_dra("convert", "-f", path).stdout)
+    found = hami_dra(*words, "-f", path)
+    output = found.stdout + found.stderr
+    assert "device.attributes" not in output
+    assert "lowerAscii" not in output
+    if words[0] != "whatif" and words != ["simulate", "-o", "json"]:
+        assert f"nvidia.com/{annotation}={value}" in output
+
+
 def test_json_is_the_explanation_and_nothing_else(hami_dra, file):
     result = hami_dra("explain", "p", "-f", file(cluster(), template("t"), pod("p", "template:t")), "-o", "json")
     found = from_json(result.stdout)
