@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.insight.explain import explain
+from controller.insight.explain import GangExplanation, explain, explained_gang, with_gang
 from controller.insight.manifests import Raw, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.report import SimulationReport, claim_entry
@@ -139,17 +139,23 @@ class Placing:
             self._refuse_gang(state, members, Unschedulable(request, error=request))
             return
         answer = decide_gang(self._view.inventory, request, self._settings.options)
-        self._explain(request.members)
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
+            gang = explained_gang(state, {}, domains=answer.domains, message=message)
+            self._explain(request.members, gang=gang)
             self._refuse_gang(
                 state, members, replace(answer.refusal, message=message, error=answer.refusal.error and message)
             )
             return
         self._report.gang(state, placed=len(answer.placed), domain=answer.domain)
-        for member, decision in answer.placed:
+        nodes = {member.pod.key: decision.node for member, decision in answer.placed}
+        gang = explained_gang(state, nodes, domain=answer.domain, domains=answer.domains)
+        # a member is explained among the others: it comes last
+        for member, decision in sorted(answer.placed, key=lambda each: each[0].pod.key == self._settings.explained):
+            self._explain([replace(member, preferred_node=decision.node)], gang=gang)
             self._carry_out(member.pod, member, decision)
+        self._explain([member for member, _ in answer.left], gang=gang)
         for member, refusal in answer.left:
             self._refuse(member.pod.key, refusal)
         for key, why in unready.items():
@@ -178,11 +184,18 @@ class Placing:
         request = GangRequest(state.key, tuple(ready), min(state.least, len(ready)), topology, settled_nodes)
         return problem or request, unready
 
-    def _explain(self, requests: Sequence[SchedulingRequest], answer: Decision | Unschedulable | None = None) -> None:
+    def _explain(
+        self,
+        requests: Sequence[SchedulingRequest],
+        answer: Decision | Unschedulable | None = None,
+        *,
+        gang: GangExplanation | None = None,
+    ) -> None:
         """Explain the decision if the pod is the one that was named. `answer`: if it was decided."""
         for each in requests:
             if each.pod.key == self._settings.explained:
-                self._report.explanation = explain(self._view.inventory, each, self._settings.options, answer=answer)
+                found = explain(self._view.inventory, each, self._settings.options, answer=answer)
+                self._report.explanation = with_gang(found, gang)
 
     def _refuse_gang(self, state: GangState, members: list[WaitingPod], refusal: Unschedulable) -> None:
         self._report.gang(state, placed=0, message=refusal.message)
