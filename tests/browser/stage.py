@@ -130,7 +130,7 @@ def past(controller):
     history, now = History(), datetime.now(UTC)
     present = packing(CardTable(controller.inventory))
     for minute in range(120):
-        grown = 0.35 + 0.65 * minute / 120 + 0.06 * math.sin(minute / 9)
+        grown = min(0.35 + 0.65 * minute / 120 + 0.06 * math.sin(minute / 9), 1.0)
         samples = [
             msgspec.structs.replace(
                 each, free_capacity=each.usable_cards - grown * (each.usable_cards - each.free_capacity)
