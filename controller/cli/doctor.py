@@ -1,6 +1,5 @@
 """`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace, Mode
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from controller.cli.state import Connection, Context, Files, Kubeconfig, ask_cluster, note, read_state
 from controller.cli.tables import Line, TextLayout, counted, paragraph, print_lines
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -104,20 +103,8 @@ def doctor(
 
 def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
     from controller.cli.doctor_reading import read_live
-    from hami_dra.kube.http import connect
-    from hami_dra.kube.protocol import ClusterError, ConfigError
 
-    async def run() -> "Read":
-        cluster = connect(connection.kubeconfig, connection.context)
-        try:
-            return await read_live(cluster, namespace, progress)
-        finally:
-            await cluster.close()
-
-    try:
-        return asyncio.run(run())
-    except (ClusterError, ConfigError) as error:
-        raise CommandError(str(error)) from error
+    return ask_cluster(connection, lambda cluster: read_live(cluster, namespace, progress))
 
 
 def _pending(

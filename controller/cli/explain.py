@@ -13,7 +13,7 @@ from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
-from controller.cli.namespace_options import Namespace, pod_namespace
+from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
@@ -207,6 +207,8 @@ def _computed(
         try:
             asked = question(state.documents, kind, key, of_cluster(settings, state.kubernetes), beat)
         except (BadManifest, NoSuchPod) as error:
+            if not files:
+                check_namespace(key.partition("/")[0], state.documents)
             raise CommandError(str(error)) from error
         for each in asked.notes:
             note(each)
@@ -217,7 +219,7 @@ def _computed(
         if state.leaderless:
             note("no controller leads now: nothing is placed before one does; see hami-dra doctor")
         if not asked.request.claims and not _extended_resources(asked.pod):
-            note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
+            note(f"Pod {asked.pod.key} asks for no device: kube-scheduler places it on any node that fits")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
             return with_gang(compute(asked.inventory, asked.request, asked.options), asked.gang)
 

@@ -61,9 +61,6 @@ def check_namespace(namespace: str | None, documents: "Iterable[Document]") -> N
         metadata = each.raw.get("metadata") or {}
         known.add(metadata.get("name", "") if each.raw.get("kind") == "Namespace" else metadata.get("namespace", ""))
     if namespace not in known:
-        from difflib import get_close_matches
+        from controller.insight.similar_names import similar
 
-        near = get_close_matches(namespace, known - {""}, n=1)
-        raise CommandError(
-            f"-n {namespace}: there is no such namespace" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        raise CommandError(f"-n {namespace}: there is no such namespace{similar(namespace, known - {''})}")

@@ -21,6 +21,7 @@ import typer
 
 from controller.cli.errors import CommandError
 from controller.cli.progress import OnProgress, quiet
+from controller.cli.rights import with_grant
 from controller.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
 from controller.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
 from hami_dra.api import kinds, names
@@ -138,7 +139,7 @@ def read_state(
     async def read(cluster: "HttpCluster") -> list[Document]:
         return await read_cluster(cluster, progress=progress, tell=tell, wanted=wanted)
 
-    return _of_files(paths) if paths else _of_cluster(connection, read)
+    return _of_files(paths) if paths else ask_cluster(connection, read)
 
 
 def read_versioned(
@@ -153,7 +154,7 @@ def read_versioned(
         version = await cluster.version()
         return VersionedState(documents, (version.major, version.minor), await is_leaderless(cluster))
 
-    return VersionedState(_of_files(paths), None) if paths else _of_cluster(connection, read)
+    return VersionedState(_of_files(paths), None) if paths else ask_cluster(connection, read)
 
 
 def _of_files(paths: Sequence[Path]) -> list[Document]:
@@ -162,8 +163,10 @@ def _of_files(paths: Sequence[Path]) -> list[Document]:
     return read_documents(paths)
 
 
-def _of_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]") -> T:
-    """Return what `read` returns of the live cluster. Raises CommandError."""
+def ask_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]") -> T:
+    """Return what `read` returns of the live cluster. Raises CommandError, which says how to get a right
+    that is missing.
+    """
     from hami_dra.kube.http import connect
 
     async def connected() -> T:
@@ -175,6 +178,8 @@ def _of_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine
 
     try:
         return asyncio.run(connected())
+    except Forbidden as error:
+        raise CommandError(with_grant(error)) from error
     except (ClusterError, ConfigError) as error:
         raise CommandError(str(error)) from error
 
@@ -193,20 +198,21 @@ async def read_cluster(
     object with a partly unreadable field stays: code that reads the documents names it.
     """
     found: list[dict[str, Any]] = []
-    missed: set[str] = set()
+    missed: dict[str, str] = {}
 
     def miss(kind: Kind[Any], text: str) -> None:
-        missed.add(kind.name)
-        tell(text)
+        missed[kind.name] = text
 
     for kind in wanted:
         objects = await _objects(cluster, kind, progress, partial(miss, kind))
-        if kind is kinds.POD and not missed.isdisjoint(each.name for each in kinds.STORAGE):
+        if kind is kinds.POD and not missed.keys().isdisjoint(each.name for each in kinds.STORAGE):
             for raw in objects:
                 raw.get("spec", {}).pop("volumes", None)
         found.extend(
             _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
         )
+    for text in missed.values():
+        tell(text)
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
 
 

@@ -170,5 +170,9 @@ class View:
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]
+        if not self.overview.cards and self._wanted.namespace is not None:
+            return [
+                Line(f"no pod of namespace {self._wanted.namespace} holds a card; status without -n shows all cards")
+            ]
         usage = [] if self.used is None else status_tables.usage(self.used, layout)
         return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]

@@ -10,6 +10,7 @@ import typer
 
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output
+from controller.cli.rights import with_grant
 from controller.cli.state import Connection, note
 from controller.cli.status_view import Selection, View
 from controller.cli.tables import Line, TextLayout
@@ -47,13 +48,16 @@ async def _watching(
     from controller.reconcile.runtime import Informers, LoopClock, taint_rule_kind
     from controller.scheduling.inventory import Inventory
     from hami_dra.kube.http import connect
-    from hami_dra.kube.protocol import ConfigError
+    from hami_dra.kube.protocol import ConfigError, Forbidden
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
         for kind in NEEDED:
             # A reflector retries indefinitely; report a missing right or a wrong address now.
-            await cluster.list(kind, field_selector="metadata.name=-")
+            try:
+                await cluster.list(kind, field_selector="metadata.name=-")
+            except Forbidden as error:
+                raise ConfigError(with_grant(error)) from error
         inventory = Inventory(profiles=profiles)
         informers = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
         changed = asyncio.Event()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
-from controller.cli.state import Connection
+from controller.cli.state import Connection, ask_cluster
+from controller.insight.similar_names import similar
 
 if TYPE_CHECKING:
     from hami_dra.api.core import Node
@@ -96,32 +97,20 @@ def _read(source: str, raw: dict[str, Any], struct: type[Any]) -> Any:
 
 
 def of_cluster(wanted: Wanted, connection: Connection) -> Published:
-    import asyncio
-
-    from hami_dra.kube.protocol import ClusterError, ConfigError
-
     if wanted.selector:
         label_matcher(wanted.selector)  # refuses an invalid one before anything is read
-    try:
-        return asyncio.run(_list(wanted, connection))
-    except (ClusterError, ConfigError) as error:
-        raise CommandError(str(error)) from error
+    return ask_cluster(connection, lambda cluster: _listed(cluster, wanted))
 
 
-async def _list(wanted: Wanted, connection: Connection) -> Published:
+async def _listed(cluster: "HttpCluster", wanted: Wanted) -> Published:
     from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
-    from hami_dra.kube.http import connect
 
-    cluster = connect(connection.kubeconfig, connection.context)
-    try:
-        of_node = f"spec.nodeName={wanted.node}" if wanted.node else ""
-        listing = await cluster.list(RESOURCE_SLICE, field_selector=of_node)
-        claims = await cluster.list(RESOURCE_CLAIM)
-        nodes = (await cluster.list(NODE, label_selector=wanted.selector)).items if wanted.selector else ()
-        if wanted.node and not listing.items:
-            await _check_node(cluster, wanted.node)
-    finally:
-        await cluster.close()
+    of_node = f"spec.nodeName={wanted.node}" if wanted.node else ""
+    listing = await cluster.list(RESOURCE_SLICE, field_selector=of_node)
+    claims = await cluster.list(RESOURCE_CLAIM)
+    nodes = (await cluster.list(NODE, label_selector=wanted.selector)).items if wanted.selector else ()
+    if wanted.node and not listing.items:
+        await _check_node(cluster, wanted.node)
     newest: dict[tuple[str, str], int] = {}
     for item in listing.items:
         key = (item.spec.driver, item.spec.pool.name)
@@ -135,10 +124,9 @@ async def _list(wanted: Wanted, connection: Connection) -> Published:
 async def _check_node(cluster: "HttpCluster", name: str) -> None:
     """Raise CommandError if there is no such node."""
     from hami_dra.api.kinds import NODE
-    from hami_dra.kube.protocol import Forbidden, NotFound
+    from hami_dra.kube.protocol import Forbidden
 
     with suppress(Forbidden):
-        try:
-            await cluster.get(NODE, name)
-        except NotFound:
-            raise CommandError(f"there is no node {name}") from None
+        known = {each.metadata.name for each in (await cluster.list(NODE)).items}
+        if name not in known:
+            raise CommandError(f"there is no node {name}{similar(name, known)}")

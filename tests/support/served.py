@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from hami_dra.api import kinds
-from hami_dra.kube.selectors import label_predicate
+from hami_dra.kube.selectors import field_predicate, label_predicate
 
 _ASKED = re.compile(
     r"(?P<root>/api/v1/|/apis/[^/]+/[^/]+/)(namespaces/(?P<namespace>[^/]+)/)?(?P<plural>[^/]+)(/(?P<name>[^/]+))?"
@@ -19,12 +19,12 @@ _ASKED = re.compile(
 class Served:
     """`objects`: JSON with kind and apiVersion. `forbidden`, `absent`: plurals that may not be read, or are not served.
 
-    `version`: of Kubernetes, as major.minor.
+    `version`: of Kubernetes, as major.minor. `message`: what is said of each that is forbidden.
     """
 
-    def __init__(self, objects, *, forbidden=(), absent=(), page=500, version="1.37"):
+    def __init__(self, objects, *, forbidden=(), absent=(), page=500, version="1.37", message=""):
         self.objects, self.forbidden, self.absent, self.page = list(objects), set(forbidden), set(absent), page
-        self.version = version
+        self.version, self.message = version, message
         self.seen = []
         """(path, Authorization header)"""
         served = self
@@ -83,15 +83,21 @@ class Served:
         if kind is None or kind.plural in self.absent:
             return 404, {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"}
         if kind.plural in self.forbidden:
-            return 403, {"kind": "Status", "code": 403, "message": f'cannot list resource "{kind.plural}"'}
-        matches = label_predicate(query.get("labelSelector", [""])[0])
+            return 403, {
+                "kind": "Status",
+                "code": 403,
+                "message": self.message or f'cannot list resource "{kind.plural}"',
+            }
+        labelled = label_predicate(query.get("labelSelector", [""])[0])
+        chosen = field_predicate(query.get("fieldSelector", [""])[0], kind.plural)
         found = [
             {key: value for key, value in each.items() if key not in ("kind", "apiVersion")}
             for each in self.objects
             if (each["kind"], each["apiVersion"]) == (kind.name, kind.api_version)
             and asked["namespace"] in (None, each["metadata"].get("namespace", "default"))
             and asked["name"] in (None, each["metadata"]["name"])
-            and matches(each)
+            and labelled(each)
+            and chosen(each)
         ]
         if asked["name"]:
             return (200, found[0]) if found else (404, {"kind": "Status", "code": 404, "message": f"{path} not found"})

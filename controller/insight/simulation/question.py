@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.insight.explain import GangExplanation
 from controller.insight.manifests import Item, Raw, gather, read
+from controller.insight.similar_names import similar
 from controller.insight.simulation.gang_question import decide_together
 from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
@@ -103,17 +104,18 @@ def _is_placed(source: str, raw: Raw) -> bool:
 
 def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:
     """Return the source and JSON of the pod. Raises NoSuchPod."""
-    keys = []
+    known: set[str] = set()
     for source, raw in pods:
         pod: Pod = read(source, kinds.POD, raw).object
-        keys.append(pod.key)
-        if pod.key == key if kind == "pod" else key in _claims_of(pod):
+        keys = {pod.key} if kind == "pod" else _claims_of(pod)
+        if key in keys:
             return source, raw
-    namespace = key.partition("/")[0]
-    near = [each for each in keys if each.startswith(f"{namespace}/")][:5]
-    there = f"; there are {', '.join(near)}, ..." if near else f"; namespace {namespace} has no pod"
+        known |= keys
+    namespace, _, name = key.partition("/")
+    others = {each.removeprefix(f"{namespace}/") for each in known if each.startswith(f"{namespace}/")}
     what = f"no Pod {key}" if kind == "pod" else f"no pod that uses ResourceClaim {key}"
-    raise NoSuchPod(f"{what}{there}")
+    none = f"; namespace {namespace} has no pod" + ("" if kind == "pod" else " with a claim")
+    raise NoSuchPod(f"{what}{similar(name, others) or none}")
 
 
 def _claims_of(pod: Pod) -> set[str]:

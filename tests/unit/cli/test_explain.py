@@ -177,7 +177,7 @@ def test_cards_of_the_nodes_asked_for(hami_dra, file):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["nobody"], "no Pod default/nobody; there are default/p"),
+        (["nobody"], "no Pod default/nobody; there are p"),
         (["x", "-n", "empty"], "no Pod empty/x; namespace empty has no pod"),
         (["claim/none"], "no pod that uses ResourceClaim default/none"),
         (["a/b/c"], "write NAME, NAMESPACE/NAME"),

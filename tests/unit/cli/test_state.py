@@ -58,6 +58,36 @@ def test_a_command_that_decides_nothing_reads_only_what_it_shows(hami_dra, tmp_p
     assert [path for path, _ in server.seen] == [kind.path() for kind in SHOWN]
 
 
+def test_who_may_not_read_is_given_the_command_that_grants_it(hami_dra, tmp_path):
+    """Once, and without notes about other kinds, which do not matter then."""
+    message = 'nodes is forbidden: User "system:serviceaccount:team:viewer" cannot list resource "nodes"'
+    for command in ("status", "explain p", "doctor", "whatif --replace", "snapshot", "topology n1"):
+        with Served([], forbidden=["nodes", "namespaces", "resourceslices"], message=message) as server:
+            result = hami_dra(*command.split(), "--kubeconfig", server.kubeconfig(tmp_path))
+        assert (result.code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), command
+        assert result.stderr.endswith(
+            "kubectl create clusterrolebinding hami-dra-viewer-viewer --clusterrole=hami-dra-viewer "
+            "--serviceaccount=team:viewer\n"
+        )
+
+
+def test_a_namespace_or_node_that_is_not_there_is_named_with_what_is(hami_dra, tmp_path):
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("default", "team")]
+    with Served([*cluster("n1"), *namespaces, live("web")]) as server:
+
+        def said(*words):
+            return hami_dra(*words, "--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert "no Pod default/wbe; did you mean web?" in said("explain", "wbe").stderr
+        assert (
+            "no pod that uses ResourceClaim default/c; namespace default has no pod"
+            in said("explain", "claim/c").stderr
+        )
+        assert "-n tema: there is no such namespace; did you mean team?" in said("explain", "web", "-n", "tema").stderr
+        assert "there is no node n2; there are n1" in said("topology", "n2").stderr
+        assert said("status", "-n", "team").stdout.startswith("no pod of namespace team holds a card; ")
+
+
 def test_pages_and_progress(read):
     documents, _, progress, _ = read([live(f"p{number}") for number in range(5)], page=2)
     assert keys(documents, "Pod") == ["p0", "p1", "p2", "p3", "p4"]
