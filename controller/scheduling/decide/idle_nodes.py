@@ -17,6 +17,7 @@ import numpy as np
 
 from controller.scheduling.allocation.constraints import build
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import Wanted, arranging_of
@@ -84,10 +85,9 @@ class IdleNodes:
         if len(self._wanted) != 1:
             return bool(self._wanted)
         ((group, columns),) = self._wanted
-        divided = self._inventory.devices.divided
         return (
             any(view.constraints or view.all_devices for view in group.alternatives)
-            or any(divided[column.idle().possible].any() for column in columns)
+            or any(map(self._is_divided, columns))
             or (not self.options.first_fit and bool(self._arranging()))
         )
 
@@ -189,6 +189,11 @@ class IdleNodes:
                 )
             )
         return numbers, tuple(of_devices)
+
+    def _is_divided(self, column: RequestColumns) -> bool:
+        """Return whether a device that could be given draws on shared counters, or is a part of a card."""
+        idle, divided = column.idle(), self._inventory.devices.divided
+        return idle.kept("divided", lambda: bool(divided[idle.possible].any()))
 
     def _arranging(self) -> frozenset[str]:
         return arranging_of(self._inventory, self.request.policies, self._wanted)

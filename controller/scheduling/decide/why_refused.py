@@ -167,6 +167,8 @@ class _Refusal:
 
         `refused`: by a node reason; `left`: not.
         """
+        if not refused.any():
+            return reason
         for group, columns in self._trace.wanted:
             refused = refused & enough(self._inventory, group, columns)
         if not refused.any() or reason.kind == "quota" or self._request.required_node:
