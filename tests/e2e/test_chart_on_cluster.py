@@ -26,6 +26,7 @@ from hami_dra.kube.memory import MemoryCluster
 from hami_dra.vendors.driver_profile_file import parse_driver_profile
 from tests.docs.commands_in_docs import parse
 from tests.e2e import gitops_story as gitops
+from tests.e2e import objects as made
 from tests.e2e.chart_story import KIND, ROOT, containers
 from tests.support.chart_fixtures import CHART, SELF, template
 from tests.unit.webhook.server.test_server import call
@@ -705,6 +706,14 @@ async def test_the_authority_of_helm_is_kept_and_signs_what_the_api_server_trust
         bundles = {hook["clientConfig"]["caBundle"] for hook in api.get(configuration)["webhooks"]}
         seen.append((api.get(path)["data"], bundles))
     assert seen[0] == seen[1]
+    # programs of 0.1.0 are there, whose selectors were others: said before anything changes
+    old = made.deployment("hami-dra-old", 0, made.pod("old", labels={"app.kubernetes.io/part-of": names.MANAGED_BY}))
+    old["metadata"] |= {"namespace": SYSTEM, "labels": {"app.kubernetes.io/part-of": names.MANAGED_BY}}
+    api.add(old)
+    code, _, err = helm("upgrade", names.MANAGED_BY, CHART, *where)
+    assert code != 0
+    assert f"kubectl -n {SYSTEM} delete deployments,daemonsets -l app.kubernetes.io/part-of=hami-dra" in err
+    api.remove(old)
     # eight years later: a new one, and the old one is trusted beside it
     api.patch(path, {"metadata": {"annotations": {"hami.io/authority-made": "1"}}}, fieldManager="helm")
     code, out, err = helm("upgrade", names.MANAGED_BY, CHART, *where, "--force-conflicts")
