@@ -47,7 +47,7 @@ class Watches:
             raise Invalid(f"{what}: the server does not send initial events")
         items = self._items(kind, namespace, query, initial=True)
         try:
-            async with asyncio.timeout(self._timeouts.read):
+            async with asyncio.timeout(self._timeouts.watch):
                 listing = await anext(items)
         except Invalid:
             self._unlisted.add(kind.path())

@@ -44,7 +44,7 @@ C library (`controller.cli.heap`), and keeps freed memory around it from being r
 class Timeouts:
     """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead
     connection. `initial_silence`: between two of the initial events of a watch, or after them; all
-    of them must come within `read`.
+    of them must come within `watch`.
     """
 
     connect: float = 5.0

@@ -270,7 +270,7 @@ async def test_one_that_never_ends_is_left_and_stops_nobody(server):
             return page("b").clone()
         return await stream(*[event("ADDED", "a", 1) * 500] * 100_000)(request)
 
-    cluster = connected(server, read=0.5)
+    cluster = connected(server, watch=0.5)
     server.will(endless)
     turns = 0
 
