@@ -26,6 +26,7 @@ from controller.scheduling.decide.scheduling_request import Options, SchedulingR
 from controller.scheduling.decide.searched_nodes import digest_of_problem
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.derived_column import LogReader
+from controller.scheduling.incremental.digests import digest_of_text
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.emptied import emptied
 from controller.scheduling.inventory.inventory import Inventory
@@ -188,7 +189,7 @@ class IdleNodes:
                     msgspec.json.encode(counters) if counters else b"",
                 )
             )
-        return numbers, tuple(of_devices)
+        return digest_of_text(repr((numbers, of_devices)))
 
     def _is_divided(self, column: RequestColumns) -> bool:
         """Return whether a device that could be given draws on shared counters, or is a part of a card."""
