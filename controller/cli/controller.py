@@ -318,6 +318,6 @@ def _settle_memory() -> None:
     """Exclude the present contents of the stores from garbage collection, and return the memory
     that reading the lists left free.
     """
-    gc.collect(1)  # reading makes no cycles: to look for them everywhere is a twentieth of a start
+    gc.collect(0)  # reading makes no cycles: to look for them everywhere is a twentieth of a start
     gc.freeze()
     return_holes()

@@ -339,7 +339,7 @@ class Bench:
         informers = Informers(Streams(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
         running = asyncio.create_task(informers.run())
         await informers.wait_synced()
-        gc.collect(1)
+        gc.collect(0)
         gc.freeze()
         self._decide(QUESTIONS["decide: a shared card"])
         self.found["start-up to the first decision, s"] = time.process_time() - start
