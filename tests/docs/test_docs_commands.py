@@ -193,7 +193,7 @@ def test_the_console_script():
 
 # --- commands and options outside of fenced blocks ------------------------------------------------------------------------
 
-OF_OTHER_PROGRAMS = {"--runtime-config", "--no-hooks", "--set-sched-class", "--help"}
+OF_OTHER_PROGRAMS = {"--runtime-config", "--no-hooks", "--reuse-values", "--set-sched-class", "--help"}
 """Of the API server, helm, mx-smi, everything."""
 
 

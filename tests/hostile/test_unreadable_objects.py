@@ -182,7 +182,7 @@ def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everythi
 
         harness.cluster.hooks.append(refuse)
         _, left = await uninstall(harness)
-        assert left == f"annotation {names.QUOTA_USED} of ResourceQuota {SPACE}/stuck: Forbidden: a policy says no"
+        assert left == f"annotation {names.QUOTA_USED} of ResourceQuota {SPACE}/stuck: a policy says no"
         quotas = (await harness.cluster.list(kinds.RESOURCE_QUOTA)).items
         assert [each.metadata.name for each in quotas if each.metadata.annotations] == ["stuck"]
         assert (await harness.cluster.list(kinds.VALIDATING_POLICY)).items == ()
