@@ -121,7 +121,7 @@ def _workload(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _leader(cluster: "HttpCluster", namespace: str) -> str | None:
-    """Return who holds the controller's lease; empty: nobody, None: it may not be read."""
+    """Return the holder of the controller's lease: empty if it has none, None if it may not be read."""
     from hami_dra.api import kinds
     from hami_dra.kube.protocol import Forbidden, NotFound
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.insight.overview import ContainerUse, container_uses
-from controller.scheduling.inventory import Inventory, is_part
+from controller.scheduling.inventory import Inventory
 from hami_dra.api import names
 
 log = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ def _uses(inventory: Inventory, nodes: Mapping[str, _Answer]) -> dict[str, CardU
         for row in inventory.rows_on(node):
             device = inventory.devices.device(row)
             reading = answer.cards.get(device.string_attribute(device.profile.uuid))
-            if reading is None or is_part(device):
+            if reading is None or device.is_part:
                 continue
             found[device.id.driver] = _with(
                 found.get(device.id.driver, CardUse()), reading, int(inventory.devices.memory_total[row])

@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.scoring.formulas import device_order, device_scores
 from controller.scheduling.scoring.policies import DevicePolicy
@@ -53,10 +52,10 @@ def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: 
     inventory = _inventory(pool, node, claims)
     devices = [each for found in inventory.pools_on(pool.node) for each in found.devices if each.row >= 0]
     devices = [each for each in devices if each.id.driver == pool.driver]
-    whole = sorted((each for each in devices if not is_part(each)), key=lambda each: (each.index, each.id))
+    whole = sorted((each for each in devices if not each.is_part), key=lambda each: (each.index, each.id))
     if not whole:
         return {}
-    cards = _with_parts(inventory, whole, [each for each in devices if is_part(each)])
+    cards = _with_parts(inventory, whole, [each for each in devices if each.is_part])
     order = _by_policy(cards, policy)
     vendor = vendor_of(pool.driver)
     laid_out = inventory.layouts.of(inventory.nodes.index_of(pool.node), pool.driver)

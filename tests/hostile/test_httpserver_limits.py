@@ -1,16 +1,14 @@
 """L5: clients that send nothing, send slowly, read nothing or never finish a handshake hold neither descriptors nor the server."""
 
 import asyncio
-import ssl
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from controller.webhook.server.certificates import renewed
 from hami_dra.httpserver import Limits, listening
+from tests.support.certificates import serving_tls
 
 QUICK = {"headers": 0.3, "idle": 5.0, "request": 5.0}
 
@@ -117,12 +115,7 @@ async def test_a_client_that_does_not_read_its_answer_is_cut():
 
 
 async def test_handshakes_that_never_end_count_and_are_cut(tmp_path):
-    material = renewed(None, ["localhost"], datetime.now(UTC))
-    files = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, text in zip(files, (material.certificate, material.key), strict=True):
-        path.write_bytes(text)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*files)
+    context, _ = serving_tls(tmp_path, "localhost")
     limits = Limits(connections=4, headers=0.5)
     async with listening(application(), "127.0.0.1", 0, limits=limits, tls=context) as port:
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]

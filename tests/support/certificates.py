@@ -1,11 +1,14 @@
-"""A self-signed certificate, for tests that only need a valid pair."""
+"""Certificates for tests: a self-signed pair, and a TLS server with the certificate of the webhook's own authority."""
 
+import ssl
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from controller.webhook.server.certificates import renewed
 
 
 @cache
@@ -29,3 +32,14 @@ def self_signed():
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
+
+
+def serving_tls(folder, host):
+    """Return (context of a server that is called `host`, PEM of the authority that clients trust)."""
+    material = renewed(None, [host], datetime.now(UTC))
+    files = folder / "tls.crt", folder / "tls.key"
+    for path, text in zip(files, (material.certificate, material.key), strict=True):
+        path.write_bytes(text)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context, material.authorities.decode()

@@ -15,7 +15,7 @@ from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, 
 from controller.scheduling.allocation import NOT_OF_CLASS
 from controller.scheduling.decide import Decision, Unschedulable, listing_annotations
 from controller.scheduling.incremental import node_terms
-from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId, is_part
+from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId
 from controller.scheduling.scoring import device_terms
 from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
@@ -205,7 +205,7 @@ class _Look:
             code=code,
             text=text,
             score=score or 0.0,
-            terms=() if score is None or is_part(device) else tuple(_card_terms(values, figures)),
+            terms=() if score is None or device.is_part else tuple(_card_terms(values, figures)),
             chosen=device.id in self._taken,
         )
 
@@ -216,7 +216,7 @@ class _Look:
         """
         assert self._scores is not None
         seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
-        if seen is None or is_part(device) or device.id in self._taken:
+        if seen is None or device.is_part or device.id in self._taken:
             return seen
         return seen if math.isclose(seen, score, rel_tol=1e-9) else None
 

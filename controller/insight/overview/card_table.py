@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental import LogReader, grown
-from controller.scheduling.inventory import NOWHERE, Device, Inventory, is_part
+from controller.scheduling.inventory import NOWHERE, Device, Inventory
 from controller.scheduling.node_filter import (
     NOT_READY_TAINT,
     UNREACHABLE_TAINT,
@@ -138,7 +138,7 @@ class CardTable:
         for row in range(devices.size) if changed is None else changed.tolist():
             device = devices.devices[row]
             if device is not None:
-                self._is_part[row] = is_part(device)
+                self._is_part[row] = device.is_part
                 self._driver[row] = self._number(device.id.driver)
                 self._island[row] = max(device.int_attribute(device.profile.link_group, 0), 0)
         self._parent = self._parents()

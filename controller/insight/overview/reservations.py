@@ -20,7 +20,7 @@ from hami_dra.api.resource import ResourceClaim
 
 
 def never(_key: GangKey) -> datetime | None:
-    """Return that nobody knows when a gang gives its devices back."""
+    """Return None: it is not known when a gang gives its devices back."""
     return None
 
 

@@ -5,7 +5,6 @@ compared one by one, so only if there is a list.
 """
 
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.reasons import NUMBER
@@ -25,6 +24,6 @@ def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferen
         preferences.lists.refusal(
             (*map(device.string_attribute, published), *vendor.ids(node_name, device.index)),
             vendor.type_name(device.string_attribute(device.profile.product)),
-            part=is_part(device),
+            part=device.is_part,
         )
     ]

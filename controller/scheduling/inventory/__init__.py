@@ -4,7 +4,6 @@ difference.
 
 from controller.scheduling.inventory.columns import NOWHERE
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holdings_of
 from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
 from controller.scheduling.inventory.pools import PoolGates
@@ -32,7 +31,6 @@ __all__ = [
     "VanishedClaim",
     "consumed_of",
     "holdings_of",
-    "is_part",
     "limits_of",
     "totals_of",
     "used_of",

@@ -14,7 +14,6 @@ from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import Interned
 from controller.scheduling.inventory.columns import DeviceColumns
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.inventory.roles import free_shares
 from controller.scheduling.inventory.rows_of_nodes import RowsOfNodes
@@ -118,7 +117,7 @@ class CardGrid:
         members.sort(key=lambda each: (self._devices.numa[each.row], each.index, each.id))
         if len(members) > self.width:
             self._allocate(self.rows.shape[0], max(len(members), 2 * self.width))
-        whole = {_card_key(each): column for column, each in enumerate(members) if not is_part(each)}
+        whole = {_card_key(each): column for column, each in enumerate(members) if not each.is_part}
         islands: dict[tuple[str, int], int] = {}
         self.rows[node] = NO_DEVICE
         self.home[node] = np.arange(self.width)
@@ -126,7 +125,7 @@ class CardGrid:
         self.type[node] = NO_DEVICE
         for column, each in enumerate(members):
             self.rows[node, column] = each.row
-            self.home[node, column] = whole.get(_card_key(each), column) if is_part(each) else column
+            self.home[node, column] = whole.get(_card_key(each), column) if each.is_part else column
             if self.home[node, column] == column:
                 self.type[node, column] = self._type_of(each)
             group = each.int_attribute(each.profile.link_group, 0)

@@ -193,8 +193,3 @@ def _layout(cards: _Cards, instance_type: str) -> Layout:
 def _is_laid_out(device: Device) -> bool:
     """Return whether the device is a card of a vendor with rules."""
     return device.id.driver in _DRIVERS and not device.is_part
-
-
-def is_part(device: Device) -> bool:
-    """Return whether the device is cut from a card, which is published too."""
-    return device.is_part

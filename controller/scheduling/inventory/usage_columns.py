@@ -7,7 +7,6 @@ changed. Writes the columns of devices and the scores of nodes; reads the ledger
 from collections.abc import Iterable
 
 from controller.scheduling.inventory.columns import DeviceColumns
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.ledger import Ledger
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from controller.scheduling.inventory.pools import PoolKey
@@ -91,7 +90,7 @@ class UsageColumns:
         node = int(self._devices.node[row])
         if node >= 0:
             total = self._devices.totals(row)
-            if is_part(self._devices.device(row)):
+            if self._devices.device(row).is_part:
                 total = _NONE  # the card that it is cut from counts already
             self._nodes.scores.add(
                 node,

@@ -20,7 +20,6 @@ from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.use_lists import refused_by_lists
 from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, DeviceId
 from controller.scheduling.inventory.roles import ask_of, asked_shares, free_shares, used_of
 from controller.scheduling.scoring.formulas import device_keys, device_order, device_scores, group_order
@@ -91,7 +90,7 @@ class PolicyChooser:
             return allowed
         if len(allowed) < len(devices):
             cards, ask = cards.take(positions), ask.take(positions)
-        view = self._parts(request, allowed, cards, ask, tentative) if any(map(is_part, allowed)) else None
+        view = self._parts(request, allowed, cards, ask, tentative) if any(each.is_part for each in allowed) else None
         if view is not None:
             cards, ask = view.cards, view.ask
         return self._ordered(request, allowed, cards, ask, view=view)
@@ -146,8 +145,9 @@ class PolicyChooser:
         """Return the vendor's sets by tier, in the policy's order; None if it arranges none."""
         if request.all_devices or not devices:
             return None
-        cards = [device for device in devices if not is_part(device)]
-        arrangement = self._arrangement(request, cards, count, tentative, part=next(filter(is_part, devices), None))
+        cards = [device for device in devices if not device.is_part]
+        part = next((device for device in devices if device.is_part), None)
+        arrangement = self._arrangement(request, cards, count, tentative, part=part)
         if arrangement is None:
             return None
         of_cards = self._in_order(request, cards, arrangement, count)
@@ -196,7 +196,7 @@ class PolicyChooser:
         node = int(self._columns.node[devices[0].row])
         if node < 0:
             return None
-        drivers = {device.id.driver for device in devices if is_part(device)}
+        drivers = {device.id.driver for device in devices if device.is_part}
         pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
         published = [device for pool in pools for device in pool.devices if device.row >= 0]
         node_cards = self._columns.cards(_rows(published))

@@ -20,7 +20,6 @@ from controller.scheduling.allocation.chooser import ResolvedRequest
 from controller.scheduling.allocation.counters import CounterName, drawn_counters
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.incremental.saturation import MOST, saturated
-from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, Pool, value_of
 from controller.scheduling.inventory.roles import totals_of
 from hami_dra.api.arrays import Ints
@@ -58,8 +57,8 @@ def partitions_view(
     """Return the view. `cards` and `ask`: of `devices`. `smallest_first`: the vendor
     requires it.
     """
-    parts = [position for position, device in enumerate(devices) if is_part(device)]
-    wholes = {_key(device): place for place, device in enumerate(around.devices) if not is_part(device)}
+    parts = [position for position, device in enumerate(devices) if device.is_part]
+    wholes = {_key(device): place for place, device in enumerate(around.devices) if not device.is_part}
     tight = smallest_first or not any(
         _may_take(around.request, around.devices[wholes[key]])
         for key in {_key(devices[position]) for position in parts}
@@ -70,7 +69,7 @@ def partitions_view(
     if not tight:
         ask = _smallest_of_card(devices, parts, ask)
     for amounts in (size, cores):
-        amounts[[position for position in range(len(devices)) if not is_part(devices[position])]] = 0
+        amounts[[position for position in range(len(devices)) if not devices[position].is_part]] = 0
     ruled_out = np.zeros(len(devices), dtype=np.int64)
     cost = _ruled_out(around)
     ruled_out[parts] = [cost.get(devices[position], 0) for position in parts]

@@ -5,15 +5,14 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
 
-from controller.webhook.server.certificates import renewed
 from hami_dra.api import kinds
 from hami_dra.kube.credentials import Access, FixedIdentity
 from hami_dra.kube.object_names import object_names
 from hami_dra.kube.protocol import Unavailable
+from tests.support.certificates import serving_tls
 
 ANSWER = json.dumps({"items": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]}).encode()
 
@@ -54,13 +53,8 @@ def test_only_metadata_is_asked_for_with_the_credentials_of_the_user():
 
 
 def test_the_certificate_is_checked_against_the_server_name_of_the_kubeconfig(tmp_path):
-    material = renewed(None, ["api.internal"], datetime.now(UTC))
-    files = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, text in zip(files, (material.certificate, material.key), strict=True):
-        path.write_bytes(text)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(*files)
-    trust = ssl.create_default_context(cadata=material.authorities.decode())
+    serving, authorities = serving_tls(tmp_path, "api.internal")
+    trust = ssl.create_default_context(cadata=authorities)
     with answering(ok(), tls=serving) as (port, _):
         access = Access(f"https://127.0.0.1:{port}", tls=trust, server_name="api.internal")
         assert object_names(access, kinds.NODE, "", seconds=5) == ["b", "a"]

@@ -6,14 +6,13 @@ import socket
 import ssl
 import threading
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import pytest
 
-from controller.webhook.server.certificates import renewed
 from hami_dra.api import kinds
 from hami_dra.kube.credentials import Access
 from hami_dra.kube.http import HttpCluster
+from tests.support.certificates import serving_tls
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n"
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"8"}}}\n'
@@ -22,12 +21,7 @@ EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"8"
 @pytest.fixture
 def mute_server(tmp_path):
     """(url, tls of a client): sends one event of a watch, and then reads nothing and says nothing."""
-    material = renewed(None, ["localhost"], datetime.now(UTC))
-    files = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, text in zip(files, (material.certificate, material.key), strict=True):
-        path.write_bytes(text)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(*files)
+    serving, authorities = serving_tls(tmp_path, "localhost")
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -40,7 +34,7 @@ def mute_server(tmp_path):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        trust = ssl.create_default_context(cadata=material.authorities.decode())
+        trust = ssl.create_default_context(cadata=authorities)
         yield f"https://localhost:{listener.getsockname()[1]}", trust
         done.set()
         thread.join()
