@@ -3,7 +3,7 @@
     python hack/interpreters.py
 
 Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken from the PATH and from pyenv,
-else uv is asked to bring one. The last lines say which versions ran; one that cannot be had is a failure with REQUIRE_ALL=1.
+otherwise uv downloads one. The last lines say which versions ran; a missing one is a failure with REQUIRE_ALL=1.
 """
 
 import os
@@ -40,7 +40,7 @@ def works(interpreter: str, version: str) -> bool:
 
 
 def environment(version: str) -> Path | None:
-    """The virtual environment of a version, or None where no interpreter can be had."""
+    """The virtual environment of a version, or None if no interpreter is available."""
     folder = ROOT / ".venv" / f"python-{version}"
     sync = [str(ROOT / ".venv" / "bin" / "uv"), "sync", "--quiet", "--all-extras", "--python"]
     for candidate in candidates(version):
@@ -65,7 +65,7 @@ def main() -> int:
     for version in VERSIONS:
         folder = environment(version)
         if folder is None:
-            outcomes[version] = "not to be had"
+            outcomes[version] = "not available"
             continue
         tests = subprocess.run([str(folder / "bin" / "pytest"), *TESTS], cwd=ROOT, check=False)
         outcomes[version] = "passed" if tests.returncode == 0 else "FAILED"

@@ -31,7 +31,7 @@ SHOWN = [
 ]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-KUBECTL = {"apply", "create", "delete", "get", "describe", "logs", "label", "annotate", "rollout", "port-forward"}
+KUBECTL = {"apply", "create", "delete", "get", "describe", "logs", "label", "annotate", "patch", "rollout", "port-forward"}
 HELM = {"install", "upgrade", "uninstall", "template"}
 READER = {"cd", "export", "source", "git", "pip", "uv"}
 """What a reader does around our commands."""
