@@ -84,9 +84,12 @@ def _strip_metadata(metadata: Raw) -> None:
 
 
 def _strip_parameters(entry: Raw) -> None:
-    """Remove the parameters of other drivers: they concern only those drivers and their users."""
+    """Remove the parameters of other drivers: they concern only those drivers and their users.
+
+    The mark of hami-dra's allocations stays: without it they would look like another allocator's.
+    """
     opaque = entry.get("opaque")
-    if opaque and not opaque["driver"].endswith(f".{names.DOMAIN}"):
+    if opaque and opaque["driver"] != names.ALLOCATION_MARK and not opaque["driver"].endswith(f".{names.DOMAIN}"):
         opaque["parameters"] = {}
 
 

@@ -13,6 +13,8 @@ from controller.insight.manifests import READ, gather
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.essence import documents_of, essence
 from hami_dra.api import kinds, names
+from hami_dra.api.allocator import allocator_of, with_allocator
+from hami_dra.api.resource import AllocationResult
 from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, documents, part, pod, template
@@ -148,6 +150,14 @@ def test_our_own_parameters_stay():
     raw = claim("c")
     raw["spec"]["devices"]["config"] = [ours]
     assert essence(kinds.RESOURCE_CLAIM, raw)["spec"]["devices"]["config"] == [ours]
+
+
+def test_it_says_who_made_an_allocation():
+    """Otherwise doctor would call every allocation in a snapshot another component's."""
+    raw = claim("c")
+    raw["status"] = {"allocation": with_allocator({"devices": {"results": []}}, "hami-dra")}
+    kept = essence(kinds.RESOURCE_CLAIM, raw)["status"]["allocation"]
+    assert allocator_of(AllocationResult.from_json(kept)) == "hami-dra"
 
 
 def test_the_same_state_gives_the_same_text_whatever_else_changes(taken):
