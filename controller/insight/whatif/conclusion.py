@@ -58,7 +58,7 @@ def _effect(found: Comparison) -> str:
     if found.emptied_nodes:
         said.append(f"empty {_named('node', found.emptied_nodes)}")
     if found.filled_nodes:
-        said.append(f"begin to use {_named('node', found.filled_nodes)}")
+        said.append(f"start using {_named('node', found.filled_nodes)}")
     if said:
         return _list(said)
     return "free no card" if _anything(found) else "change nothing"
@@ -69,7 +69,7 @@ def _moves(found: Comparison) -> str:
     if found.moved:
         said.append(f"moving {_number(len(found.moved), 'pod')}")
     if found.placed:
-        said.append(f"placing {_number(len(found.placed), 'pod')} more")
+        said.append(f"placing {_number(len(found.placed), 'more pod')}")
     return f", {_list(said)}" if said else ""
 
 
