@@ -31,7 +31,19 @@ SHOWN = [
 ]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-KUBECTL = {"apply", "create", "delete", "get", "describe", "logs", "label", "annotate", "patch", "rollout", "port-forward"}
+KUBECTL = {
+    "apply",
+    "create",
+    "delete",
+    "get",
+    "describe",
+    "logs",
+    "label",
+    "annotate",
+    "patch",
+    "rollout",
+    "port-forward",
+}
 HELM = {"install", "upgrade", "uninstall", "template"}
 READER = {"cd", "export", "source", "git", "pip", "uv"}
 """What a reader does around our commands."""
@@ -165,10 +177,23 @@ def test_a_wrong_option_would_be_noticed():
 
 def test_the_readme_shows_what_the_demo_prints(capsys):
     shown = (ROOT / "README.md").read_text().partition("$ make demo")[2].partition("```")[0]
-    lines = [line for line in shown.splitlines()[1:] if line not in {"", "..."} and not line.startswith("$ ")]
+    lines = [line for line in shown.splitlines()[1:] if line not in {"", "..."} and not line.startswith(("$ ", "# "))]
     printed = Typed(capsys)("demo").stdout.splitlines()
     assert len(lines) > 4
     assert [line for line in lines if line not in printed] == []
+
+
+def test_the_readme_shows_what_the_commands_print(capsys):
+    """status, explain, whatif and doctor, on tests/fixtures/readme."""
+    files = ["deviceclasses", "resourceslices/g4dn.12xlarge.yaml", "resourceslices/g5.12xlarge.yaml"]
+    given = [word for file in [*files, "tests/fixtures/readme/state.yaml"] for word in ("-f", ROOT / file)]
+    section = (ROOT / "README.md").read_text().partition("## See and understand")[2].partition("```\n\n")[0]
+    shown = re.findall(r"^\$ hami-dra (.*?)(?:  +#.*)?\n((?:[^$`].*\n)+)", section, re.MULTILINE)
+    assert [line.split()[0] for line, _ in shown] == ["status", "explain", "whatif", "doctor"]
+    with chdir(ROOT):
+        for line, lines in shown:
+            printed = Typed(capsys)(*line.split(), *given).stdout.splitlines()
+            assert [each for each in lines.splitlines() if each not in printed] == [], line
 
 
 def test_the_readme_leads_to_the_list_of_all_commands():
