@@ -1,4 +1,4 @@
-# The two commands of the README are `make demo` and `make test`; each sets up all it needs. `make help` lists the rest.
+# `make demo` and `make test` set up all they need. `make help` lists the other targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -16,12 +16,12 @@ K8S ?= 1.37.1
 NAME ?= play
 IMAGE ?= registry.example.com/hami-dra
 
-help: ## what can be done here
+help: ## list the targets
 	@echo "hami-dra: make <target>"
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 	@echo "  variables      K8S=1.37.1|1.36.4 (cluster), NAME=play (cluster), PYTHON=python3"
 
-setup: .venv/.ready ## the virtual environment, from uv.lock
+setup: .venv/.ready ## create the virtual environment from uv.lock
 .venv/.ready: pyproject.toml uv.lock
 	@test -n "$(PYTHON)" || { echo "hami-dra needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version)"
@@ -33,19 +33,19 @@ setup: .venv/.ready ## the virtual environment, from uv.lock
 demo: setup ## the four patterns on the embedded cluster, as a table, in under a minute
 	@$(BIN)/hami-dra demo
 
-test: setup ## every check and every test; builds the real control plane on first use
+test: setup ## every check and every test; builds a real control plane on first use
 	@$(BIN)/python hack/test.py all
 
-unit: setup ## the fast tests only: no control plane
+unit: setup ## only the fast tests, without a control plane
 	@$(BIN)/python hack/test.py unit
 
-browser: setup ## the tests of the page in a real Chromium only; installs it where it is missing
+browser: setup ## only the tests of the dashboard in a real Chromium; installs it if it is missing
 	@$(BIN)/python hack/test.py browser
 
-e2e: setup ## the tests on the real control plane only
+e2e: setup ## only the tests on a real control plane
 	@$(BIN)/python hack/test.py e2e
 
-test-node: setup ## the tests on a real kubelet, containerd and runc only; needs root
+test-node: setup ## only the tests on a real kubelet, containerd and runc; needs root
 	@$(BIN)/python hack/test.py node
 
 lint: setup ## ruff, mypy strict, import-linter, and names, sizes and words (hack/conventions.py)
@@ -54,16 +54,16 @@ lint: setup ## ruff, mypy strict, import-linter, and names, sizes and words (hac
 format: setup ## ruff format and its safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-screenshots: setup ## take docs/pictures/dashboard*.png again, with Chromium
+screenshots: setup ## retake docs/pictures/dashboard*.png with Chromium
 	@$(BIN)/python -m hack.screenshots
 
-generate: setup ## write deviceclasses/, resourceslices/ and the golden outputs anew from the code
+generate: setup ## regenerate deviceclasses/, resourceslices/ and the golden outputs from the code
 	@$(BIN)/python -m hack.generate
 
-cluster: setup ## a real Kubernetes to play with: control plane, simulated fleet, controller, webhook (K8S=, NAME=)
+cluster: setup ## a real Kubernetes to try things on: control plane, simulated fleet, controller, webhook (K8S=, NAME=)
 	@$(BIN)/python hack/play.py up --version $(K8S) --name $(NAME)
 
-cluster-down: setup ## take it down; nothing is left behind (NAME=)
+cluster-down: setup ## remove that cluster and everything it left (NAME=)
 	@$(BIN)/python hack/play.py down --name $(NAME)
 
 bench: setup ## selectors, allocations, decide() at 100 to 5,000 nodes; pods bound per second against kube-scheduler alone
@@ -79,10 +79,10 @@ kustomize: setup ## write kustomize/base from the chart
 packing: setup ## a trace of jobs replayed under every node policy (TRACE=folder, ARGS="--seeds 42 --policies fair-share")
 	@$(BIN)/python hack/bench/run.py packing $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
-fuzz: setup ## allocator, selectors and node filter against Kubernetes' own: 20,000 random cases of each, others each time (CASES=)
+fuzz: setup ## allocator, selectors and node filter against Kubernetes' own: 20,000 new random cases of each (CASES=)
 	@$(BIN)/python hack/fuzz.py $(if $(CASES),--cases $(CASES))
 
-soak: setup ## the repetitions that do not fit into make test
+soak: setup ## repetitions that take too long for make test
 	@$(BIN)/python hack/test.py soak
 
 docs: setup ## check that every command in the docs and examples runs
@@ -91,5 +91,5 @@ docs: setup ## check that every command in the docs and examples runs
 release: setup ## dist/: wheel, sdist, chart, install.yaml, software bill of materials, checksums (IMAGE=repository of the image)
 	@rm -rf dist && $(BIN)/python -m hack.release --image $(IMAGE)
 
-clean: ## the virtual environment and all caches of this checkout
+clean: ## remove the virtual environment and all caches of this checkout
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist

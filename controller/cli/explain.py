@@ -217,7 +217,7 @@ def _computed(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
         if state.leaderless:
-            note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
+            note("no controller leads now: nothing is placed before one does; see hami-dra doctor")
         if not asked.request.claims and not _extended_resources(asked.pod):
             note(f"Pod {asked.pod.key} asks for no device: kube-scheduler places it on any node that fits")
         with asked.inventory.verdicts.within(Heartbeat(beat)):

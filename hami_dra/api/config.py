@@ -14,7 +14,6 @@ from msgspec import Raw
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from hami_dra.api.model_errors import problems_of
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
@@ -137,7 +136,10 @@ def read_device_config(parameters: bytes) -> DeviceConfig | str:
     try:
         return DeviceConfig.model_validate_json(parameters)
     except ValidationError as error:
-        return problems_of(error, [DeviceConfig], "document")
+        return "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'document'}: {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        )
 
 
 # --- the fleet file -------------------------------------------------------------------------------
