@@ -161,7 +161,7 @@ class _Chosen:
     def state(self, found: "Seen", read: "Read | None") -> "State":
         from datetime import UTC, datetime
 
-        from controller.insight.doctor import State, newest
+        from controller.insight.doctor import State
         from hami_dra.api import kinds
         from hami_dra.vendors.registry import VENDORS
 
@@ -171,7 +171,7 @@ class _Chosen:
         own = frozenset(vendor.profile.driver for vendor in VENDORS)
         mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
         return State(
-            now=now if read is not None else newest(_moments(found), now),
+            now=now if read is not None else found.taken(now),
             inventory=found.inventory,
             nodes=found.of(kinds.NODE),
             pods=found.of(kinds.POD),
@@ -189,16 +189,6 @@ class _Chosen:
             namespace=self._namespace,
             unread=read.unread if read is not None else {},
         )
-
-
-def _moments(found: "Seen") -> Iterator[str | None]:
-    """Yield all timestamps that objects carry."""
-    for items in found.items.values():
-        for item in items:
-            metadata = item.object.metadata
-            yield from (metadata.creation_timestamp, metadata.deletion_timestamp)
-            allocation = (item.raw.get("status") or {}).get("allocation") or {}
-            yield allocation.get("allocationTimestamp")
 
 
 def _guessed(live: "Live | None") -> str:

@@ -6,8 +6,9 @@ without UIDs can be read, too.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from controller.cli.errors import CommandError
@@ -18,6 +19,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, ObjectMeta
+from hami_dra.api.times import latest
 from hami_dra.kube.documents import Document
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
@@ -34,6 +36,20 @@ class Seen:
 
     def of(self, kind: Kind[T]) -> tuple[T, ...]:
         return tuple(item.object for item in self.items[kind.name])
+
+    def taken(self, now: datetime) -> datetime:
+        """Return the latest timestamp that objects carry: of files, the best estimate of when they were
+        taken. Without any, `now`.
+        """
+        return latest(self._moments(), now)
+
+    def _moments(self) -> Iterator[str | None]:
+        for items in self.items.values():
+            for item in items:
+                metadata = item.object.metadata
+                yield from (metadata.creation_timestamp, metadata.deletion_timestamp)
+                allocation = (item.raw.get("status") or {}).get("allocation") or {}
+                yield allocation.get("allocationTimestamp")
 
 
 def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROFILES) -> Seen:

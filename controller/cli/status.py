@@ -145,6 +145,8 @@ def status(
         note(text)
     view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD), state.of(kinds.NODE))
     view.pending = judged
+    if files:
+        view.now = state.taken(view.now)
     if usage:
         from controller.cli.container_usage import read_usage, used_cards
 

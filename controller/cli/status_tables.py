@@ -1,13 +1,15 @@
 """Tables of `hami-dra status`. In: an `Overview`, quota lines. Out: lines of text with colours."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, printable
+from hami_dra.api.times import age
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
-    from controller.insight.overview import Card, Overview, Tenant, Vanished
+    from controller.insight.overview import Card, Overview, Reservation, Tenant, Vanished
     from controller.insight.simulation import PendingPod, PendingPods
     from controller.scheduling.quota import QuotaLine
 
@@ -20,6 +22,7 @@ def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
         return [Line("no cards: no ResourceSlice of a driver is published, or none is left by the options given")]
     more = ("DRIVER", ">INDEX", ">NUMA", "UUID") if layout.wide else ()
     table = TextTable("NODE", "CARD", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
+    kept = {(each.pod, device): each.holder for each in overview.reservations for device in each.devices}
     for card in overview.cards:
         table.add(
             card.node or "(several)",
@@ -30,7 +33,7 @@ def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
             _of(card.cores_used, card.cores_total),
             _of(card.shares_used, card.shares_total),
             _health(card),
-            "\n".join(_tenant(card, tenant) for tenant in card.tenants) or NONE,
+            "\n".join(_tenant(card, tenant, kept) for tenant in card.tenants) or NONE,
             colour=_BAD if card.health else "",
         )
     return [*table.lines(layout), *_unpublished(overview)]
@@ -99,27 +102,40 @@ def _only(namespace: str | None) -> str:
     return "" if namespace is None else f", in namespace {namespace}; -A looks at all"
 
 
-def pending(found: "PendingPods", layout: TextLayout, namespace: str | None) -> list[Line]:
-    """Return the waiting pods, oldest first, a gang as one line with its members below; those that wait
-    for something outside the nodes in red.
+def pending(
+    found: "PendingPods",
+    kept: "Iterable[Reservation]",
+    layout: TextLayout,
+    *,
+    namespace: str | None,
+    now: datetime,
+) -> list[Line]:
+    """Return the waiting pods, oldest first, a gang as one line with its members below and what they
+    hold; those that wait for something outside the nodes in red.
     """
     if not found.pods:
         return [Line(f"no pod waits for cards{_only(namespace)}")]
-    table = TextTable("POD", "SINCE", "WHY")
+    table = TextTable("POD", ">AGE", "WHY")
+    held = {each.pod: f"holds {_devices(each)} for {each.holder}" for each in kept}
     gangs: dict[str, list[PendingPod]] = {}
     for each in found.pods:
         gangs.setdefault(each.gang or each.pod, []).append(each)
     for gang, pods in gangs.items():
         first = pods[0]
-        why = "\n".join(first.why)
         if not first.gang:
-            table.add(first.pod, first.since or NONE, why, colour=_BAD if first.held else "")
+            why = "\n".join((*first.why, *([held[first.pod]] if first.pod in held else [])))
+            table.add(first.pod, age(first.since, now) or NONE, why, colour=_BAD if first.held else "")
             continue
-        table.add(gang, first.since or NONE, why.removeprefix(f"{gang}: "))
+        table.add(gang, age(first.since, now) or NONE, "\n".join(first.why).removeprefix(f"{gang}: "))
         for each in pods:
-            table.add(f"  {each.pod}", each.since or NONE, "")
+            table.add(f"  {each.pod}", age(each.since, now) or NONE, held.get(each.pod, ""))
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
     return [*table.lines(layout), *more]
+
+
+def _devices(kept: "Reservation") -> str:
+    names = ", ".join(device.rsplit("/", 1)[-1] for device in kept.devices)
+    return f"{names} of {kept.node}" if kept.node else names
 
 
 def usage(used: "Sequence[UsedCard]", layout: TextLayout) -> list[Line]:
@@ -200,8 +216,11 @@ def _health(card: "Card") -> str:
     return ", ".join(words) or "ok"
 
 
-def _tenant(card: "Card", tenant: "Tenant") -> str:
-    """Return `team/pod (4GiB, 30 cores)`, with a note for admin access and for partitions."""
+def _tenant(card: "Card", tenant: "Tenant", kept: "Mapping[tuple[str, str], str]") -> str:
+    """Return `team/pod (4GiB, 30 cores)`, with a note for admin access and for partitions.
+
+    `kept`: pod and device → for whom the device is kept, of pods that do not run yet.
+    """
     who = f"{tenant.namespace}/{tenant.pod}" if tenant.pod else f"{tenant.namespace}/claim/{tenant.claim}"
     if tenant.more_pods:
         who += f" and {len(tenant.more_pods)} more"
@@ -214,6 +233,8 @@ def _tenant(card: "Card", tenant: "Tenant") -> str:
         words += [in_bytes(tenant.memory)] if tenant.memory else []
         words += [f"{tenant.cores} cores"] if tenant.cores else []
     words += ["claim gone"] if tenant.vanished else []
+    holder = kept.get((f"{tenant.namespace}/{tenant.pod}", f"{card.driver}/{card.pool}/{tenant.device}"))
+    words += [f"held for {holder}"] if holder else []
     return f"{who} ({', '.join(words)})" if words else who
 
 

@@ -5,6 +5,7 @@ Used once for a state that was read, and again after each change by `--watch`.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,8 @@ class View:
         self._quotas = quotas
         self.pending: PendingPods | None = None
         """With --pending."""
+        self.now = datetime.now(UTC)
+        """The end of ages; of files, when they were taken."""
         self.used: list[UsedCard] | None = None
         """With --usage."""
 
@@ -164,7 +167,9 @@ class View:
         if self._wanted.quota:
             return status_tables.quotas(self._quotas, layout, self._wanted.listed)
         if self.pending is not None:
-            return status_tables.pending(self.pending, layout, self._wanted.listed)
+            return status_tables.pending(
+                self.pending, self.overview.reservations, layout, namespace=self._wanted.listed, now=self.now
+            )
         rows: Callable[[Overview, TextLayout], list[Line]] = {
             By.card: status_tables.cards,
             By.node: status_tables.nodes,

@@ -89,7 +89,7 @@ def webhook(
 ) -> None:
     from controller.cli.service import run_service
     from controller.webhook import Options
-    from controller.webhook.server import BadSettings, WebhookSettings
+    from controller.webhook.server import BadSettings, CertificateSettings, WebhookSettings
     from hami_dra import logs
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
@@ -104,10 +104,12 @@ def webhook(
                 runtime_classes=runtime_classes(runtime_class),
             ),
             namespace=install_namespace,
-            hosts=tuple(certificate_host or []),
-            cert_file=cert_file,
-            key_file=key_file,
-            authority_folder=authority_folder,
+            certificates=CertificateSettings(
+                hosts=tuple(certificate_host or []),
+                cert_file=cert_file,
+                key_file=key_file,
+                authority_folder=authority_folder,
+            ),
             client_ca=client_ca_file,
             refuse_over_quota=refuse_over_quota,
         )

@@ -5,17 +5,18 @@ its PodScheduled condition, else from its scheduling gates.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.pacing import paced
 from controller.dashboard.paging import page_slice
 from controller.dashboard.pending import grouped, pending_pods
+from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import ordered
 from controller.insight.explain import Explanation, NodeExplanation
-from controller.insight.overview import PlacedPod, placed_pod
+from controller.insight.overview import PlacedPod, Reservation, placed_pod
 from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import DeviceId, holdings_of, used_of
 from hami_dra.api import names
@@ -57,6 +58,8 @@ class PodRow:
     policy: str
     """Node and device policy that its annotations ask for; empty: the controller's defaults."""
     gang: GangKey | None = None
+    reserved: Reservation | None = None
+    """What is held for it while it does not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,10 @@ class PodPages:
         text, state = query.get("q", "").strip(), query.get("state", "")
         found, sort = await ordered(await self._pods(text, state), self._pod_columns, query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
+        kept = {each.pod: each for each in reserved(self._source)}
         return {
             "leaf": shown,
-            "rows": [self._row(pod) for pod in shown.items],
+            "rows": [replace(self._row(pod), reserved=kept.get(pod.key)) for pod in shown.items],
             "asked": {"q": text, "state": state, **sort},
             "defaults": f"{self._source.policies.node_policy} / {self._source.policies.device_policy.name}",
         }
@@ -250,10 +254,10 @@ class PodPages:
         return memory, cores
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
-        reserved = [
+        users = [
             f"{claim.metadata.namespace}/{each.name}" for each in claim.status.reserved_for if each.resource == "pods"
         ]
-        pods = reserved or [pod.key for pod in self._source.pods_of(claim.key)]
+        pods = users or [pod.key for pod in self._source.pods_of(claim.key)]
         return ClaimRow(
             claim.key,
             claim.metadata.namespace,
@@ -262,7 +266,7 @@ class PodPages:
             tuple(sorted(pods)),
             tuple(result.device_id for result in claim.results),
             claim.status.allocation is not None,
-            bool(reserved),
+            bool(users),
             claim.metadata.creation_timestamp or "",
         )
 

@@ -21,6 +21,7 @@ from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.reasons import reason
 from controller.dashboard.source import ControllerState
 from controller.dashboard.text import Texts
+from hami_dra.api import times
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
@@ -38,7 +39,7 @@ def environment() -> Environment:
     made.filters.update(
         amount=wording.amount,
         count=wording.count,
-        age=wording.age,
+        age=times.age,
         moment=wording.moment,
         score=wording.score,
     )

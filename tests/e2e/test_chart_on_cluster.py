@@ -16,6 +16,7 @@ import yaml
 from controller.cli.profile_options import driver_profiles
 from controller.webhook.installation import Installation as Choices
 from controller.webhook.installation import manifests
+from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.server import Server, WebhookSettings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
@@ -723,7 +724,8 @@ async def test_the_authority_of_helm_is_kept_and_signs_what_the_api_server_trust
     assert base64.b64decode(new) == stored["ca.crt"] + base64.b64decode(old)
     for key, value in stored.items():
         (tmp_path / key).write_bytes(value)
-    settings = WebhookSettings(host="127.0.0.1", port=0, hosts=("127.0.0.1",), authority_folder=tmp_path)
+    certificates = CertificateSettings(hosts=("127.0.0.1",), authority_folder=tmp_path)
+    settings = WebhookSettings(host="127.0.0.1", port=0, certificates=certificates)
     async with Server(MemoryCluster(), settings) as server:
         await server.ready()
         assert await call(server, base64.b64decode(new).decode(), "/readyz") == (200, "ok")

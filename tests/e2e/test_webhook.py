@@ -13,6 +13,7 @@ import pytest
 from controller.webhook.convert import Options
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.installation import Installation, manifests
+from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
@@ -93,7 +94,7 @@ async def webhook(control_plane, installed, cluster):
             options=Options(runtime_classes=runtime_classes or {}),
             host="127.0.0.1",
             port=0,
-            hosts=("127.0.0.1",),
+            certificates=CertificateSettings(hosts=("127.0.0.1",)),
             retry_interval=0.1,
             upkeep_interval=0.2,
             refuse_over_quota=refuse_over_quota,

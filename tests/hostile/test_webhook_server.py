@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 import pytest
 
 from controller.webhook.notices import MOST
+from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.httpserver import Limits
 from tests.support.steered_cluster import SteeredCluster
-from tests.unit.webhook.server.test_server import LOCAL, call
+from tests.unit.webhook.server.test_server import HOSTS, LOCAL, call
 from tests.unit.webhook.test_admission import review
 
 DEEP = 20_000
@@ -79,7 +80,8 @@ async def serve(authority):
 
     async def start(**settings):
         cluster = SteeredCluster()
-        server = Server(cluster, WebhookSettings(**LOCAL, authority_folder=authority, **settings))
+        certificates = CertificateSettings(hosts=HOSTS, authority_folder=authority)
+        server = Server(cluster, WebhookSettings(**LOCAL | {"certificates": certificates} | settings))
         servers.append(server)
         await server.__aenter__()
         await server.ready()

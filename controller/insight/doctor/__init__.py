@@ -2,7 +2,6 @@
 state.
 """
 
-from controller.insight.doctor.ages import newest
 from controller.insight.doctor.examine import examine
 from controller.insight.doctor.model import DoctorReport, Live, Mode, Program, Raw, Right, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
@@ -20,5 +19,4 @@ __all__ = [
     "WebhookSeen",
     "examine",
     "needed_rights",
-    "newest",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from controller.insight.doctor.ages import age, in_words, older
+from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.model import Finding, Severity, State
 from controller.insight.overview import Tenancies
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
@@ -20,6 +20,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.times import elapsed
 from hami_dra.vendors.quotas import PREFIX
 from hami_dra.vendors.registry import QUOTA_NAMES
 
@@ -47,7 +48,7 @@ def claims(state: State) -> Iterator[Finding]:
         if claim.metadata.deletion_timestamp and older(claim.metadata.deletion_timestamp, state.now, _STUCK):
             yield _leak(
                 claim,
-                f"it has been on its way out for {in_words(age(claim.metadata.deletion_timestamp, state.now))}",
+                f"it has been on its way out for {in_words(elapsed(claim.metadata.deletion_timestamp, state.now))}",
                 "check that kube-controller-manager runs: it frees the claim when its pods are gone",
             )
         elif consumers and len(ghosts) == len(claim.status.reserved_for) and waits:
@@ -182,7 +183,7 @@ def pods(state: State) -> Iterator[Finding]:
                 yield _kept_away(pod, why, state)
             continue
         others = other_gates(pod)
-        waited = in_words(age(pod.metadata.creation_timestamp, state.now))
+        waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
         yield Finding(
             check="pods",
             severity=Severity.WARNING,
@@ -202,7 +203,7 @@ def pods(state: State) -> Iterator[Finding]:
 
 
 def _kept_away(pod: Pod, why: str, state: State) -> Finding:
-    waited = in_words(age(pod.metadata.creation_timestamp, state.now))
+    waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
     return Finding(
         check="pods",
         severity=Severity.WARNING,

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from controller.insight.doctor.ages import age, in_words
+from controller.insight.doctor.ages import in_words
 from controller.insight.doctor.installed import is_out
 from controller.insight.doctor.model import Finding, Right, Severity, State
 from controller.reconcile.runtime import uninstalling_until
 from hami_dra.api import names
+from hami_dra.api.times import elapsed
 from hami_dra.kube.requirements import MINIMUM
 
 NEEDED_GATES: Final = {
@@ -98,7 +99,7 @@ def controller(state: State) -> Iterator[Finding]:
     if not spec.holder_identity:
         yield _error("controller", title, "it has no holder: no controller leads", start)
         return
-    silent = age(spec.renew_time, state.now)
+    silent = elapsed(spec.renew_time, state.now)
     most = timedelta(seconds=spec.lease_duration_seconds or 15) + _LEASE_MARGIN
     if not live.lease_moved and (silent is None or silent > most):
         yield _error(

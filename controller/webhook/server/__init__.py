@@ -4,6 +4,7 @@ Apart from the conversion (`controller.webhook`), which commands and simulations
 server.
 """
 
-from controller.webhook.server.server import BadSettings, WebhookSettings, serve
+from controller.webhook.server.certificate_sources import BadSettings, CertificateSettings
+from controller.webhook.server.server import WebhookSettings, serve
 
-__all__ = ["BadSettings", "WebhookSettings", "serve"]
+__all__ = ["BadSettings", "CertificateSettings", "WebhookSettings", "serve"]

@@ -10,7 +10,7 @@ and bytes, and unreadable input is answered with 400. An answer reveals nothing 
 not contain, unless the API server presents a certificate (`client_ca`) or the operator states that
 no other client reaches the port (`refuse_over_quota`).
 
-Certificates come from one of three places (`WebhookSettings`):
+Certificates come from one of three places (`CertificateSettings`):
 
 - a Secret that the replicas share: created and renewed here, with the authority written into the
   webhook configuration. Both objects must exist: the account may not create them;
@@ -37,12 +37,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import UNCONVERTED, Options
-from controller.webhook.server.certificate_sources import (
-    AuthorityFiles,
-    CertificateFiles,
-    CertificateSource,
-    SharedSecret,
-)
+from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.certificates import BadAuthority
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import names
@@ -60,10 +55,6 @@ _FAREWELL: Final = 10.0
 """Seconds that pending requests get when the server stops."""
 
 
-class BadSettings(ValueError):
-    """The settings contradict each other; the message names them and the fix."""
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
     host: str = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
@@ -72,17 +63,7 @@ class WebhookSettings:
     options: Options = field(default_factory=Options)
     namespace: str = names.SYSTEM_NAMESPACE
     """Namespace of the Secret and the Service."""
-    secret: str = names.WEBHOOK_SECRET
-    configuration: str = names.WEBHOOK
-    """Name of the webhook configurations that get the authority to trust."""
-    hosts: tuple[str, ...] = ()
-    """Additional names and addresses in the certificate, next to those of the Service."""
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    authority_folder: Path | None = None
-    """Folder with `ca.crt` and `ca.key`: replicas sign their certificates with this authority,
-    which the configuration trusts.
-    """
+    certificates: CertificateSettings = field(default_factory=CertificateSettings)
     client_ca: Path | None = None
     """Accept reviews only from clients with a certificate of this authority: the API server, if
     configured to present one.
@@ -96,17 +77,6 @@ class WebhookSettings:
     """Seconds between checks of certificates and configuration."""
     retry_interval: float = 2.0
     """Seconds between checks while something is wrong."""
-
-    def __post_init__(self) -> None:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise BadSettings("a certificate file and a key file belong together: give both or neither")
-        if self.cert_file is not None and self.authority_folder is not None:
-            raise BadSettings("a certificate file and an authority exclude each other: give one of them")
-
-    @property
-    def all_hosts(self) -> tuple[str, ...]:
-        service = f"{names.WEBHOOK}.{self.namespace}"
-        return (f"{service}.svc", f"{service}.svc.cluster.local", service, names.WEBHOOK, *self.hosts)
 
     @property
     def tells_quotas(self) -> bool:
@@ -125,13 +95,6 @@ class WebhookSettings:
         """
         return UNCONVERTED - {names.SYSTEM_NAMESPACE} | {self.namespace}
 
-    def certificate_source(self, cluster: Cluster) -> CertificateSource:
-        if self.cert_file is not None and self.key_file is not None:
-            return CertificateFiles(self.cert_file, self.key_file)
-        if self.authority_folder is not None:
-            return AuthorityFiles(self.authority_folder, self.all_hosts)
-        return SharedSecret(cluster, self.namespace, self.secret, self.configuration, self.all_hosts)
-
 
 class Server:
     """`async with Server(cluster, settings) as server:` serves within the block."""
@@ -144,7 +107,7 @@ class Server:
             refuse_over_quota=settings.tells_quotas,
             excluded_namespaces=settings.excluded_namespaces,
         )
-        self._source = settings.certificate_source(cluster)
+        self._source = settings.certificates.source(cluster, settings.namespace)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         if settings.client_ca is not None:

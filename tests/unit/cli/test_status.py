@@ -105,20 +105,38 @@ def test_json_is_the_whole_of_it_and_nothing_else_on_stdout(hami_dra, some):
     ]  # fmt: skip
 
 
-def test_json_says_what_is_kept_for_a_gang(hami_dra, file):
-    """A member has its device, and another one that misses keeps the gang from running."""
+@pytest.fixture
+def kept(file):
+    """A member of a gang has its device, and another one that misses keeps the gang from running."""
     [claim, waits] = holder("m0", "gpu-0")
     claim["status"]["allocation"]["allocationTimestamp"] = "2026-11-21T08:00:00Z"
     claim["status"]["reservedFor"] = []
     waits = in_labelled_group(waits, "train", 2)
+    waits["metadata"]["creationTimestamp"] = "2026-11-21T07:57:00Z"
     del waits["spec"]["nodeName"], waits["status"]
-    path = file(cluster("n1"), [claim, waits], holder("other", "gpu-0"))
-    kept = {
+    return file(cluster("n1"), [claim, waits], holder("other", "gpu-0"))
+
+
+def test_tables_say_what_is_held_for_a_gang(hami_dra, kept):
+    lines = hami_dra("status", "-f", kept).stdout.splitlines()
+    [line] = [line for line in lines if "team/pod-m0" in line]
+    assert line.endswith("team/pod-m0 (4GiB, 30 cores, held for gang team/train)")
+    assert sum("held for" in line for line in lines) == 1
+    lines = hami_dra("status", "--pending", "-f", kept).stdout.splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines[1:]] == [
+        "kube-scheduler has not bound it yet",
+        "holds gpu-0 of n1 for gang team/train",
+    ]
+    assert lines[1].split()[:2] == ["team/pod-m0", "3m"]
+
+
+def test_json_says_what_is_kept_for_a_gang(hami_dra, kept):
+    expected = {
         "kind": "gang", "namespace": "team", "name": "train", "holder": "gang team/train", "pod": "team/pod-m0", "node": "n1",
         "devices": ["nvidia.hami.io/n1/gpu-0"], "since": "2026-11-21T08:00:00Z", "until": "",
     }  # fmt: skip
-    assert json.loads(hami_dra("status", "-f", path, "-o", "json").stdout)["reservations"] == [kept]
-    elsewhere = hami_dra("status", "-f", path, "-o", "json", "-n", "default").stdout
+    assert json.loads(hami_dra("status", "-f", kept, "-o", "json").stdout)["reservations"] == [expected]
+    elsewhere = hami_dra("status", "-f", kept, "-o", "json", "-n", "default").stdout
     assert json.loads(elsewhere)["reservations"] == []
 
 

@@ -37,6 +37,9 @@ class Gang(Empty):
         self.inventory = cluster(slice_of("n1", [card(0), card(1)]), claims=self.held)
         self.decisions.of_pod = lambda _key, brief=False: None
 
+    def pods(self):
+        return self.all
+
     def pending_pods(self):
         return [each for each in self.all if not each.spec.node_name]
 
@@ -97,6 +100,11 @@ def test_the_gang_is_one_entry_that_says_what_it_holds(shown):
 
 def test_the_table_of_devices_says_held(shown):
     text = shown("/devices")
+    assert text.count('title="held for gang default/train"') == 1
+
+
+def test_the_table_of_pods_says_held(shown):
+    text = shown("/pods")
     assert text.count('title="held for gang default/train"') == 1
 
 

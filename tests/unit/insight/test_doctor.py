@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from controller.insight.doctor.ages import in_words, newest, older
+from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.examine import CHECKS, examine
 from controller.insight.doctor.model import Live, Program, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import needed_rights
@@ -711,11 +711,6 @@ def test_quotas():
     assert found.fix.endswith("limits.nvidia.com/gpumem")
     found = one("quotas", quotas=[quota(**{"limits.nvidia.com/gpumem": "1024"})], claims=[held()], pods=[USER])
     assert "4096 MiB are used, and the limit is 1024" in found.problem
-
-
-def test_when_files_were_taken():
-    assert newest([OLD, None, NEW, "not a time"], NOW) == NOW - timedelta(seconds=5)
-    assert newest([], NOW) == NOW
 
 
 def test_ages():

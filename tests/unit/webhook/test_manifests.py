@@ -150,13 +150,13 @@ def test_names_are_those_that_the_programs_use():
     assert (kinds.SERVICE_ACCOUNT.name, names.UNINSTALL) not in shipped_names  # it is there only while it is used
     settings = WebhookSettings()
     assert (kinds.NAMESPACE.name, settings.namespace) in shipped_names
-    assert (kinds.MUTATING_WEBHOOK.name, settings.configuration) in shipped_names
+    assert (kinds.MUTATING_WEBHOOK.name, names.WEBHOOK) in shipped_names
     service = webhooks()[CONVERT_WEBHOOK]["clientConfig"]["service"]
-    assert f"{service['name']}.{service['namespace']}.svc" in settings.all_hosts
+    assert f"{service['name']}.{service['namespace']}.svc" in settings.certificates.all_hosts(settings.namespace)
     assert only(kinds.SERVICE)["spec"]["ports"][0]["targetPort"] == settings.port
     role = only(kinds.ROLE, name=names.WEBHOOK_CERTIFICATE)
-    assert [rule["resourceNames"] for rule in role["rules"]] == [[settings.secret]]
-    assert only(kinds.SECRET)["metadata"]["name"] == settings.secret
+    assert [rule["resourceNames"] for rule in role["rules"]] == [[names.WEBHOOK_SECRET]]
+    assert only(kinds.SECRET)["metadata"]["name"] == names.WEBHOOK_SECRET
     for name, policy, binding in (
         (names.GATE_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
         (names.PROTECT_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),

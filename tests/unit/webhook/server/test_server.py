@@ -8,15 +8,23 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
+from controller.webhook.server.certificate_sources import BadSettings, CertificateSettings
 from controller.webhook.server.certificates import renewed
-from controller.webhook.server.server import BadSettings, Server, WebhookSettings, serve
+from controller.webhook.server.server import Server, WebhookSettings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
 from tests.support.steered_cluster import SteeredCluster
 from tests.unit.webhook.server.test_certificates import NOW
 from tests.unit.webhook.test_admission import review
 
-LOCAL = {"host": "127.0.0.1", "port": 0, "hosts": ("127.0.0.1",), "retry_interval": 0.01, "upkeep_interval": 0.01}
+HOSTS = ("127.0.0.1",)
+LOCAL = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "certificates": CertificateSettings(hosts=HOSTS),
+    "retry_interval": 0.01,
+    "upkeep_interval": 0.01,
+}
 
 
 @pytest.fixture
@@ -160,7 +168,7 @@ async def test_an_authority_may_be_files_and_each_replica_signs_for_itself(tmp_p
     first, second = (renewed(None, ("127.0.0.1",), datetime.now(UTC)) for _ in range(2))
     write(first)
     cluster = SteeredCluster()
-    settings = WebhookSettings(**LOCAL, authority_folder=tmp_path)
+    settings = WebhookSettings(**LOCAL | {"certificates": CertificateSettings(hosts=HOSTS, authority_folder=tmp_path)})
     async with Server(cluster, settings) as server, Server(cluster, settings) as other:
         for one in (server, other):
             await one.ready()
@@ -203,7 +211,8 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
     first, second = renewed(None, ("127.0.0.1",), NOW), renewed(None, ("127.0.0.1",), NOW)
     write(first)
     cluster = SteeredCluster()
-    settings = WebhookSettings(**LOCAL, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    certificates = CertificateSettings(hosts=HOSTS, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    settings = WebhookSettings(**LOCAL | {"certificates": certificates})
     async with Server(cluster, settings) as server:
         await server.ready()
         assert await call(server, first.authorities.decode(), "/readyz") == (200, "ok")
@@ -218,9 +227,9 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
 
 def test_a_certificate_file_needs_a_key_file(tmp_path):
     with pytest.raises(BadSettings, match="give both or neither"):
-        WebhookSettings(cert_file=tmp_path / "tls.crt")
+        CertificateSettings(cert_file=tmp_path / "tls.crt")
     with pytest.raises(BadSettings, match="exclude each other"):
-        WebhookSettings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
+        CertificateSettings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
 
 
 async def test_serve_runs_until_it_is_cancelled(cluster):
