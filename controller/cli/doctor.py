@@ -89,7 +89,7 @@ def doctor(
         read = None if files else _read(connection, install_namespace, progress)
         documents = read_state(files, connection, progress=progress) if read is None else read.documents
         state = chosen.state(seen(documents, profiles), read)
-        pending = _pending(documents, read, profiles, progress) if state.mode == "exclusive" else ()
+        pending = _pending(documents, read, profiles, progress) if state.installation.mode == "exclusive" else ()
     report = examine(replace(state, pending=pending, notices=_notices(documents, read, state)))
     if output.is_table:
         print_lines(_lines(report, TextLayout.of(output)))
@@ -135,11 +135,11 @@ def _notices(documents: "list[Document]", read: "Read | None", state: "State") -
     from controller.webhook import Served, object_notices
 
     def offers(resource: str) -> bool:
-        by_class = any(each.spec.extended_resource_name == resource for each in state.classes)
+        by_class = any(each.spec.extended_resource_name == resource for each in state.objects.classes)
         return by_class or bool(state.inventory.nodes.offers(resource).any())
 
     served = Served(resource=offers)
-    done = {pod.key for pod in state.pods if is_done(pod)}
+    done = {pod.key for pod in state.objects.pods if is_done(pod)}
     found = {}
     for raw in (*(each.raw for each in documents), *(read.workloads if read is not None else ())):
         metadata = raw.get("metadata") or {}
@@ -161,7 +161,7 @@ class _Chosen:
     def state(self, found: "Seen", read: "Read | None") -> "State":
         from datetime import UTC, datetime
 
-        from controller.insight.doctor import State
+        from controller.insight.doctor import ClusterObjects, InstallationSettings, State
         from hami_dra.api import kinds
         from hami_dra.vendors.registry import VENDORS
 
@@ -172,21 +172,25 @@ class _Chosen:
         mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
         return State(
             now=now if read is not None else found.taken(now),
+            installation=InstallationSettings(
+                mode="native" if mode == "native" else "exclusive",
+                managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),
+                own_drivers=own,
+                name=self._installation,
+                namespace=self._namespace,
+                scheduler_names=_scheduler_names(read),
+            ),
+            objects=ClusterObjects(
+                nodes=found.of(kinds.NODE),
+                pods=found.of(kinds.POD),
+                claims=found.of(kinds.RESOURCE_CLAIM),
+                slices=found.of(kinds.RESOURCE_SLICE),
+                classes=found.of(kinds.DEVICE_CLASS),
+                taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
+                quotas=found.of(kinds.RESOURCE_QUOTA),
+            ),
             inventory=found.inventory,
-            nodes=found.of(kinds.NODE),
-            pods=found.of(kinds.POD),
-            claims=found.of(kinds.RESOURCE_CLAIM),
-            slices=found.of(kinds.RESOURCE_SLICE),
-            classes=found.of(kinds.DEVICE_CLASS),
-            taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
-            quotas=found.of(kinds.RESOURCE_QUOTA),
-            scheduler_names=_scheduler_names(read),
             live=read.live if read is not None else None,
-            mode="native" if mode == "native" else "exclusive",
-            managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),
-            own_drivers=own,
-            installation=self._installation,
-            namespace=self._namespace,
             unread=read.unread if read is not None else {},
         )
 

@@ -3,12 +3,26 @@ state.
 """
 
 from controller.insight.doctor.examine import examine
-from controller.insight.doctor.model import DoctorReport, Live, Mode, Program, Raw, Right, Severity, State, WebhookSeen
+from controller.insight.doctor.model import (
+    ClusterObjects,
+    DoctorReport,
+    InstallationSettings,
+    Live,
+    Mode,
+    Program,
+    Raw,
+    Right,
+    Severity,
+    State,
+    WebhookSeen,
+)
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
 
 __all__ = [
     "ACCOUNTS",
+    "ClusterObjects",
     "DoctorReport",
+    "InstallationSettings",
     "Live",
     "Mode",
     "Program",

@@ -27,18 +27,18 @@ def fence(state: State) -> Iterator[Finding]:
     """Check in exclusive mode that every managed driver's fence is in force, and its taint not
     misused.
     """
-    if state.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
+    if state.installation.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
         return
-    published = {item.spec.driver for item in state.slices if item.spec.devices}
-    rules = {rule.metadata.name: rule for rule in state.taint_rules}
+    published = {item.spec.driver for item in state.objects.slices if item.spec.devices}
+    rules = {rule.metadata.name: rule for rule in state.objects.taint_rules}
     by_rules = state.live.serves_taint_rules if state.live is not None else bool(rules)
-    for driver in sorted(state.managed & published):
+    for driver in sorted(state.installation.managed & published):
         if by_rules:
             yield from _rule(driver, next(iter(rules_of(driver, rules.get)), None))
         else:
-            yield from _open_slices(driver, state.slices)
+            yield from _open_slices(driver, state.objects.slices)
     for name, rule in sorted(rules.items()):
-        if is_fence_rule(rule) and driver_of(name, state.managed) is None:
+        if is_fence_rule(rule) and driver_of(name, state.installation.managed) is None:
             selector = rule.spec.device_selector
             driver = (selector.driver if selector is not None else None) or "every driver"
             yield Finding(
@@ -52,8 +52,11 @@ def fence(state: State) -> Iterator[Finding]:
 
 def _speaks_of_fences(state: State) -> bool:
     """Return whether the state mentions a fence: files may be of a cluster without hami-dra."""
-    return any(map(is_fence_rule, state.taint_rules)) or any(
-        is_fence_taint(taint) for item in state.slices for device in item.spec.devices for taint in device.taints
+    return any(map(is_fence_rule, state.objects.taint_rules)) or any(
+        is_fence_taint(taint)
+        for item in state.objects.slices
+        for device in item.spec.devices
+        for taint in device.taints
     )
 
 
@@ -198,8 +201,8 @@ def policies(state: State) -> Iterator[Finding]:
     if live.admission is None or is_out(state):
         return
     for each in _POLICIES:
-        if not each.exclusive or state.mode == "exclusive":
-            yield from _installed(live, each, state.namespace)
+        if not each.exclusive or state.installation.mode == "exclusive":
+            yield from _installed(live, each, state.installation.namespace)
 
 
 def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]:
@@ -279,7 +282,7 @@ def webhook(state: State) -> Iterator[Finding]:
             "webhook",
             title,
             f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
-            f"kubectl -n {state.namespace} get pods -l app.kubernetes.io/component=webhook; see the webhook's log",
+            f"kubectl -n {state.installation.namespace} get pods -l app.kubernetes.io/component=webhook; see the webhook's log",
         )
 
 
@@ -293,7 +296,7 @@ def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
         problem = "it is missing: kubectl apply does not warn of misspelt annotations and of pods that will be refused"
     elif advice.get("clientConfig", {}).get("caBundle") != convert.get("clientConfig", {}).get("caBundle"):
         problem = f"its caBundle is not that of {CONVERT_WEBHOOK}: the API server does not trust the webhook, and no warning is shown"
-        fix = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+        fix = f"restart the webhook, which fills it in: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
     else:
         return
     yield Finding(

@@ -35,10 +35,10 @@ _FILTERS: Final = frozenset(PLUGINS)
 
 def claims(state: State) -> Iterator[Finding]:
     """Check the claims that this installation allocated; all others are ignored."""
-    used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
-    there = {pod.key for pod in state.pods}
-    for claim in state.claims:
-        if not patches.is_ours(claim, state.installation):
+    used = {key for pod in state.objects.pods if not is_done(pod) for key in claim_keys(pod)}
+    there = {pod.key for pod in state.objects.pods}
+    for claim in state.objects.claims:
+        if not patches.is_ours(claim, state.installation.name):
             continue
         allocation = claim.status.allocation
         since = allocation.allocation_timestamp if allocation is not None else None
@@ -88,8 +88,8 @@ def _vanished(state: State) -> Iterator[Finding]:
         )
     if state.live is None:
         return
-    there = {claim.key for claim in state.claims}
-    for pod in state.pods:
+    there = {claim.key for claim in state.objects.claims}
+    for pod in state.objects.pods:
         missing = [key for key in claim_keys(pod) if key not in there]
         if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in reported:
             yield Finding(
@@ -107,7 +107,7 @@ def devices(state: State) -> Iterator[Finding]:
     ours.
     """
     uses: dict[DeviceId, list[ClaimAllocationUse]] = defaultdict(list)
-    for claim in state.claims:
+    for claim in state.objects.claims:
         for result in claim.results:
             uses[DeviceId(result.driver, result.pool, result.device)].append(ClaimAllocationUse(claim, (result,)))
     columns = state.inventory.devices
@@ -132,7 +132,7 @@ def devices(state: State) -> Iterator[Finding]:
             problem=f"more is drawn of {_some(counters)} than there is: a card and parts of it are allocated at once",
             fix="hami-dra status shows their tenants; delete the pod of one",
         )
-    tenancies = Tenancies(state.claims, state.pods)
+    tenancies = Tenancies(state.objects.claims, state.objects.pods)
     for device in sorted(tenancies.devices()):
         # an incomplete pool is reported elsewhere
         is_reported = f"pool {device.driver}/{device.pool}" in state.inventory.problems
@@ -145,7 +145,7 @@ def devices(state: State) -> Iterator[Finding]:
                 problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, but no slice publishes it",
                 fix="check that the node and its driver run; else delete the pods that hold it",
             )
-    if state.mode == "exclusive":
+    if state.installation.mode == "exclusive":
         yield from _taken_by_others(state, uses)
 
 
@@ -154,7 +154,11 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
     for device, found in uses.items():
         for use in found:
             looks_on = all(result.admin_access for result in use.results)
-            if device.driver in state.managed and not looks_on and not patches.is_ours(use.claim, state.installation):
+            if (
+                device.driver in state.installation.managed
+                and not looks_on
+                and not patches.is_ours(use.claim, state.installation.name)
+            ):
                 foreign[use.claim.key].add(str(device))
     for key, taken in sorted(foreign.items()):
         yield Finding(
@@ -170,10 +174,10 @@ def pods(state: State) -> Iterator[Finding]:
     """Check pods behind our gate, and those that no node may run, whatever cards are free:
     someone has to change something. Of the others kube-scheduler says why they wait.
     """
-    if state.mode != "exclusive":
+    if state.installation.mode != "exclusive":
         return  # `leftovers` reports them
     judged = {each.pod: each for each in state.pending}
-    for pod in state.pods:
+    for pod in state.objects.pods:
         if not is_pending(pod) or not older(pod.metadata.creation_timestamp, state.now, _WAITING):
             continue
         found = judged.get(pod.key)
@@ -227,7 +231,7 @@ def quotas(state: State) -> Iterator[Finding]:
             fix=fix or "edit the quota",
         )
     domains = {resource.removeprefix(PREFIX).partition("/")[0] for resource in QUOTA_NAMES}
-    for quota in state.quotas:
+    for quota in state.objects.quotas:
         for resource in quota.spec.hard:
             domain = resource.removeprefix(PREFIX).partition("/")[0]
             if resource.startswith(PREFIX) and domain in domains and resource not in QUOTA_NAMES:

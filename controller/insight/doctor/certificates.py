@@ -23,7 +23,7 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
 
     `title`: the configuration in findings; `convert`: its webhook.
     """
-    restart = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+    restart = f"restart the webhook, which fills it in: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
     text = convert.get("clientConfig", {}).get("caBundle") or ""
     if not text:
         if "url" not in convert.get("clientConfig", {}):
@@ -39,11 +39,11 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
     served = live.webhook.certificate if live.webhook is not None else None
     if served is None:
         return
-    secret = f"Secret {state.namespace}/{names.WEBHOOK_SECRET}"
+    secret = f"Secret {state.installation.namespace}/{names.WEBHOOK_SECRET}"
     try:
         certificate = x509.load_pem_x509_certificates(served)[0]
     except (ValueError, IndexError):
-        yield _error(secret, "its tls.crt is not a certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        yield _error(secret, "its tls.crt is not a certificate", f"kubectl -n {state.installation.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
         return
     left = certificate.not_valid_after_utc - state.now
     if left <= _SOON:

@@ -14,14 +14,14 @@ from hami_dra.api import names
 def cliques(state: State) -> Iterator[Finding]:
     """Report nodes without the label of their cards' clique, or with another one."""
     published: dict[str, set[str]] = defaultdict(set)
-    for item in state.slices:
-        if item.spec.driver not in state.own_drivers or not item.spec.node_name:
+    for item in state.objects.slices:
+        if item.spec.driver not in state.installation.own_drivers or not item.spec.node_name:
             continue
         for device in item.spec.devices:
             cluster, clique = device.attributes.get(names.ATTR_CLUSTER), device.attributes.get(names.ATTR_CLIQUE)
             if cluster is not None and cluster.string and clique is not None and clique.int_ is not None:
                 published[item.spec.node_name].add(f"{cluster.string}.{clique.int_}")
-    labels = {node.metadata.name: node.metadata.labels for node in state.nodes}
+    labels = {node.metadata.name: node.metadata.labels for node in state.objects.nodes}
     for node, found in sorted(published.items()):
         if node not in labels or {labels[node].get(names.NVLINK_CLIQUE, "")} == found:
             continue

@@ -42,8 +42,8 @@ def version(state: State) -> Iterator[Finding]:
             f"it is {found}, and hami-dra needs {minimum} or newer",
             f"upgrade the control plane to {minimum} or newer",
         )
-    foreign = sorted(state.managed - state.own_drivers)
-    if state.mode == "exclusive" and foreign and not live.serves_taint_rules:
+    foreign = sorted(state.installation.managed - state.installation.own_drivers)
+    if state.installation.mode == "exclusive" and foreign and not live.serves_taint_rules:
         yield _error(
             "version",
             "Kubernetes",
@@ -72,13 +72,15 @@ def controller(state: State) -> Iterator[Finding]:
         yield Finding(
             check="controller",
             severity=Severity.WARNING,
-            object=f"Namespace {state.namespace}",
+            object=f"Namespace {state.installation.namespace}",
             problem="hami-dra is not installed here",
             fix="install it (docs/install.md), or give its namespace: --namespace",
         )
         return
-    title = f"Lease {state.namespace}/{names.CONTROLLER}"
-    start = f"kubectl -n {state.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
+    title = f"Lease {state.installation.namespace}/{names.CONTROLLER}"
+    start = (
+        f"kubectl -n {state.installation.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
+    )
     if live.lease is None:
         yield _error(
             "controller", title, "it does not exist: no controller runs here, and no devices are allocated", start
@@ -92,7 +94,7 @@ def controller(state: State) -> Iterator[Finding]:
             object=title,
             problem=f"hami-dra uninstall is at work: no controller acts before {until:%H:%M:%S} UTC",
             fix="wait until then, or to keep hami-dra: kubectl -n "
-            f"{state.namespace} annotate lease hami-dra-controller hami.io/leaving-until-",
+            f"{state.installation.namespace} annotate lease hami-dra-controller hami.io/leaving-until-",
         )
         return
     spec = live.lease.spec
@@ -119,10 +121,10 @@ def programs(state: State) -> Iterator[Finding]:
             yield Finding(
                 check="programs",
                 severity=Severity.WARNING if each.ready else Severity.ERROR,
-                object=f"{each.kind} {state.namespace}/{each.name}",
+                object=f"{each.kind} {state.installation.namespace}/{each.name}",
                 problem=f"{each.ready} of its {each.wanted} pods are ready",
-                fix=f"kubectl -n {state.namespace} describe {each.kind.lower()} {each.name}; "
-                f"kubectl -n {state.namespace} get pods,events",
+                fix=f"kubectl -n {state.installation.namespace} describe {each.kind.lower()} {each.name}; "
+                f"kubectl -n {state.installation.namespace} get pods,events",
             )
 
 
@@ -139,7 +141,7 @@ def rights(state: State) -> Iterator[Finding]:
         )
         yield _error(
             "rights",
-            f"ServiceAccount {state.namespace}/{account}",
+            f"ServiceAccount {state.installation.namespace}/{account}",
             f"it may not {shown}",
             f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
         )

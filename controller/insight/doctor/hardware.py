@@ -31,15 +31,15 @@ def classes(state: State) -> Iterator[Finding]:
     Only native mode serves extended resources from classes; in exclusive mode the webhook converts
     them, but those of foreign drivers may still be requested.
     """
-    resources = sorted({each.spec.extended_resource_name or "" for each in state.classes} - {""})
+    resources = sorted({each.spec.extended_resource_name or "" for each in state.objects.classes} - {""})
     for resource in resources:
-        for warning in clash_warnings([resource], state.classes):
+        for warning in clash_warnings([resource], state.objects.classes):
             owners = sorted(
-                each.metadata.name for each in state.classes if each.spec.extended_resource_name == resource
+                each.metadata.name for each in state.objects.classes if each.spec.extended_resource_name == resource
             )
             yield Finding(
                 check="classes",
-                severity=Severity.ERROR if state.mode == "native" else Severity.WARNING,
+                severity=Severity.ERROR if state.installation.mode == "native" else Severity.WARNING,
                 object=f"DeviceClass {', '.join(owners)}",
                 problem=warning.rpartition(". ")[0],
                 fix=f"remove spec.extendedResourceName from all but one of them: kubectl edit deviceclass {owners[-1]}",
@@ -48,7 +48,7 @@ def classes(state: State) -> Iterator[Finding]:
 
 def slices(state: State) -> Iterator[Finding]:
     """Report pools that are unusable, have several generations, or belong to deleted nodes."""
-    left_out = {f"ResourceSlice {item.metadata.name}": item for item in state.slices}
+    left_out = {f"ResourceSlice {item.metadata.name}": item for item in state.objects.slices}
     for what, problem in sorted(state.inventory.problems.items()):
         if (item := left_out.get(what)) is not None:
             yield _left_out(item, problem)
@@ -62,8 +62,8 @@ def slices(state: State) -> Iterator[Finding]:
         )
     generations: dict[tuple[str, str], set[int]] = defaultdict(set)
     gone: dict[str, list[str]] = defaultdict(list)
-    there = {node.metadata.name for node in state.nodes}
-    for item in state.slices:
+    there = {node.metadata.name for node in state.objects.nodes}
+    for item in state.objects.slices:
         spec = item.spec
         if f"ResourceSlice {item.metadata.name}" in state.inventory.problems:
             continue
@@ -107,9 +107,9 @@ def node_lacks(state: State) -> Iterator[Finding]:
     or MIG instances. What is only a hint is said once for all nodes.
     """
     hints: dict[tuple[str, Lack], list[str]] = defaultdict(list)
-    for item in state.slices:
+    for item in state.objects.slices:
         text = item.metadata.annotations.get(names.NODE_LACKS, "")
-        if not text or item.spec.driver not in state.own_drivers:
+        if not text or item.spec.driver not in state.installation.own_drivers:
             continue
         try:
             lacks = decode(text)
@@ -150,7 +150,7 @@ def device_plugins(state: State) -> Iterator[Finding]:
     allocations.
     """
     drivers: dict[str, set[str]] = defaultdict(set)
-    for item in state.slices:
+    for item in state.objects.slices:
         if item.spec.node_name and item.spec.devices:
             drivers[item.spec.node_name].add(item.spec.driver)
     nodes = state.inventory.nodes

@@ -18,7 +18,7 @@ _UNINSTALL = "hami-dra uninstall"
 
 def leftovers(state: State) -> Iterator[Finding]:
     out = is_out(state)
-    if out or state.mode == "native":
+    if out or state.installation.mode == "native":
         why = "hami-dra is gone" if out else "in native mode there should be none"
         yield from _fence(state, why, out=out)
         yield from _gates(state, why, out=out)
@@ -27,7 +27,7 @@ def leftovers(state: State) -> Iterator[Finding]:
 
 
 def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
-    for rule in state.taint_rules:
+    for rule in state.objects.taint_rules:
         if is_fence_rule(rule):
             yield _error(
                 f"DeviceTaintRule {rule.metadata.name}",
@@ -36,7 +36,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
             )
     fenced = Counter(
         item.spec.driver
-        for item in state.slices
+        for item in state.objects.slices
         if any(is_fence_taint(taint) for device in item.spec.devices for taint in device.taints)
     )
     for driver, count in sorted(fenced.items()):
@@ -49,7 +49,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
 
 
 def _gates(state: State, why: str, *, out: bool) -> Iterator[Finding]:
-    for pod in state.pods:
+    for pod in state.objects.pods:
         if has_our_gate(pod) and is_live(pod):
             yield _error(
                 f"Pod {pod.key}",

@@ -136,9 +136,25 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    now: datetime
-    inventory: Inventory
+class InstallationSettings:
+    """How hami-dra is set up in the cluster, as options and its Deployments say."""
+
+    mode: Mode = "exclusive"
+    managed: frozenset[str] = frozenset()
+    """Drivers whose devices the controller allocates, or, in native mode, accounts for."""
+    own_drivers: frozenset[str] = frozenset()
+    """Those of them that hami-dra brings along."""
+    name: str = names.MANAGED_BY
+    """The controller's `--installation`, which its allocations carry."""
+    namespace: str = names.SYSTEM_NAMESPACE
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
+    """Schedulers whose pods the controller places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObjects:
+    """The objects that were read, by kind."""
+
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
@@ -146,19 +162,20 @@ class State:
     classes: tuple[DeviceClass, ...] = ()
     taint_rules: tuple[DeviceTaintRule, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    now: datetime
+    installation: InstallationSettings
+    objects: ClusterObjects
+    inventory: Inventory
+    """Made of `objects`."""
+    live: Live | None = None
+    """None: files were read."""
     pending: tuple[PendingPod, ...] = ()
     """Why pods wait, each decided on alone."""
     notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`Kind namespace/name` → what it says without effect (`controller.webhook.notices`)."""
-    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
-    """Schedulers whose pods the controller places."""
-    live: Live | None = None
-    """None: files were read."""
-    mode: Mode = "exclusive"
-    managed: frozenset[str] = frozenset()
-    """Drivers whose devices the controller allocates, or, in native mode, accounts for."""
-    own_drivers: frozenset[str] = frozenset()
-    installation: str = names.MANAGED_BY
-    namespace: str = names.SYSTEM_NAMESPACE
     unread: Mapping[str, str] = field(default_factory=dict)
     """Name of a check → why its input could not be read."""

@@ -45,10 +45,10 @@ _USUAL: Final = timedelta(seconds=10)
 
 def refusals(state: State) -> Iterator[Finding]:
     """Report pods that have devices on a node and are refused there."""
-    if state.mode != "exclusive":
+    if state.installation.mode != "exclusive":
         return
-    claims = {claim.key: claim for claim in state.claims if patches.is_ours(claim, state.installation)}
-    for pod in state.pods:
+    claims = {claim.key: claim for claim in state.objects.claims if patches.is_ours(claim, state.installation.name)}
+    for pod in state.objects.pods:
         condition = scheduled_condition(pod)
         if condition is None or not (is_pending(pod) and is_unschedulable(pod)):
             continue

@@ -16,12 +16,12 @@ from hami_dra.api.served_pods import asks_for_hami_dra, unserved_scheduler
 
 def schedulers(state: State) -> Iterator[Finding]:
     """Report pods that want managed devices and belong to a scheduler that hami-dra does not serve."""
-    if state.mode != "exclusive":
+    if state.installation.mode != "exclusive":
         return
     found: dict[str, list[str]] = defaultdict(list)
-    for pod in state.pods:
+    for pod in state.objects.pods:
         if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod):
-            problem = unserved_scheduler(pod.spec.scheduler_name, state.scheduler_names)
+            problem = unserved_scheduler(pod.spec.scheduler_name, state.installation.scheduler_names)
             if problem and _wants_managed_devices(pod, state):
                 found[problem].append(pod.key)
     for text, keys in found.items():
@@ -31,10 +31,12 @@ def schedulers(state: State) -> Iterator[Finding]:
 
 def unconverted(state: State) -> Iterator[Finding]:
     """Report pods that wait for cards by resource names that no device plugin or DeviceClass serves."""
-    offered = {name for node in state.nodes for name, amount in node.status.allocatable.items() if str(amount) != "0"}
+    offered = {
+        name for node in state.objects.nodes for name, amount in node.status.allocatable.items() if str(amount) != "0"
+    }
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for pod in state.pods:
-        if text := bypassed(pod, native=state.mode == "native", offered=offered):
+    for pod in state.objects.pods:
+        if text := bypassed(pod, native=state.installation.mode == "native", offered=offered):
             problem, _, fix = text.partition(". ")
             found[problem, fix].append(pod.key)
     for (problem, fix), keys in found.items():
@@ -56,8 +58,10 @@ def _wants_managed_devices(pod: Pod, state: State) -> bool:
     if asks_for_hami_dra(pod.metadata.labels, pod.metadata.annotations):
         return True
     wanted = set(claim_keys(pod))
-    claims = [claim for claim in state.claims if claim.key in wanted and claim.status.allocation is None]
-    owners = (ownership_of(state.inventory, claim, state.managed, FeatureGates()).owner for claim in claims)
+    claims = [claim for claim in state.objects.claims if claim.key in wanted and claim.status.allocation is None]
+    owners = (
+        ownership_of(state.inventory, claim, state.installation.managed, FeatureGates()).owner for claim in claims
+    )
     return any(owner in (Owner.MANAGED, Owner.MIXED) for owner in owners)
 
 

@@ -1,7 +1,7 @@
 """Each check of the doctor: silent where all is well, and naming object and fix where it is not."""
 
 import base64
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -9,7 +9,15 @@ import pytest
 
 from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.examine import CHECKS, examine
-from controller.insight.doctor.model import Live, Program, Severity, State, WebhookSeen
+from controller.insight.doctor.model import (
+    ClusterObjects,
+    InstallationSettings,
+    Live,
+    Program,
+    Severity,
+    State,
+    WebhookSeen,
+)
 from controller.insight.doctor.rights import needed_rights
 from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
@@ -102,18 +110,21 @@ def state(*, classes=(), live=live(), slices=None, nodes=None, rules=None, claim
         for each in objects:
             feed(None, each)
     own = frozenset({DRIVER, "enflame.hami.io"})
-    given = {"managed": own, "own_drivers": own, "now": NOW, **changes}
+    settings = {each.name: changes.pop(each.name) for each in fields(InstallationSettings) if each.name in changes}
     return State(
+        installation=InstallationSettings(**{"managed": own, "own_drivers": own, **settings}),
+        objects=ClusterObjects(
+            nodes=nodes,
+            slices=slices,
+            taint_rules=rules,
+            classes=tuple(classes),
+            claims=tuple(claims),
+            pods=tuple(pods),
+            quotas=tuple(quotas),
+        ),
         inventory=inventory,
-        nodes=nodes,
-        slices=slices,
-        taint_rules=rules,
-        classes=tuple(classes),
-        claims=tuple(claims),
-        pods=tuple(pods),
-        quotas=tuple(quotas),
         live=live,
-        **given,
+        **{"now": NOW, **changes},
     )
 
 
