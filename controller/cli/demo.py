@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from controller.cli.command import Command
+from controller.cli.program import PROGRAM, program
+from controller.cli.tables import Line, TextTable, print_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +52,8 @@ def register(app: typer.Typer) -> None:
 def demo() -> None:
     from rich.console import Console
 
+    from hami_dra.kube.manifests import shipped_folder
+
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)
     console.print(
@@ -58,7 +62,7 @@ def demo() -> None:
     )
     asyncio.run(_show(console))
     console.print()
-    console.print(_next())
+    print_lines(_next(in_checkout=(shipped_folder("examples").parent / "Makefile").exists()))
 
 
 async def _show(console: "Console") -> None:
@@ -77,8 +81,6 @@ async def _show(console: "Console") -> None:
 
 
 def _print(console: "Console", pattern: "Pattern", source: str) -> None:
-    from rich.table import Table
-
     letter, what, why = TITLES[pattern.node_policy, pattern.device_policy]
     console.print()
     console.rule(
@@ -86,7 +88,7 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
         align="left",
     )
     console.print(f"{what}: {why}.\n[dim]examples/{source}[/dim]\n")
-    table = Table("POD", "NODE", "UUIDS", "MEMORY", box=None, pad_edge=False, header_style="bold")
+    table = TextTable("POD", "NODE", "UUIDS", ">MEMORY")
     cards = {card.id: card for card in pattern.cards}
     for pod in pattern.pods:
         name = pod.pod.partition("/")[2]
@@ -96,13 +98,13 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
             for tenant in card.tenants
             if tenant.pod == name
         ]
-        table.add_row(
+        table.add(
             name,
             pod.node,
             "\n".join(card.uuid for card, _ in held),
             "\n".join(f"{tenant.memory // MIB} MiB" for _, tenant in held),
         )
-    console.print(table)
+    print_lines(table.lines())
     console.print()
     console.print(_picture(pattern, ascii_only=console.options.ascii_only))
     used = [card for card in pattern.cards if card.tenants]
@@ -141,13 +143,14 @@ def _many(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def _next() -> "Table":
-    from rich.table import Table
-
-    command = "hami-dra" if shutil.which("hami-dra") else os.path.relpath(sys.argv[0])
-    table = Table("Next", "", box=None, pad_edge=False, header_style="bold")
-    table.add_row("make cluster", "a real Kubernetes to play with: simulated GPU nodes")
-    table.add_row(f"{command} simulate -f PATH", "where the pods of your manifests would go, and why")
-    table.add_row(f"{command} convert -f PATH", "your nvidia.com/gpu manifests as ResourceClaims")
-    table.add_row("docs/policies.md", "what the two annotations do, with numbers")
-    return table
+def _next(*, in_checkout: bool) -> list[Line]:
+    """Return what to do next. `in_checkout`: the Makefile and docs/ are at hand."""
+    command = program() if shutil.which(PROGRAM) else os.path.relpath(sys.argv[0])
+    table = TextTable("Next", "")
+    if in_checkout:
+        table.add("make cluster", "a real Kubernetes to play with: simulated GPU nodes")
+    table.add(f"{command} simulate -f PATH", "where the pods of your manifests would go, and why")
+    table.add(f"{command} convert -f PATH", "your nvidia.com/gpu manifests as ResourceClaims")
+    if in_checkout:
+        table.add("docs/policies.md", "what the two annotations do, with numbers")
+    return table.lines()

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from controller.insight.explain import Explanation
     from controller.insight.simulation import SimulationSettings
     from hami_dra.api.core import Pod
+    from hami_dra.kube.documents import Document
 
 HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
 split into terms, the runner-up and what it lost by, each policy and its origin. --devices adds every device with
@@ -175,6 +176,8 @@ def _target(target: str, namespace: Callable[[], str]) -> tuple[str, str]:
     kind = "pod"
     if len(parts) > 1 and parts[0] in _KINDS:
         kind = _KINDS[parts.pop(0)]
+    if len(parts) == 2 and parts[0].lower() in _WORKLOADS:
+        raise CommandError(f"{target}: name one of its pods (kubectl get pods), for each pod is decided on by itself")
     if len(parts) > 2 or not all(parts):
         raise CommandError(f"{target!r}: write NAME, NAMESPACE/NAME, claim/NAME or claim/NAMESPACE/NAME")
     return kind, "/".join(parts) if len(parts) == 2 else f"{namespace()}/{parts[0]}"
@@ -187,6 +190,12 @@ _KINDS: Final = {
     "resourceclaim": "claim",
     "resourceclaims": "claim",
 }
+_WORKLOADS: Final = frozenset(
+    f"{name}{ending}"
+    for name in ("deploy", "deployment", "job", "statefulset", "daemonset", "replicaset", "cronjob")
+    for ending in ("", "s", ".apps", ".batch")
+) | {"sts", "ds", "rs", "cj"}
+"""What kubectl users write before the name of a workload; a namespace of such a name needs `-n`."""
 
 
 def _computed(
@@ -216,12 +225,23 @@ def _computed(
             return Explanation(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
+        if node := _present_node(state.documents, asked.pod.key):
+            note(f"it is on {node} already; what follows is where it would go now")
         if state.leaderless:
             note("no controller leads now: nothing is placed before one does; see hami-dra doctor")
         if not asked.request.claims and not _extended_resources(asked.pod):
             note(f"Pod {asked.pod.key} asks for no device: kube-scheduler places it on any node that fits")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
             return with_gang(compute(asked.inventory, asked.request, asked.options), asked.gang)
+
+
+def _present_node(documents: "Iterable[Document]", key: str) -> str:
+    """Return the node of a pod; empty if it has none."""
+    for each in documents:
+        metadata = each.raw.get("metadata") or {}
+        if each.raw.get("kind") == "Pod" and f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" == key:
+            return str((each.raw.get("spec") or {}).get("nodeName") or "")
+    return ""
 
 
 def _extended_resources(pod: "Pod") -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph, without_pod
 
 if TYPE_CHECKING:
     from controller.insight.explain import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
@@ -63,7 +63,7 @@ def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]
         "waiting": "waits",
     }[what.outcome]
     lines = paragraph(f"Pod {what.pod} {result} ({when})", layout, colour="bold")
-    texts = what.message.splitlines()
+    texts = without_pod(what.message, what.pod).splitlines()
     if what.reasons and what.outcome != "placed":
         counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
         texts = [*texts[:-1], f"{texts[-1] if texts else 'no node fits'} [{counts}]"]

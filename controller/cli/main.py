@@ -27,7 +27,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "Try before you change": {
         "simulate": "Place the pods of manifests, without a cluster",
         "whatif": "Show the effects of a policy, more pods or fewer nodes",
-        "snapshot": "Save the state of a cluster for simulate, explain and whatif",
+        "snapshot": "Save a cluster's state for simulate, explain and whatif",
         "convert": "Convert HAMi manifests to ResourceClaims",
         "demo": "Show four placements on a cluster in memory",
     },
@@ -70,6 +70,9 @@ class LazyGroup(TyperGroup):
             from importlib.metadata import version
 
             typer.echo(f"hami-dra {version('hami-dra')}")
+            ctx.exit()
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
             ctx.exit()
         if (args and not args[0].startswith("-")) or (not args and ctx.resilient_parsing):
             # No option of the group itself: what typer would do, without 0.3 s for importing pydantic.

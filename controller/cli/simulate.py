@@ -25,7 +25,7 @@ from controller.cli.service_options import (
     SchedulerNamesOption,
 )
 from controller.cli.state import note
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, print_lines
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, print_lines, without_pod
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def _unplaced(report: "SimulationReport", *, wide: bool) -> TextTable:
     for entry in report.unplaced:
         if refused.get(entry["pod"]) != (entry["error"] or entry["message"]):
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            table.add(entry["pod"], *([reasons or NONE] if wide else []), entry["error"] or entry["message"])
+            why = without_pod(entry["error"] or entry["message"], entry["pod"])
+            table.add(entry["pod"], *([reasons or NONE] if wide else []), why)
     return table
 
 

@@ -101,11 +101,11 @@ class Selection:
         if self.labels:
             return
         for name in sorted(set(self.nodes) - set(found)):
-            there = inventory.nodes.index_of(name) >= 0
-            raise CommandError(
-                f"--node {name}: "
-                + ("it has no such cards: no driver's ResourceSlice names it" if there else "there is no such node")
-            )
+            if inventory.nodes.index_of(name) >= 0:
+                raise CommandError(f"--node {name}: it has no such cards: no driver's ResourceSlice names it")
+            from controller.insight.similar_names import similar
+
+            raise CommandError(f"--node {name}: there is no such node{similar(name, inventory.nodes.names)}")
 
     def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
         if not self.vendors:
@@ -179,5 +179,7 @@ class View:
             return [
                 Line(f"no pod of namespace {self._wanted.namespace} holds a card; status without -n shows all cards")
             ]
+        if not self.overview.cards and self._wanted.labels:
+            return [Line(f"no node with the labels {self._wanted.labels} has cards; status without -l shows all cards")]
         usage = [] if self.used is None else status_tables.usage(self.used, layout)
         return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]

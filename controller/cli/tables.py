@@ -130,6 +130,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
+def without_pod(sentence: str, pod: str) -> str:
+    """Return a sentence about a pod for a row that names the pod already. `pod`: `namespace/name`."""
+    return sentence.removeprefix(f"Pod {pod}: ")
+
+
 def counted(number: int, what: str) -> str:
     """Return `1 node`, `2 nodes`, `no nodes`."""
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from controller.cli.topology_reading import Published, Wanted
     from hami_dra.driver.cards_view import CardView
 
-HELP = """Show how the cards of a node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
+HELP = """Show how the cards of each node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
 distance, NUMA nodes and islands; and which cards are free.
 
-Shows the contents of the node's ResourceSlices and of ResourceClaims: the data that the scheduler uses.
+Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
 
 Examples:
+    hami-dra topology
     hami-dra topology gpu-1
     hami-dra topology -l pool=a100
     hami-dra topology --machine dgx-h100
@@ -45,7 +46,7 @@ def topology(
         str | None,
         typer.Argument(
             metavar="NODE",
-            help="The node; its devices are read from the cluster, if no other option names a source.",
+            help="One node; default: all nodes of the cluster, or of the source that another option names.",
             autocompletion=values.nodes,
         ),
     ] = None,
@@ -106,8 +107,6 @@ def _published(wanted: "Wanted", files: Sequence[Path] | None, connection: Conne
         raise CommandError("-l chooses nodes by their labels: leave out -l, or the name of the node")
     if files:
         return of_files(files, wanted)
-    if not wanted.node and not wanted.selector:
-        raise CommandError("name a node, or choose with -l, --filename or --machine")
     return of_cluster(wanted, connection)
 
 

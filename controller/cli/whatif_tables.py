@@ -6,7 +6,7 @@ Unchanged values are left out; the conclusion comes first.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph, without_pod
 from controller.insight.overview import NodeView, Packing
 from controller.insight.whatif import Comparison, Move, Unplaced
 
@@ -108,7 +108,7 @@ def _unplaced(pods: Sequence[Unplaced], *, wide: bool) -> Limited:
                 each.pod,
                 each.was_on or ("(new)" if each.new else "(waits)"),
                 *([_codes(each.reasons)] if wide else []),
-                each.error or each.message,
+                without_pod(each.error or each.message, each.pod),
             )
             for each in pods
         ),

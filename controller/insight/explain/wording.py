@@ -14,6 +14,7 @@ from controller.scheduling.inventory import Device
 from controller.scheduling.scoring import Policies
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes, printable
+from hami_dra.api.quantity import Quantity
 
 _MIB: Final = 1 << 20
 _DEFAULT: Final = "default"
@@ -133,9 +134,9 @@ def _short(figures: Figures, role: int, wanted: str) -> str:
 
 
 def _wanted(view: ResolvedRequest, device: Device, capacity: str | None) -> str:
-    """Return the amount as the claim spells it, for cards that could never provide it."""
+    """Return the amount that the claim asks for, for cards that could never provide it."""
     if capacity is not None and (text := view.capacity_requests.get(capacity)) is not None:
-        return text
+        return amount(Quantity.parse(text).value(), "memory") if capacity == device.profile.memory else text
     percent = view.memory_percent(device)
     if percent is None or capacity != device.profile.memory:
         return "all"

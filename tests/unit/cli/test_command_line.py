@@ -10,7 +10,7 @@ import yaml
 
 from controller.cli import completion, completion_values
 from controller.cli.command import blocks
-from controller.cli.main import command_names
+from controller.cli.main import COMMANDS
 from controller.cli.namespace_options import check_namespace, listed_namespace, pod_namespace
 from controller.cli.state import Connection
 from controller.cli.tables import TextLayout, TextTable
@@ -71,9 +71,11 @@ def test_a_command_imports_only_what_it_needs(tmp_path, words, unused):
 
 def test_help_is_plain_with_one_line_for_each_command(hami_dra):
     lines = hami_dra("--help").stdout.splitlines()
-    for name in command_names():
-        assert [line for line in lines if line.startswith(f"  {name} ")], name
+    for name, summary in ((name, line) for group in COMMANDS.values() for name, line in group.items()):
+        assert [line for line in lines if line.startswith(f"  {name} ") and line.endswith(f"  {summary}")], name
     assert all(len(line) <= 80 for line in lines)
+    bare = hami_dra()
+    assert (bare.code, bare.stdout.splitlines(), bare.stderr) == (0, lines, "")
     text = hami_dra("status", "--help").stdout
     assert "<bool>" not in text
     assert "\n\n\n" not in text

@@ -34,6 +34,14 @@ def test_the_four_patterns_are_shown():
         bars = re.findall(r"\[([█▓·]{13})\]", section)
         assert len(bars) == 8
         assert sum("█" in bar for bar in bars) == cards
+    assert not [line for line in result.stdout.splitlines() if line != line.rstrip() and "[" not in line]
     assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= demo.WIDTH
     for line in ("make cluster", "simulate -f PATH", "convert -f PATH", "docs/policies.md"):
         assert line in sections[-1]
+
+
+def test_without_a_checkout_only_what_is_installed_is_named():
+    text = "\n".join(line.text for line in demo._next(in_checkout=False))
+    assert "make cluster" not in text
+    assert "docs/" not in text
+    assert "simulate -f PATH" in text

@@ -73,7 +73,7 @@ def test_a_refused_pod_says_for_each_card_what_was_compared(hami_dra, file):
     assert result.code == 0
     assert result.stdout.startswith("Pod default/p finds no node")
     assert result.stdout.splitlines()[1].endswith(" [4 CardInsufficientMemory]")
-    assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in result.stdout
+    assert "asks 92160 MiB of memory, 15360 of 15360 MiB are free" in result.stdout
     assert "are free" not in hami_dra("explain", "-f", path, "p").stdout
 
 
@@ -117,7 +117,9 @@ def test_json_is_the_explanation_and_nothing_else(hami_dra, file):
 def test_a_running_pod_is_explained_as_if_it_had_nothing_yet_and_others_count(hami_dra, file):
     running = [pod(name, name, nodeName="n1") | {"status": {"phase": "Running"}} for name in ("mine", "theirs")]
     state = [cluster("n1"), allocated("mine", "gpu-0", "mine"), allocated("theirs", "gpu-0", "theirs"), *running]
-    found = from_json(hami_dra("explain", "mine", "-f", file(*state), "-o", "json").stdout)
+    result = hami_dra("explain", "mine", "-f", file(*state), "-o", "json")
+    assert "it is on n1 already; what follows is where it would go now" in result.stderr
+    found = from_json(result.stdout)
     assert found.outcome == "placed"
     assert found.nodes[0].terms[0].text == "1 of 40"
     # spread: not the card of the other one, on which it was
@@ -180,6 +182,8 @@ def test_cards_of_the_nodes_asked_for(hami_dra, file):
         (["nobody"], "no Pod default/nobody; there are p"),
         (["x", "-n", "empty"], "no Pod empty/x; namespace empty has no pod"),
         (["claim/none"], "no pod that uses ResourceClaim default/none"),
+        (["deployment/web"], "deployment/web: name one of its pods (kubectl get pods)"),
+        (["sts/web"], "sts/web: name one of its pods"),
         (["a/b/c"], "write NAME, NAMESPACE/NAME"),
         (["/p"], "write NAME, NAMESPACE/NAME"),
         (["p", "--node", "n9"], "--node: n9: not among the nodes"),

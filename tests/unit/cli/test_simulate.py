@@ -112,6 +112,19 @@ def test_the_table(hami_dra, file):
     assert names == ["pod/default/fits", "pod/default/large", "pod/default/lost"]
 
 
+def test_a_row_names_its_pod_once(hami_dra, file):
+    other = pod("p", "template:t")
+    other["spec"]["schedulerName"] = "hami-scheduler"
+    path = file(cluster("n1"), template("t"), other)
+    for words in (("simulate", "-f", path), ("whatif", "-f", path, "--replace")):
+        (row,) = [line for line in hami_dra(*words).stdout.splitlines() if line.startswith("default/p ")]
+        assert row.count("spec.schedulerName is hami-scheduler") == 1
+        assert "Pod default/p" not in row
+    lines = hami_dra("explain", "p", "-f", path).stdout.splitlines()
+    assert lines[0].startswith("Pod default/p cannot be placed")
+    assert lines[1].startswith("spec.schedulerName is hami-scheduler")
+
+
 def test_no_pod_to_place(hami_dra, file):
     assert hami_dra("simulate", "-f", file(cluster("n1"))).stdout == "no pod to place in the input\n"
 

@@ -174,6 +174,11 @@ def test_what_is_not_there_is_named(hami_dra, some, options, words):
     assert words in result.stderr
 
 
+def test_labels_that_no_node_has(hami_dra, some):
+    text = hami_dra("status", "-f", some, "-l", "pool=a100").stdout
+    assert text == "no node with the labels pool=a100 has cards; status without -l shows all cards\n"
+
+
 def test_quota_lines(hami_dra, some, file):
     lines = hami_dra("status", "-f", some, "--quota").stdout.splitlines()
     assert lines[1].split() == ["team", "cards", "limits.nvidia.com/gpumem", "4096", "8192", "MiB"]

@@ -471,6 +471,7 @@ def test_a_live_node_shows_its_newest_slices(cluster):
         body["metadata"]["name"] += suffix
         ask(cluster.create(RESOURCE_SLICE, body))
     assert len(matrix(run("topology", "n1"))) == 8
+    assert run("topology") == run("topology", "n1")  # without a name all nodes, here one
 
 
 def test_several_nodes_of_files_and_one_of_them():
@@ -482,7 +483,6 @@ def test_several_nodes_of_files_and_one_of_them():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name a node, or choose with -l, --filename or --machine"),
         (("--machine", "dgx-h100", "-f", "x"), "leave out --filename and --selector"),
         (("n1", "-l", "a=b"), "leave out -l, or the name of the node"),
         (("-l", "a=(", "-f", str(ROOT / "resourceslices")), "--selector: label selector"),

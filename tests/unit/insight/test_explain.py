@@ -105,7 +105,7 @@ def test_a_card_is_refused_with_the_figures_that_were_compared():
     assert found.outcome == "refused"
     assert (seen.code, seen.text) == ("CardInsufficientMemory", "asks 8192 MiB of memory, 6144 of 16384 MiB are free")
     [seen] = of(explain(inventory, scheduling_request(shared("b", memory="20Gi")), OPTIONS), "n1").cards
-    assert seen.text == "asks 20Gi of memory, 6144 of 16384 MiB are free"
+    assert seen.text == "asks 20480 MiB of memory, 6144 of 16384 MiB are free"
     [seen] = of(explain(inventory, scheduling_request(shared("b", memory="1Gi", cores="100")), OPTIONS), "n1").cards
     assert (seen.code, seen.text) == (
         "ExclusiveDeviceAllocateConflict",
