@@ -56,7 +56,7 @@ def copied_files() -> Iterator[str]:
 
 def value_table(values: str, schema: Mapping[str, Any]) -> str:
     """Return a Markdown table of all values but those of single vendors."""
-    lines = ["| value | default | |", "|---|---|---|"]
+    lines = ["| value | default | description |", "|---|---|---|"]
     for row in rows(values, schema):
         default = json.dumps(row.default, ensure_ascii=False).replace("|", "\\|")
         meaning = row.meaning.replace("|", "\\|")
@@ -77,7 +77,7 @@ def rows(values: str, schema: Mapping[str, Any]) -> Iterator[Row]:
             if isinstance(value, dict) and value and inner.get("additionalProperties") is False:
                 yield from below(value, path, inner)
             else:
-                yield Row(path, value, comments.get(path) or comments.get(path[:-1], ""))
+                yield Row(path, value, comments.get(path, ""))
 
     yield from below(yaml.safe_load(values), (), schema)
 

@@ -448,7 +448,7 @@ def test_notes_say_what_cannot_start(helm, tmp_path):
         assert code == 0, err
         return yaml.safe_load(out)["text"]
 
-    assert "NO IMAGE YET: hami-dra:0.1.0 is the default" in told_with({})
+    assert "NO IMAGE YET: no image hami-dra:0.1.0 is published" in told_with({})
     assert "pod-security" not in told_with({})
     told = told_with({"image": {"repository": "registry.example.com/x"}, "vendors": {"nvidia": {"enabled": True}}})
     assert "NO IMAGE YET" not in told

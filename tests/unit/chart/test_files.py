@@ -75,9 +75,10 @@ def test_no_mapping_is_in_flow_style():
 
 def test_the_value_table_has_every_value_with_its_meaning():
     text = (CHART / "README.md").read_text()
+    meanings = dict(re.findall(r"^\| `([\w.]+)` \| .* \| (.*) \|$", text, re.MULTILINE))
     for path in leaves(VALUES):
         if path[0] != "vendors":
-            assert f"| `{'.'.join(path)}` | " in text
+            assert meanings[".".join(path)].strip(), path
     for name in VALUES["vendors"]["nvidia"]:
         assert f"`{name}`" in text or f"vendors.<name>.{name}" in text
 
@@ -226,3 +227,10 @@ def test_documents_name_values_that_there_are():
 def test_a_first_installation_converts_nothing_unasked():
     assert VALUES["webhook"]["optIn"] is True
     assert "hami.io/webhook=enabled" in TEMPLATES["NOTES.txt"]
+
+
+def test_production_values_leave_the_namespace_to_the_administrator():
+    """Helm keeps the release in it, so it must be there before an installation; Helm 3 does not take over one that is."""
+    text = (CHART / "values-production.yaml").read_text()
+    assert "namespace" not in yaml.safe_load(text)
+    assert "kubectl label namespace hami-dra-system pod-security.kubernetes.io/enforce=privileged" in text
