@@ -1,6 +1,6 @@
 """Run tests/hostile on the other Pythons that hami-dra supports: parsers recurse to other depths there. Called by `hack/test.py`.
 
-    python hack/interpreters.py
+    python hack/interpreters.py [3.12] [3.13]
 
 Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken from the PATH and from pyenv,
 otherwise uv downloads one. The last lines say which versions ran; a missing one is a failure with REQUIRE_ALL=1.
@@ -16,8 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("3.12", "3.13")
-WORKERS: Final = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
-TESTS: Final = ["-q", *WORKERS, "--ignore=tests/hostile/cluster", "tests/hostile"]
+TESTS: Final = ["-q", "--ignore=tests/hostile/cluster", "tests/hostile"]
 
 
 def candidates(version: str) -> Iterator[str]:
@@ -62,7 +61,7 @@ def environment(version: str) -> Path | None:
 
 def main() -> int:
     outcomes: dict[str, str] = {}
-    for version in VERSIONS:
+    for version in sys.argv[1:] or VERSIONS:
         folder = environment(version)
         if folder is None:
             outcomes[version] = "not available"

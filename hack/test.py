@@ -1,9 +1,10 @@
-"""Run the suites one after the other, print the time of each, fail if any failed. Called by the Makefile.
+"""Run the suites, print the time of each, fail if any failed. Called by the Makefile.
 
     python hack/test.py all | lint | unit | browser | e2e | node | soak
 
-A suite is a list of commands. `all` is lint, unit, the page in a browser, e2e on both Kubernetes versions, and node; the control plane, the node and the
-programs of hack/oracle are built before them, while nothing else runs, and cached outside the checkout.
+A suite is a list of commands. `all` is lint, unit, the dashboard in a browser, e2e on both Kubernetes versions, and node. What they need is built before
+them, while nothing else runs, and cached outside the checkout. Suites that use one core run side by side, one for each core; their output follows when
+they end.
 """
 
 import argparse
@@ -11,7 +12,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -19,13 +23,16 @@ PYTEST = [str(BIN / "pytest"), "-q", "--durations=5"]
 # in the order of the folders: properties, which take longest, are not left for the end
 WORKERS = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 # each with a control plane of its own; they wait more than they compute. Their conftest.py says in which order.
-PLANES = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
+PLANES = ["-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile", "--no-loadscope-reorder"]
 ON_CLUSTER = ["tests/e2e", "tests/hostile/cluster"]
 LOAD = "tests/hostile/cluster/test_load.py"
 """Compares waits with and without hostile objects: nothing else may run at the same time."""
 NOT_UNIT = [f"--ignore={folder}" for folder in (*ON_CLUSTER, "tests/node", "tests/browser")]
 TROUBLE = ("churn", "node_filter_churn", "crash", "undo")
 BUILD = [sys.executable, "hack/controlplane/build.py"]
+
+Step = str | tuple[str, ...]
+"""A suite, or suites that run side by side."""
 
 SUITES: dict[str, list[list[str]]] = {
     "format": [[str(BIN / "ruff"), "format", "--check", "."]],
@@ -39,7 +46,8 @@ SUITES: dict[str, list[list[str]]] = {
         [sys.executable, "hack/actionlint/actionlint.py"],
     ],
     "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
-    "other Pythons": [[sys.executable, "hack/interpreters.py"]],
+    "Python 3.12": [[sys.executable, "hack/interpreters.py", "3.12"]],
+    "Python 3.13": [[sys.executable, "hack/interpreters.py", "3.13"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
     "build 1.37.1": [
@@ -76,9 +84,10 @@ ENVIRONMENT = {
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
 BROWSER = ["build browser", "browser"]
-LINT = ["format", "ruff", "mypy", "layers", "conventions"]
+LINT: Sequence[Step] = ["format", "ruff", ("mypy", "conventions"), "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
 NODE = ["build node", "node"]
+ONE_CORE = ("browser", "mypy", "Python 3.12", "Python 3.13", "conventions")
 SOAK = [
     "build 1.37.1",
     "build node",
@@ -94,14 +103,14 @@ SOAK = [
     "soak load",
     "soak churn",
 ]
-GROUPS = {
+GROUPS: dict[str, Sequence[Step]] = {
     "lint": LINT,
     "unit": ["programs", "unit"],
     "browser": BROWSER,
     "e2e": E2E,
     "node": NODE,
     "soak": SOAK,
-    "all": [*LINT, "programs", "unit", "other Pythons", *BROWSER, *E2E, *NODE],
+    "all": ["format", "ruff", "layers", "programs", "build browser", ONE_CORE, "unit", *E2E, *NODE],
 }
 
 
@@ -116,24 +125,57 @@ def environment_of(suite: str) -> dict[str, str]:
     return found
 
 
+class Outcome(NamedTuple):
+    suite: str
+    passed: bool
+    seconds: float
+    output: str
+    """Empty if it was printed as it came."""
+
+
+def run(suite: str, *, capture: bool = False) -> Outcome:
+    """Run the commands of a suite until one fails."""
+    start, passed, output = time.monotonic(), True, []
+    for command in SUITES[suite]:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment_of(suite),
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE if capture else None,
+            stderr=subprocess.STDOUT if capture else None,
+        )
+        output.append(done.stdout or "")
+        if done.returncode != 0:
+            passed = False
+            break
+    return Outcome(suite, passed, time.monotonic() - start, "".join(output))
+
+
+def outcomes(steps: Sequence[Step]) -> Iterator[Outcome]:
+    """Run the steps one after the other, and the suites of one step side by side."""
+    for step in steps:
+        if isinstance(step, str):
+            print(f"--- {step}", flush=True)
+            yield run(step)
+            continue
+        print(f"--- side by side: {', '.join(step)}", flush=True)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for outcome in pool.map(lambda suite: run(suite, capture=True), step):
+                print(f"--- {outcome.suite}\n{outcome.output}", end="", flush=True)
+                yield outcome
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("group", choices=GROUPS)
-    suites = GROUPS[parser.parse_args().group]
-    seconds: dict[str, float] = {}
-    failed: list[str] = []
-    for suite in suites:
-        print(f"--- {suite}", flush=True)
-        start = time.monotonic()
-        for command in SUITES[suite]:
-            if subprocess.run(command, cwd=ROOT, env=environment_of(suite), check=False).returncode != 0:
-                failed.append(suite)
-                break
-        seconds[suite] = time.monotonic() - start
+    found = list(outcomes(GROUPS[parser.parse_args().group]))
     print("\nsuite             seconds")
-    for suite, took in seconds.items():
-        print(f"{suite:<16} {took:>8.1f}{'   FAILED' if suite in failed else ''}")
-    print(f"{len(suites) - len(failed)} passed, {len(failed)} failed", flush=True)
+    for outcome in found:
+        print(f"{outcome.suite:<16} {outcome.seconds:>8.1f}{'' if outcome.passed else '   FAILED'}")
+    failed = sum(not outcome.passed for outcome in found)
+    print(f"{len(found) - failed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
 

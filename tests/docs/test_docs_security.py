@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -37,6 +38,7 @@ def test_each_test_that_is_named_exists(page):
     assert not missing
 
 
+@cache
 def functions(source):
     return {
         node.name for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

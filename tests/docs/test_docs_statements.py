@@ -84,6 +84,7 @@ def test_every_event_is_explained():
     assert explained == in_use
 
 
+@cache
 def used_in_messages():
     """Constants of `messages` that something tells: in there, or by name elsewhere."""
     source = (ROOT / "controller/reconcile/runtime/messages.py").read_text()
