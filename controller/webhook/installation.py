@@ -18,8 +18,9 @@ Raw = dict[str, Any]
 FailurePolicy = Literal["Fail", "Ignore"]
 CONVERT_WEBHOOK: Final = "convert.webhook.hami.io"
 ADVICE_WEBHOOK: Final = "advice.webhook.hami.io"
-_SCHEDULER_CONDITION: Final = "scheduler"
-_CLASSES_CONDITION: Final = "device-classes"
+_SCHEDULERS: Final = 'in ["default-scheduler"]'
+_CLASSES: Final = "name in []"
+"""What the conditions of the policies say of schedulers, and of DeviceClasses of the operator."""
 _IMAGE_VARIABLE: Final = "image"
 
 
@@ -89,8 +90,11 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
 def _fill_in(raw: Raw, installation: Installation) -> None:
     match raw["kind"]:
         case kinds.MUTATING_POLICY.name:
-            _set_schedulers(raw["spec"]["matchConditions"], installation.schedulers)
-            _set_classes(raw["spec"]["matchConditions"], installation.device_classes)
+            for condition in raw["spec"]["matchConditions"]:
+                expression = condition["expression"].replace(_SCHEDULERS, f"in [{_listed(installation.schedulers)}]")
+                condition["expression"] = expression.replace(
+                    _CLASSES, f"name in [{_listed(installation.device_classes)}]"
+                )
         case kinds.MUTATING_WEBHOOK.name:
             _set_webhooks(raw, installation)
         case kinds.VALIDATING_WEBHOOK.name:
@@ -99,18 +103,8 @@ def _fill_in(raw: Raw, installation: Installation) -> None:
             _set_image(raw["spec"]["variables"], installation.probe_image)
 
 
-def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
-    listed = ", ".join(quote(name) for name in schedulers)
-    for condition in conditions:
-        if condition["name"] == _SCHEDULER_CONDITION:
-            condition["expression"] = f"object.spec.schedulerName in [{listed}]"
-
-
-def _set_classes(conditions: list[Raw], device_classes: Sequence[str]) -> None:
-    listed = ", ".join(quote(name) for name in device_classes)
-    for condition in conditions:
-        if condition["name"] == _CLASSES_CONDITION:
-            condition["expression"] = condition["expression"].replace("name in []", f"name in [{listed}]")
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(map(quote, values))
 
 
 def _set_image(variables: list[Raw], image: str) -> None:
