@@ -126,7 +126,8 @@ class Installation:
         self.api = host.api
         self.choices = choices or webhook.Installation()
         self.programs: dict[str, Program] = {}
-        self._applied: list[Object] = []
+        self.applied: list[Object] = []
+        """What install() brought in."""
         self._webhook_port = free_port()
 
     # -- manifests -------------------------------------------------------------------------------------------------
@@ -141,17 +142,17 @@ class Installation:
         objects = [*webhook.manifests(self.choices), *shipped("deviceclasses")]
         for item in sorted(objects, key=_order):
             self.api.apply(item, manager=_MANAGER)
-            self._applied.append(item)
+            self.applied.append(item)
 
     def remove(self) -> None:
         """Stops the programs and deletes what was applied and what they made, but the Namespace: that takes long to go."""
         for program in self.programs.values():
             program.process.stop()
         self.programs.clear()
-        for item in sorted(self._applied, key=_order, reverse=True):
+        for item in sorted(self.applied, key=_order, reverse=True):
             if item["kind"] != "Namespace":
                 self.api.remove(item)
-        self._applied.clear()
+        self.applied.clear()
         for path in (f"{_PROBE}/pods", _PROBE_CLAIMS, f"{_SYSTEM}/pods", f"{_SYSTEM}/secrets"):
             self.api.delete(path, gracePeriodSeconds=0)
         self.api.delete(_in_system("coordination.k8s.io/v1", "leases"))
@@ -214,7 +215,7 @@ class Installation:
         """A token of the account that uninstall has where it runs in the cluster; the account is made for it."""
         for item in shipped(f"manifests/{OPTIONAL}/uninstall.yaml"):
             self.api.apply(item, manager=_MANAGER)
-            self._applied.append(item)
+            self.applied.append(item)
         account = f"{_SYSTEM}/serviceaccounts/{names.UNINSTALL}"
         self.api.wait_for("the account of uninstall", lambda: self.api.get(account))
         return service_account_token(self.api, names.UNINSTALL)
@@ -314,11 +315,19 @@ class Installation:
         return False
 
     def is_converting(self) -> bool:
+        return self._converts(unanswered=False)
+
+    def is_asking_webhook(self) -> bool:
+        """Whether the API server knows the webhook, be it there or not."""
+        return self._converts(unanswered=True)
+
+    def _converts(self, *, unanswered: bool) -> bool:
+        """`unanswered`: what to return where the webhook was called and did not answer."""
         try:
             created = self._dry_run(f"{_DEFAULT}/pods", _pod({"name": "dry-run"}, {"limits": {"nvidia.com/gpu": "1"}}))
         except ApiError as error:
             if "failed calling webhook" in error.message:
-                return False
+                return unanswered
             raise
         return "resourceClaims" in created["spec"] or self.choices.mode != "exclusive"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 LEAST_ROUNDS = 5
 SEED = 259
+DRAWS = 2000
 
 
 def orders(names: Sequence[str], rounds: int) -> list[list[str]]:
@@ -34,6 +35,30 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     '2.0 [1.0, 3.0]'
     """
     return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+
+
+def quartiles(values: Sequence[float], digits: int = 1) -> str:
+    """Return the median, and the first and third quartile in brackets.
+
+    >>> quartiles([1.0, 2.0, 3.0, 4.0, 50.0])
+    '3.0 [2.0, 4.0]'
+    """
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}"
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def interval(values: Sequence[float], digits: int = 1) -> str:
+    """Return the median, and in brackets the interval in which 95 of 100 medians of redrawn values lie (bootstrap).
+
+    >>> interval([5.0] * 9)
+    '5.0 [5.0, 5.0]'
+    """
+    chance = random.Random(SEED)
+    drawn = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(DRAWS))
+    low, high = drawn[DRAWS // 40], drawn[-DRAWS // 40]
+    return f"{statistics.median(values):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def ratios(values: Sequence[float], base: Sequence[float]) -> list[float]:

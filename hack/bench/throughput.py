@@ -2,10 +2,10 @@
 
     python hack/bench/throughput.py --nodes 500 --pods 800
     python hack/bench/throughput.py --nodes 500 --pods 1000 --gang-size 8 --gangs
-    python hack/bench/throughput.py --nodes 500 --pods 800 --plain
+    python hack/bench/throughput.py --nodes 500 --plain
 
-One control plane with raised client limits, the same nodes and slices for all; one pod has one claim for a part of a card
-(--plain: none). In each round every variant runs once, in an order of the round's own: hami-dra with webhook and policies is
+One control plane with raised client limits, the same nodes and slices for all; one pod has one claim for a part of a
+card. In each round every variant runs once, in an order of the round's own: hami-dra with webhook and policies is
 installed or removed, the API server comes to rest, the pods are created and bound, and everything of the run is deleted.
 Before the first round each variant runs once with a quarter of the pods, uncounted, so that all is warm. The node
 life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules is measured.
@@ -14,7 +14,7 @@ Prints medians with the least and the most of the rounds: pods/s from the first 
 every process, this program included, which creates and watches the pods, and both as ratios to the first variant within
 each round. The machine has few cores and all share them: where it is never idle, pods/s are the inverse of the CPU time
 that a pod costs all of them together, and that figure is less disturbed by what else runs. The load of the machine right
-before each run stands beside. `--requests` adds how often the API server was asked what, for each pod.
+before each run stands beside. `--plain` measures something else, see throughput_plain.py. `--requests` adds how often the API server was asked what, for each pod.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from hack.bench import throughput_plain
 from hack.bench.rounds import LEAST_ROUNDS, orders, ratios, spread
 from hack.bench.throughput_cluster import Bench, Result, Variant, furnish
 from hack.controlplane import variants
@@ -42,12 +44,11 @@ VARIANTS = {
     "kube-scheduler alone, PodGroups": Variant(gangs="PodGroups"),
     "hami-dra, PodGroups": Variant(gate=True, gangs="PodGroups"),
     "hami-dra, gangs by labels": Variant(gate=True, gangs="labels"),
-    "no devices, before hami-dra": Variant(plain=True),
-    "no devices, hami-dra installed": Variant(gate=True, plain=True),
 }
-WITHOUT_GANGS = tuple([name for name, each in VARIANTS.items() if not each.gangs and not each.plain])
-OF_GANGS = tuple([name for name, each in VARIANTS.items() if each.gate is not False and not each.plain])
-PLAIN = tuple([name for name, each in VARIANTS.items() if each.plain])
+WITHOUT_GANGS = tuple([name for name, each in VARIANTS.items() if not each.gangs])
+OF_GANGS = tuple([name for name, each in VARIANTS.items() if each.gate is not False])
+PODS, PLAIN_PODS = 1000, 100
+PLAIN_ROUNDS = 20
 PROCESSES = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "etcd", "controller", "webhook")
 
 
@@ -56,19 +57,23 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--version", default="1.37.1", choices=["1.37.1", "1.36.4"])
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--cards", type=int, default=8)
-    parser.add_argument("--pods", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
+    parser.add_argument("--pods", type=int, help=f"of a run; default {PODS}, with --plain {PLAIN_PODS}")
+    parser.add_argument("--rounds", type=int, help=f"default {LEAST_ROUNDS}, with --plain {PLAIN_ROUNDS}")
     parser.add_argument("--patience", type=float, default=180, help="seconds after which unbound pods are given up")
     parser.add_argument("--variant", action="append", choices=VARIANTS, help="only these; default: gate on and off")
     parser.add_argument(
         "--gangs", action="store_true", help="the variants with the gate, without gangs and with; PodGroups on 1.37.1"
     )
-    parser.add_argument("--plain", action="store_true", help="pods without devices, before hami-dra and with it")
+    parser.add_argument(
+        "--plain", action="store_true", help="only what pods without devices cost the API server, by parts of hami-dra"
+    )
     parser.add_argument("--gang-size", type=int, default=8, help="members of each gang; must divide the pods")
     parser.add_argument("--requests", action="store_true", help="also what the API server was asked for each pod")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     chosen = parser.parse_args()
-    chosen.variant = chosen.variant or (OF_GANGS if chosen.gangs else PLAIN if chosen.plain else WITHOUT_GANGS)
+    chosen.variant = chosen.variant or (OF_GANGS if chosen.gangs else WITHOUT_GANGS)
+    chosen.pods = chosen.pods or (PLAIN_PODS if chosen.plain else PODS)
+    chosen.rounds = (PLAIN_ROUNDS if chosen.plain else LEAST_ROUNDS) if chosen.rounds is None else chosen.rounds
     has_gangs = any(VARIANTS[name].gangs for name in chosen.variant)
     if has_gangs and (chosen.gang_size < 1 or chosen.pods % chosen.gang_size):
         parser.error(f"--gang-size {chosen.gang_size} does not divide --pods {chosen.pods}")
@@ -77,14 +82,21 @@ def parse() -> argparse.Namespace:
     return chosen
 
 
-def measured(chosen: argparse.Namespace) -> dict[str, list[Result]]:
-    """Return the results of each variant, one for each round."""
+@contextmanager
+def control_plane(chosen: argparse.Namespace) -> Iterator[ControlPlane]:
+    """A furnished one."""
     with_groups = any(VARIANTS[name].gangs == "PodGroups" for name in chosen.variant)
     plane_options = variants.variant(variants.GANGS if with_groups else chosen.version).options
     options = {"kube-controller-manager": ["--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"]}
-    results: dict[str, list[Result]] = {name: [] for name in chosen.variant}
     with ControlPlane(**plane_options, client_qps=5000, extra_args=options) as plane:
         furnish(plane, chosen.nodes, chosen.cards)
+        yield plane
+
+
+def measured(chosen: argparse.Namespace) -> dict[str, list[Result]]:
+    """Return the results of each variant, one for each round."""
+    results: dict[str, list[Result]] = {name: [] for name in chosen.variant}
+    with control_plane(chosen) as plane:
         settings = {"gang_size": chosen.gang_size, "patience": chosen.patience}
         bench = Bench(plane, pods=chosen.pods, **settings)
         warming = max(chosen.pods // 4 // chosen.gang_size, 1) * chosen.gang_size
@@ -101,6 +113,8 @@ def measured(chosen: argparse.Namespace) -> dict[str, list[Result]]:
 
 def main() -> int:
     chosen = parse()
+    if chosen.plain:
+        return plain(chosen)
     results = measured(chosen)
     if chosen.output == "json":
         print(
@@ -115,6 +129,17 @@ def main() -> int:
         print_variant(name, found, first)
     if chosen.requests:
         print_requests(results)
+    return 0
+
+
+def plain(chosen: argparse.Namespace) -> int:
+    with control_plane(chosen) as plane:
+        found = throughput_plain.measured(plane, chosen.pods, chosen.rounds)
+    if chosen.output == "json":
+        print(json.dumps({name: [vars(each) for each in batches] for name, batches in found.items()}))
+        return 0
+    print(f"{chosen.nodes} nodes, {chosen.rounds} rounds of {chosen.pods} pods, Kubernetes {chosen.version}")
+    throughput_plain.print_costs(found)
     return 0
 
 

@@ -43,8 +43,6 @@ class Variant:
     """Of hami-dra, with its webhook and all its policies; None: it is not installed."""
     gangs: Literal["", "labels", "PodGroups"] = ""
     """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on, for all variants."""
-    plain: bool = False
-    """The pods use no device."""
 
 
 @dataclass
@@ -153,10 +151,8 @@ def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
     )
 
 
-def pod(number: int, *, labelled: bool, gangs: str = "", gang_size: int = 0, plain: bool = False) -> dict[str, Any]:
-    """`gangs`, `plain`: as of `Variant`. `gang_size`: pods in a row that are a gang."""
-    if plain:
-        return {"metadata": {"name": f"pod-{number:05d}"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+def pod(number: int, *, labelled: bool, gangs: str = "", gang_size: int = 0) -> dict[str, Any]:
+    """`gangs`: as of `Variant`. `gang_size`: pods in a row that are a gang."""
     labels, group = {"hami.io/dra": "true"} if labelled else {}, {}
     if gangs == "labels":
         labels |= {names.POD_GROUP_NAME: gang_name(number, gang_size), names.POD_GROUP_MIN_AVAILABLE: str(gang_size)}
@@ -176,17 +172,22 @@ def gang_name(number: int, gang_size: int) -> str:
     return f"gang-{number // gang_size}"
 
 
+def owner_of_pods(plane: ControlPlane) -> dict[str, Any]:
+    """Return the entry of metadata.ownerReferences."""
+    uid = plane.api.get(f"{OWNERS}/{OWNER}")["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": uid, "controller": True}
+
+
 def bodies(plane: ControlPlane, variant: Variant, pods: int, gang_size: int) -> list[tuple[str, dict[str, Any]]]:
     """What is created, with its path: the PodGroup of each gang goes before its pods."""
     found: list[tuple[str, dict[str, Any]]] = []
-    uid = plane.api.get(f"{OWNERS}/{OWNER}")["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": uid, "controller": True}
+    owner = owner_of_pods(plane)
     for number in range(pods):
         if variant.gangs == "PodGroups" and number % gang_size == 0:
             spec = {"schedulingPolicy": {"gang": {"minCount": gang_size}}}
             found.append((GROUPS, {"metadata": {"name": gang_name(number, gang_size)}, "spec": spec}))
         labelled = variant.gate is True
-        body = pod(number, labelled=labelled, gangs=variant.gangs, gang_size=gang_size, plain=variant.plain)
+        body = pod(number, labelled=labelled, gangs=variant.gangs, gang_size=gang_size)
         body["metadata"]["ownerReferences"] = [owner]
         found.append((PODS, body))
     return found
@@ -206,7 +207,7 @@ class Bench:
     def run(self, name: str, variant: Variant) -> Result:
         """Install what the variant needs, bind its pods, and clear away. Raises TimeoutError."""
         self._install(variant.gate)
-        self._settle()
+        settle(self._plane)
         load = float(Path("/proc/loadavg").read_text().split()[0])
         result = self._measure(name, variant)
         result.load = load
@@ -227,15 +228,6 @@ class Bench:
         self._installation.start_webhook()
         self._installation.start_controller("--manage", DRIVER)
         self._installation.wait_ready(seconds=300)
-
-    def _settle(self) -> None:
-        """Wait until the API server has nothing to do, at most a minute."""
-        apiserver = self._plane.components["kube-apiserver"]
-        for _ in range(60):
-            before = apiserver.cpu_seconds()
-            time.sleep(1)
-            if apiserver.cpu_seconds() - before < SETTLED:
-                return
 
     def _clear(self) -> None:
         api = self._plane.api
@@ -281,6 +273,16 @@ class Bench:
         idle, all_ticks = (now - then for now, then in zip(machine_ticks(), ticks, strict=True))
         answered = {name: float(count - asked[name]) for name, count in requests(plane).items() if count > asked[name]}
         return Result(name, len(bound), last[0] - start, cpu, idle / all_ticks, requests=answered)
+
+
+def settle(plane: ControlPlane) -> None:
+    """Wait until the API server has nothing to do, at most a minute."""
+    apiserver = plane.components["kube-apiserver"]
+    for _ in range(60):
+        before = apiserver.cpu_seconds()
+        time.sleep(1)
+        if apiserver.cpu_seconds() - before < SETTLED:
+            return
 
 
 def cpu_seconds(plane: ControlPlane) -> dict[str, float]:

@@ -472,7 +472,7 @@ def test_uninstall_takes_away_what_is_ours_only(uninstall, create, control_plane
 
 def test_its_account_is_no_part_of_an_installation(control_plane, make_installation):
     hami = make_installation()
-    kinds = {(item["kind"], item["metadata"]["name"]) for item in hami._applied}
+    kinds = {(item["kind"], item["metadata"]["name"]) for item in hami.applied}
     assert not any(name == names.UNINSTALL for _, name in kinds)
 
 
