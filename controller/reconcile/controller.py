@@ -237,8 +237,8 @@ class Controller:
         """Run one term after the other until cancelled, or the lease is lost; the elector then
         starts again.
 
-        A term ends when the cluster goes back to a past state (etcd restored): what it remembers may
-        be of a time that never was.
+        A term ends when the cluster goes back to a past state (etcd restored), because what the
+        term remembers may no longer have happened.
         """
         while True:
             if not await self._run_term_until_rewound(informers, events, election):

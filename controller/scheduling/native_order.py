@@ -46,8 +46,8 @@ def native_ranking(policy: DevicePolicy) -> DeviceRanking:
 
 
 def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: DevicePolicy) -> dict[str, int]:
-    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: then its own
-    order stands.
+    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: its own order
+    is then kept.
     """
     inventory = _inventory(pool, node, claims)
     devices = [each for found in inventory.pools_on(pool.node) for each in found.devices if each.row >= 0]
@@ -141,7 +141,7 @@ def _best_around(
     chosen: Sequence[int], tiers: Iterable[CandidateTier], count: int, order: Sequence[int]
 ) -> Sequence[int]:
     """Return the first set of the best tier that contains `chosen`; of several in a tier the one
-    that `order` likes most.
+    that `order` prefers.
 
     Empty where no legal set of this size does: the next larger size is tried then.
     """

@@ -1,9 +1,9 @@
 """Who made an allocation: a mark inside the allocation itself.
 
 The mark is an entry of `status.allocation.devices.config` for the driver `hami.io`, which no driver
-has: node drivers skip configuration for other drivers. Only those who may write allocations can
-write it, nobody can take it off, and it goes with the allocation. An allocation without it was made
-by kube-scheduler or another allocator.
+has: node drivers skip configuration for other drivers. Only accounts that may write allocations can
+write it, it cannot be removed, and it disappears with the allocation. An allocation without it was
+made by kube-scheduler or another allocator.
 """
 
 from typing import Any, Final

@@ -315,7 +315,7 @@ class Partitioner(Protocol):
     """Create and remove partitions. Blocks. Raises DiscoveryError if the hardware is silent."""
 
     def create(self, place: PartitionPlace) -> PartitionInstance:
-        """Create the partition at this place, ready for use. One that lies there already is
+        """Create the partition at this place, ready for use. One that already exists there is
         completed and returned: the caller has checked that no other claim holds it.
 
         Raises PartitionRefused; nothing half created is left then, unless the hardware does not

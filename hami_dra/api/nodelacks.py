@@ -25,7 +25,7 @@ class LackKind(StrEnum):
     PARTITIONS = "partitions"
     """Partitions (MIG) cannot be created or opened."""
     USAGE = "usage"
-    """Nobody can say what containers use of the cards that they share."""
+    """It is unknown what containers use of the cards that they share."""
 
 
 class Lack(msgspec.Struct, frozen=True):

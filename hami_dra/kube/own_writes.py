@@ -1,8 +1,8 @@
-"""The answers to our own writes, kept for the watch, which shows the same versions once more.
+"""Responses to our own writes, kept so that the watch need not decode the same versions again.
 
-Filled by `http.HttpCluster`, read by `http_watch`. Decoding and settling an object costs a tenth of a millisecond, and most
-events about what we write are about our own writes. An object is never changed once it was read, so
-the event can show the one that the answer was decoded to.
+Filled by `http.HttpCluster`, read by `http_watch`. Decoding and settling an object costs a tenth of
+a millisecond, and most events about the objects we write are caused by our own writes. Objects are
+immutable once read, so the event can share the one that was decoded from the response.
 """
 
 import re
@@ -18,7 +18,9 @@ from hami_dra.kube.protocol import EventType, WatchEvent
 T = TypeVar("T", bound=Object)
 
 _MOST: Final = 256
-"""Answers kept. Most are taken within milliseconds; those of kinds that nobody watches never are."""
+"""Largest number of responses kept. Most are used within milliseconds, those of unwatched kinds
+never.
+"""
 _VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')
 
 
@@ -37,7 +39,7 @@ class _Event(msgspec.Struct):
 
 
 class _Key(NamedTuple):
-    """Names one version of an object, but for the object."""
+    """Identifies one version of a kind; resourceVersions are unique within a kind."""
 
     group: str
     version: str
@@ -53,18 +55,20 @@ class OwnWrites:
         self._kept: OrderedDict[_Key, tuple[Object, str]] = OrderedDict()
 
     def keep(self, kind: Kind[Any], answer: Object, problem: str) -> None:
-        """Keep the answer to a write. `problem`: what of it could not be read."""
+        """Keep the response to a write. `problem`: the part of it that could not be read."""
         self._kept[_key(kind, answer.metadata.resource_version)] = answer, problem
         if len(self._kept) > _MOST:
             self._kept.popitem(last=False)
 
     def forget(self, kind: Kind[Any]) -> None:
-        """Before a list: it may be that of an etcd that was set back, which gives versions out once more."""
+        """Forget the responses of a kind. Called before a list: a restored etcd hands out versions
+        again.
+        """
         for key in [key for key in self._kept if (key.group, key.version, key.plural) == _key(kind, "")[:3]]:
             del self._kept[key]
 
     def event_of(self, kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
-        """Return the event on a line of a watch if it shows an answer; that is forgotten."""
+        """Return the event of a watch line that shows a kept response, and forget the response."""
         if not self._kept or (found := _VERSION.search(line)) is None:
             return None
         kept = self._kept.pop(_key(kind, found[1].decode()), None)

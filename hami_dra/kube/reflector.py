@@ -77,11 +77,11 @@ class Reflector(Generic[T]):
     follows. `problem` says why the copy may be stale, or is empty; `lists` and `failures` count.
     `unreadable` has, by key, the objects that cannot be read completely now. A completely
     unreadable version leaves the last good one in the store. `on_broken` is called once for each
-    version of such an object. `is_denied`: the latest list was refused for want of a right, or
-    because the cluster does not serve the kind; `on_denied` is called when that begins, and tells it
-    in place of the log. `on_rewound`: what to call after a list that shows a past state of the
-    cluster. Given, a watch that ended early is followed by a list, and any other by a comparison of
-    versions; otherwise each is followed by another watch from where it ended.
+    version of such an object. `is_denied`: the latest list was refused because of a missing
+    permission, or because the cluster does not serve the kind; `on_denied` is called when that
+    begins, and tells it in place of the log. `on_rewound`: what to call after a list that shows a
+    past state of the cluster. Given, a watch that ended early is followed by a list, and any other
+    by a comparison of versions; otherwise each is followed by another watch from where it ended.
     """
 
     def __init__(

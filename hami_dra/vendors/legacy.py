@@ -65,7 +65,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
     """The request of one container for one vendor."""
 
     alternatives: Annotated[tuple[CardChoice, ...], msgspec.Meta(max_length=7)] = ()
-    """Alternatives if this cannot be had, most wanted first; a choice has no alternatives
+    """Alternatives if this cannot be allocated, most preferred first; a choice has no alternatives
     itself.
     """
 

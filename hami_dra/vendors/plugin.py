@@ -34,22 +34,24 @@ class HostPath:
 
     path: str
     purpose: str
-    """What lies there, for the operator: `mx-smi`."""
+    """What it contains, for the operator: `mx-smi`."""
     writable: bool = False
     create: bool = False
-    """Made where it is missing; else the driver's pod waits until it is there."""
+    """Create it if it is missing; otherwise the driver's pod waits until it exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorPlugin:
-    """A vendor. Raises InvalidPlugin where its parts disagree about its name or its driver."""
+    """A vendor. Raises InvalidPlugin if its parts disagree about its name or its driver."""
 
     title: str
     """The vendor's name as people write it: `AWS Neuron`."""
     parts: str = ""
-    """What can be had of a card, for people: `memory, cores; MIG`. Empty: whole cards only."""
+    """How a card can be shared, for people: `memory, cores; MIG`. Empty: whole cards only."""
     options: tuple[VendorOption[Any], ...] = ()
-    """What an operator may choose for its cards; flags of `hami-dra driver` and `slices` are made of it."""
+    """What an operator may configure for its cards; becomes flags of `hami-dra driver` and
+    `slices`.
+    """
     host_paths: tuple[HostPath, ...] = ()
     """Where packages install the vendor's tools and libraries on a node."""
     rules: Vendor

@@ -1,4 +1,4 @@
-"""All vendors, in one order; everything that goes by vendor or driver is derived from it.
+"""All vendors, in one order; everything that depends on vendor or driver is derived from it.
 
 A driver that is not here has no vendor rules. A vendor of this project is one folder next to this
 module and one line in `_OWN`. A vendor of another project is an installed distribution with an

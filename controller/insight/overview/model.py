@@ -209,7 +209,7 @@ class Packing(View, frozen=True, kw_only=True):
     free_capacity: float
     """Free capacity of all usable cards, in cards."""
     fragmentation: float
-    """Share of `free_capacity` that lies on partly used cards: 0.0 to 1.0."""
+    """Share of `free_capacity` that is on partly used cards: 0.0 to 1.0."""
     memory_total: int
     memory_used: int
     cores_total: int

@@ -1,4 +1,4 @@
-"""For whom a claim is reserved: a pod, or a whole PodGroup. Pure."""
+"""The consumer that a claim is reserved for: a pod, or a whole PodGroup. Pure."""
 
 from controller.reconcile.runtime import patches
 from hami_dra.api import kinds

@@ -37,7 +37,7 @@ from hami_dra.kube.store import Store
 
 T = TypeVar("T", bound=Object)
 Listener = Callable[[T | None, T | None], None]
-"""Called with (old, new); None for an object that did not exist before, or does not any more."""
+"""Called with (old, new); None for an object that did not exist before, or no longer exists."""
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ class GangHoldings:
     def end(self, group: asyncio.TaskGroup, state: GangState, why: str, now: float, *, passing: bool = False) -> float:
         """Release what waiting members hold, or return until when it is kept for them.
 
-        `passing`: the gang goes on without anybody's help, so it may keep what it has for a while.
+        `passing`: the gang can continue by itself, so it may keep what it has for a while.
         """
         holding = [pod for pod in state.pending if self._holds(pod)]
         remembered = self._members.remembered(state.key)

@@ -29,16 +29,16 @@ class GangSearches:
         self._counting: tuple[GangKey, GangSearch] | None = None
 
     def make_way(self, key: GangKey | None) -> None:
-        """Let what another gang has found so far count no more: this one, or a pod alone (None), is
-        decided now, or nothing is for a while.
+        """Stop counting what another gang has found so far, because this gang, or a single pod
+        (None), is decided now, or nothing is decided for a while.
         """
         if self._counting is not None and self._counting[0] != key:
             self._counting[1].suspend()
             self._counting = None
 
     def is_outdated(self, found: GangAssessment) -> bool:
-        """Return whether the gang counts, and is not any more what is being decided. What it has
-        found itself may be the reason.
+        """Return whether the gang counts but is no longer what is being decided; its own findings
+        may be the reason.
         """
         key = found.state.key
         if self._counting is None or self._counting[0] != key:

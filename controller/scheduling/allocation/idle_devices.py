@@ -17,7 +17,7 @@ from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
 
 _PASSING: Final = (NUMBER[names.CARD_NOT_HEALTH], NUMBER[names.CARD_CORDONED])
-"""Reasons that end without anybody changing the pod or the hardware."""
+"""Reasons that can end without a change to the pod or the hardware."""
 _Value = TypeVar("_Value")
 
 
@@ -62,7 +62,7 @@ class IdleDevices:
         return self.per_node + self.anywhere >= max(count, 1)
 
     def kept(self, key: Hashable, make: Callable[[], _Value]) -> _Value:
-        """Return what was made of these verdicts before: it holds as long as they do."""
+        """Return the cached result derived from these verdicts; it is valid as long as they are."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]  # type: ignore[return-value] # made by `make` of the same key

@@ -41,7 +41,7 @@ _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
 _STATES_KEPT: Final = 1 << 11
-"""States of cards cached per shape of request: the code of a card holds for the next one in the
+"""States of cards cached per shape of request: the code of a card is valid for the next one in the
 same state.
 """
 

@@ -2,7 +2,7 @@
 
 One refusal says little: something changed meanwhile. The second says that kube-scheduler knows a
 reason that hami-dra does not, in a plugin, a profile or an extender of its own, and such a reason
-mostly holds for all nodes of a zone or of a shape. So nodes unlike the refused ones come first:
+usually applies to all nodes of a zone or of a shape. So nodes unlike the refused ones come first:
 
     refused: n0 (zone a, large), n1 (zone a, small)
 

@@ -107,8 +107,8 @@ class GangSearch:
         return answer
 
     def suspend(self) -> None:
-        """Let the places that were found so far count no more: before another pod is decided, and
-        where the search is given up. Idempotent.
+        """Stop counting the places found so far: before another pod is decided, and when the search
+        is given up. Idempotent.
         """
         if self._counts:
             self._changes.keep()

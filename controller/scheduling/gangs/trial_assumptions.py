@@ -48,7 +48,7 @@ class Trial:
             self._inventory.forget_pod(pod.metadata.uid)
 
     def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
-        """Let a bound pod and its claims count no more until the end of the trial: a victim, or a pod
+        """Stop counting a bound pod and its claims until the end of the trial: a victim, or a pod
         that moves. Such a trial must end before anything else runs.
 
         `claim_uids`: those that no other pod uses.

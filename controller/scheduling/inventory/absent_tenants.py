@@ -29,7 +29,7 @@ class AbsentTenants:
         self._recount = recount
 
     def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
-        """Let a bound pod and what was observed of these claims count no more.
+        """Stop counting a bound pod and what was observed of these claims.
 
         `claim_uids`: those that would be free; a claim that other pods use, too, keeps its devices.
         """

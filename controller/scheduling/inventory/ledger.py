@@ -130,7 +130,7 @@ class Ledger:
         return self._replace(self._assumed, claim_uid, ())
 
     def set_absent(self, claim_uid: str, *, absent: bool) -> set[DeviceId]:
-        """Let what was observed of a claim count no more, or again. An assumption counts all the same."""
+        """Stop or resume counting what was observed of a claim. An assumption counts in any case."""
         before = self.counted(claim_uid)
         (self._absent.add if absent else self._absent.discard)(claim_uid)
         return self._recount(before, self.counted(claim_uid))

@@ -19,9 +19,9 @@ class Payer(StrEnum):
     """The account that pays for evaluating a selector."""
 
     CLAIM = "claim"
-    """It stands in a claim: its namespace pays."""
+    """It is written in a claim: its namespace pays."""
     CLASS = "class"
-    """It stands in a DeviceClass: an administrator wrote it."""
+    """It is written in a DeviceClass, so an administrator wrote it."""
 
 
 class SliceSpent(Exception):

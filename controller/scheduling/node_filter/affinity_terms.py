@@ -45,8 +45,8 @@ class AffinityTerm:
         return label_selector_matches(self.selector, labels)
 
     def selects_otherwise(self, before: Namespace | None, after: Namespace | None) -> bool:
-        """Return whether a change of a namespace changes the pods that `pods` finds. None: it did not
-        exist, or does not any more.
+        """Return whether a change of a namespace changes the pods that `pods` finds. None: it did
+        not exist, or no longer exists.
         """
         selector = self.namespace_selector
         if selector is None or not (selector.match_labels or selector.match_expressions):

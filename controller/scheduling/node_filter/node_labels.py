@@ -120,10 +120,10 @@ class NodeLabels:
     def matching(self, selector: NodeSelector | LabelSelector) -> Bools:
         """Return the nodes that match, shape (size,). Not to be changed by the caller.
 
-        What only names values of one label is looked up in its column and not kept: each local disk
-        has such a selector of its own.
-        As for the affinity of a PersistentVolume, `matchFields` are checked for form and otherwise
-        ignored: kube-scheduler compares labels alone. Rows without a node may match.
+        A selector that only names values of one label is looked up in its column and not cached,
+        because each local disk has a different one. As for the affinity of a PersistentVolume,
+        `matchFields` are checked for form and otherwise ignored: kube-scheduler compares labels
+        alone. Rows without a node may match.
         """
         if pinned(selector) is not None:
             return self._evaluated(selector)

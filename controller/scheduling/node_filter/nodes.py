@@ -109,8 +109,8 @@ class NodeColumns:
     def offers(self, resource: str) -> Ints:
         """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,).
 
-        Every kubelet declares cpu, memory and pods; a node that declares none of them (in a file) is
-        not thereby full: they and ephemeral-storage are `MOST` then.
+        Every kubelet declares cpu, memory and pods; a node that declares none of them (in a file)
+        is not full for that reason: they and ephemeral-storage are `MOST` then.
         """
         return self._offers[self._resources.get(resource, _UNKNOWN), : self.size]
 

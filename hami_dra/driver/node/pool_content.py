@@ -76,7 +76,7 @@ def pool_content(
     faults: Faults,
     options: PoolOptions,
 ) -> PoolContent:
-    """Return the devices in the vendor's order, which goes by index."""
+    """Return the devices in the vendor's order, which is by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
     good, problems = _publishable(vendor, sick, options.vendors)
     devices = [_tainted(device, faults, options) for device in vendor.devices(good, options.vendors)]

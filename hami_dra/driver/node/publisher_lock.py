@@ -3,8 +3,8 @@ and the new one run side by side.
 
 Used by `service`, one per driver. Both would write the same slices, and if the new version writes
 them differently, each would revert the other's changes. The first driver therefore holds a lock on
-a file until it ends, in whatever way, and the second one waits; meanwhile it serves kubelet, which
-calls the newer one.
+a file until it ends, for whatever reason. The second one waits for it, and serves kubelet in the
+meantime, because kubelet calls the newer driver.
 """
 
 import asyncio

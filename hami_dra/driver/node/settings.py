@@ -26,8 +26,8 @@ EFFECTS: Final[Mapping[FaultKind, Effect]] = {
     FaultKind.MEMORY: "NoSchedule",
     FaultKind.UNHEALTHY: "NoSchedule",
 }
-"""Default effects. A pod on a lost card can only be restarted on another one. All other kinds are a
-judgement of a card that may still work: no new pods go there, and none is evicted.
+"""Default effects. A pod on a lost card can only be restarted on another one. A card with any other
+fault may still work: no new pods are placed there, and none is evicted.
 """
 
 
@@ -75,7 +75,7 @@ class NodeSettings:
     legacy_metrics: frozenset[NameSet] = frozenset()
     """Names of HAMi's monitor under which the use by containers is exported too."""
     recovery_time: float = 60.0
-    """How long a fault must stay away until it is over."""
+    """How long a fault must be absent until it is over."""
     confirm_time: float = 30.0
     """How long a fault must last until it evicts pods: a tool may fail for a moment."""
     on_exit: OnExit = OnExit.KEEP

@@ -69,7 +69,7 @@ class ArtifactWriter:
         return replace(held, assigned=dict(given))
 
     def check_free(self, record: Record) -> None:
-        """Check that nothing lies where the record's partitions will be."""
+        """Check that the places of the record's partitions are free."""
         for held in record.held:
             self._partitions.check_free(record.key, held)
 

@@ -1,16 +1,16 @@
 """Partitions that exist only while a claim holds them: created, found again, and removed, but never
 those of other programs.
 
-Partitionable cards that claims hold as one are put out of MIG mode meanwhile.
+While claims hold a partitionable card as a whole, its MIG mode is off.
 
 Called by `artifacts`. In: the partitions in records, the vendor's `Partitioner`. Out: instances.
 Blocks. Raises Refused, NotWritten (the hardware did not answer, or the partition is in use; a retry
 may succeed).
 
 The checkpoint says who owns an instance. The intent (a partition without an id) is on the disk
-before anything is created, and is written only where no instance lies. So whatever lies where a
-record has a partition without an id belongs to this driver; for a partition with an id, only the
-instance with this id and uuid does.
+before anything is created, and is written only if no instance is there. So an instance in the place
+of a recorded partition without an id belongs to this driver; for a partition with an id, only the
+instance with that id and uuid does.
 """
 
 from collections.abc import Collection
@@ -32,8 +32,8 @@ class Partitions:
         self._partitioner = partitioner
 
     def check_free(self, claim: str, held: GrantedDevice) -> None:
-        """Check, before the intent is written, that nothing lies where the partition is to be.
-        `claim`: `namespace/name`.
+        """Check, before the intent is written, that the place of the partition is free. `claim`:
+        `namespace/name`.
         """
         wanted = held.own_partition
         if wanted is None:
@@ -52,7 +52,7 @@ class Partitions:
     def made(self, claim: str, held: GrantedDevice) -> GrantedDevice:
         """Return the device with its partition, which exists now.
 
-        The intent is on the disk: an instance that lies there already is this driver's own, half
+        The intent is on the disk: an instance that is already there is this driver's own, half
         created.
         """
         wanted = held.own_partition

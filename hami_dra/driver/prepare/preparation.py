@@ -208,7 +208,7 @@ class NodePreparation:
 
     async def _pods_of_groups(self, claims: Mapping[str, ResourceClaim]) -> tuple[list[Pod], dict[str, str]]:
         """Return the pods on this node of the PodGroups that claims are reserved for, and by uid of
-        a claim why they cannot be had.
+        a claim why they are unknown.
 
         A PodGroup does not name its pods, and its pods do not know its uid, so they are found by
         its name, as kubelet does (k8s.io/dynamic-resource-allocation v0.37,

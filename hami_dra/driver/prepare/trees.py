@@ -1,8 +1,8 @@
-"""Remove a folder that a container could write to, whatever lies in it.
+"""Remove a folder that a container could write to, whatever it contains.
 
 Used by `files`. Blocks. Raises OSError. shutil.rmtree calls itself for each level, so a thousand
-nested folders end it with RecursionError, and it lists all of a folder at once, however many files
-that are.
+nested folders end it with RecursionError, and it lists a whole folder at once, however many files
+it has.
 """
 
 import os
@@ -36,7 +36,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _empty(folder: int, top: int, level: int, numbers: "count[int]") -> None:
-    """Remove what lies in the open folder; what is too deep is moved to `top`, which is emptied last."""
+    """Empty the open folder; folders that are too deep are moved to `top`, which is emptied last."""
     while found := _some(folder):
         for name, is_folder in found:
             if not is_folder:

@@ -1,7 +1,7 @@
 """Errors in the memory of Ascend NPUs, from `npu-smi info -t ecc`: one call for each chip.
 
-Called by the sampler (`monitor`). The tool takes a moment for each chip, and counters change seldom,
-so a look reads a few chips, and keeps what it knows of the others.
+Called by the sampler (`monitor`). The tool takes a moment per chip and counters rarely change, so
+each reading covers a few chips and keeps the last values of the others.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ that select them.
 Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and
 DeviceClasses. Pure. A whole NPU is for one claim, and so is a vNPU: the chip shares nothing else.
 Each vNPU that a chip could ever have is a device; counters of the memory, the AI cores and the AI
-CPUs of the chip say which of them can be had together. `linkGroup` is the ring that HCCS joins.
+CPUs of the chip determine which of them fit together. `linkGroup` is the ring that HCCS joins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

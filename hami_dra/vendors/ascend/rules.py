@@ -4,12 +4,12 @@ computeBestCombination, ScoreNode).
 Called by the vendor. In: one request and the cards of one node. Out: all sets, best first. Pure.
 
 - The score of a set is HAMi's: 10 x the largest part of it in one ring / its cards.
-- Among sets of equal score HAMi empties the ring with most free cards first. Here the set comes
-  first that takes least of idle rings, so that these stay whole, and of equal ones the set that
-  leaves fewest free cards in its rings.
-- A single card, and a vNPU, goes by the device policy, as in HAMi.
+- Among sets of equal score HAMi empties the ring with the most free cards first. Here the set that
+  takes the least from idle rings comes first, so that these stay whole; among equal ones, the set
+  that leaves the fewest free cards in its rings.
+- A single card or vNPU is chosen by the device policy, as in HAMi.
 - Several cards of a series whose chips share a module (910C) are whole modules, as in HAMi
-  (computeBestCombination910C); one card of it comes from a module that is broken already.
+  (computeBestCombination910C); a single card comes from a module that is already broken.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ MODEL = "model"
 _NETWORK_WEIGHT: Final = 10
 """HAMi's Ascend910NetworkWeight."""
 _MOST_RINGS: Final = 8
-"""A machine has one to four; published data may be nonsense."""
+"""A machine has one to four; published data may be wrong."""
 
 Shape = tuple[int, ...]
 """How many cards a set has in each ring."""
@@ -83,7 +83,7 @@ def arrange(node_view: NodeView) -> CandidateSets | None:
 
 
 def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
-    """Return the modules that have some of these cards; nothing if chips are modules of their own."""
+    """Return the modules that have some of these cards; nothing if each chip is a module."""
     members: dict[int, int] = {}
     for position in bits(cards):
         series = series_of_product(layout.product[position])

@@ -96,7 +96,7 @@ class Enflame(Vendor):
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         """Prefer several GCUs that are close together, and a single one that does least damage.
 
-        A slice goes by the device policy.
+        A slice is chosen by the device policy.
         """
         eligible = node_view.mask(CardState.ELIGIBLE)
         if node_view.count == 1 and not any(node_view.states):

@@ -54,7 +54,7 @@ def block_sizes(index: tuple[int, ...], free: int, *, aligned: bool) -> tuple[in
     tuple is worth more to requests for several devices.
 
     Inferentia: the runs of neighbours. Trainium: every block of 16, 8 and 4, the small ones inside
-    of large ones too, as each of them can be had.
+    of large ones too, because each of them can be allocated.
 
     >>> block_sizes(tuple(range(12)), 0b0111_1110_0011, aligned=False)
     (6, 2)

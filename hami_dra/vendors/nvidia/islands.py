@@ -11,12 +11,12 @@ several cards:
    b. of these the highest sum of pair scores; c. of these the least damage: links to the cards that stay free;
 2. all others by highest sum of pair scores, then least damage.
 
-HAMi uses the sum alone; that an exactly fitting island goes before splitting a larger one is from
-its release notes. One card: cards in no island first, then the lowest sum of pair scores to the
-other free cards (HAMi D/nvidia/device.go:850).
+HAMi uses only the sum; the rule that an exactly fitting island comes before splitting a larger one
+is from its release notes. One card: cards in no island first, then the lowest sum of pair scores to
+the other free cards (HAMi D/nvidia/device.go:850).
 
 The score of a node repeats the order, without the damage: between nodes whose choice is equally
-good binpack and spread decide, and the damage only between nodes that are equal by them too.
+good, binpack or spread decides, and the damage only between nodes that are equal by that too.
 
 With any device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and
 `nvidia.com/numa-bind` only sets on one NUMA node. Requests for all devices of a node have no choice

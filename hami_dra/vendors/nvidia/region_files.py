@@ -32,7 +32,7 @@ _MOST_ENTRIES: Final = 64
 
 def path_of(cache: str, mounts: Mapping[str, str]) -> str | None:
     """Return the path on the host of a file that a container has at `cache`; None: the host has no
-    such file, because it lies in memory of the container.
+    such file, because it is in the container's memory.
 
     >>> path_of("/usr/local/vgpu/a.cache", {"/usr/local/vgpu": "/usr/local/vgpu/containers/x"})
     '/usr/local/vgpu/containers/x/a.cache'

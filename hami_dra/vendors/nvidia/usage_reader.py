@@ -2,7 +2,7 @@
 between them, which take effect through the same files.
 
 Created by `PLUGIN.usage`, called by the node driver in a thread. Only containers whose usage file
-lies on the host (`--usage-cache host`) can be read.
+is on the host (`--usage-cache host`) can be read.
 """
 
 import os
@@ -71,7 +71,7 @@ class RegionReader:
         return stale_folders(self._parent, used, self._now() - _STALE)
 
     def close(self) -> None:
-        """Let all tenants go on: nothing takes the orders back while no driver runs."""
+        """Let all tenants continue: while no driver runs, nothing would revoke its orders."""
         with self._orders:
             self._closed = True
         for path in self._waiting.values():

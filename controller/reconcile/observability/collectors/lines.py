@@ -1,8 +1,8 @@
 """Prometheus' text format for gauges with very many samples.
 
-Used by `cards` and `pods`. The library's way (a `Sample` each, all at once) takes seconds for
-40,000 cards and blocks the loop meanwhile. Here labels are cached text, and the lines come in
-blocks of a few milliseconds, between which other tasks run.
+Used by `cards` and `pods`. The library's way (one `Sample` each, all at once) takes seconds for
+40,000 cards and blocks the loop during that time. Here labels are cached text, and the lines come
+in blocks of a few milliseconds, between which other tasks run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """What the cluster's volumes allow: fed by the inventory, read by `volume_filters`.
 
-Besides the objects of the cluster it counts the pods on nodes, and what decisions hold that
-kube-scheduler has not carried out yet: a free volume that a pod about to be bound will get, and the
-node for which a volume will be made. kube-scheduler's own assume caches do the same. Pure.
+Besides the objects of the cluster it counts the pods on nodes, and what decisions hold until
+kube-scheduler carries them out: the free volume that a pod about to be bound will get, and the node
+for which a volume will be provisioned. kube-scheduler's own assume caches do the same. Pure.
 """
 
 from collections.abc import Callable, Iterator
@@ -210,7 +210,9 @@ class VolumeBook:
 
     @contextmanager
     def without_reservation(self, uid: str) -> Iterator[None]:
-        """Let the pod's own reservation not count. The book must not change meanwhile."""
+        """Ignore the pod's own reservation within the block. The book must not change in the
+        meantime.
+        """
         reservation = self._reservations.pop(uid, None)
         if reservation is None:
             yield

@@ -1,7 +1,7 @@
-"""Visits to NVML that are given up after a time. Used by `backend` and `partitions`.
+"""Calls to NVML with a timeout. Used by `backend` and `partitions`.
 
-NVML can hang inside the kernel, where nothing ends it: every visit runs in its own thread. One that
-hangs is left behind, and until it returns each further visit fails at once.
+NVML can hang inside the kernel, where nothing ends it, so every visit runs in its own thread. A
+hanging thread is abandoned, and until it returns every further visit fails at once.
 """
 
 import ctypes
@@ -79,8 +79,8 @@ def use_driver_root(root: Path) -> None:
 
 
 def _load_from_driver_root() -> None:
-    """Load the library by its path. Later loads of libnvidia-ml.so.1 get this one (dlopen goes by
-    SONAME).
+    """Load the library by its path. Later loads of libnvidia-ml.so.1 get this one (dlopen matches
+    by SONAME).
     """
     for tree in _driver_root:
         for folder in ("/", *LIBRARY_FOLDERS):
