@@ -228,7 +228,7 @@ def _computed(
         if node := _present_node(state.documents, asked.pod.key):
             note(f"it is on {node} already; what follows is where it would go now")
         if state.leaderless:
-            note("no controller leads now: nothing is placed before one does; see hami-dra doctor")
+            note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
         if not asked.request.claims and not _extended_resources(asked.pod):
             note(f"Pod {asked.pod.key} asks for no device: kube-scheduler places it on any node that fits")
         with asked.inventory.verdicts.within(Heartbeat(beat)):

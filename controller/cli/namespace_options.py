@@ -61,6 +61,6 @@ def check_namespace(namespace: str | None, documents: "Iterable[Document]") -> N
         metadata = each.raw.get("metadata") or {}
         known.add(metadata.get("name", "") if each.raw.get("kind") == "Namespace" else metadata.get("namespace", ""))
     if namespace not in known:
-        from controller.insight.similar_names import similar
+        from hami_dra.api.similar_names import similar
 
         raise CommandError(f"-n {namespace}: there is no such namespace{similar(namespace, known - {''})}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.state import Connection, ask_cluster
-from controller.insight.similar_names import similar
+from hami_dra.api.similar_names import similar
 
 if TYPE_CHECKING:
     from hami_dra.api.core import Node

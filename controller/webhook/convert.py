@@ -250,7 +250,7 @@ class _Conversion:
         """Refuse a pod that will never be scheduled (HAMi: `pod has node assigned`)."""
         if node := self._spec.get("nodeName"):
             self._problems.append(
-                f"spec.nodeName is {node}, so no scheduler chooses devices for the pod, and it would wait for ever (pod has node "
+                f"spec.nodeName is {node}, so no scheduler chooses devices for the pod, and it would wait forever (pod has node "
                 f"assigned); write nodeSelector: {{kubernetes.io/hostname: {node}}} instead"
             )
 

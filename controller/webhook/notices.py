@@ -167,8 +167,8 @@ def unread_names(resources: ContainerResources, served: Served) -> Iterator[str]
         known = by_domain.get(name.partition("/")[0])
         if known is not None and name not in known and not served.resource(name):
             yield (
-                f"{resources.field(name)} is a name that hami-dra does not read: {_instead(name, known, served.vendors)}; as it "
-                "is, the pod waits for a device plugin that offers it"
+                f"{resources.field(name)} is a name that hami-dra does not read, so the pod waits for a device plugin that "
+                f"offers it: {_instead(name, known, served.vendors)}"
             )
 
 

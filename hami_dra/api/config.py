@@ -14,6 +14,7 @@ from msgspec import Raw
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from hami_dra.api.model_errors import problems_of
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
@@ -136,10 +137,7 @@ def read_device_config(parameters: bytes) -> DeviceConfig | str:
     try:
         return DeviceConfig.model_validate_json(parameters)
     except ValidationError as error:
-        return "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'document'}: {problem['msg']}"
-            for problem in error.errors(include_url=False)
-        )
+        return problems_of(error, [DeviceConfig], "document")
 
 
 # --- the fleet file -------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
     value = annotations.get(name, default).strip()
     known = tuple(choices)
     if value not in known:
-        raise InvalidPreference(name, f"{value!r} is not known; use one of {', '.join(known)}")
+        raise InvalidPreference(name, f"{value!r} is not one of {', '.join(known)}")
     return value
 
 
@@ -108,7 +108,7 @@ def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = annotations.get(name, "").strip()
     value = parse_bool(text) if text else default
     if value is None:
-        raise InvalidPreference(name, f"{text!r} is not known; use true or false")
+        raise InvalidPreference(name, f"{text!r} is neither true nor false")
     return value
 
 

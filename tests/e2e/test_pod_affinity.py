@@ -44,4 +44,6 @@ def test_replicas_that_keep_apart_are_placed_at_the_first_try_and_companions_fol
     lab.create(service("guard", 1, podAntiAffinity=rule("web")))
     lab.api.wait_for("the guard exists", lambda: len(lab.pods()) == 16)
     (waiting,) = (item["metadata"]["name"] for item in lab.pods() if "nodeName" not in item["spec"])
-    assert lab.wait_event(waiting, "FilteringFailed", "anti-affinity app=web on this node")
+    assert lab.wait_event(
+        waiting, "FilteringFailed", "on this node has app=web, which the pod's anti-affinity excludes"
+    )

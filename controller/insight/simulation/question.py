@@ -12,7 +12,6 @@ from typing import Any
 
 from controller.insight.explain import GangExplanation
 from controller.insight.manifests import Item, Raw, gather, read
-from controller.insight.similar_names import similar
 from controller.insight.simulation.gang_question import decide_together
 from controller.insight.simulation.placing import Placing, SimulationSettings, settled
 from controller.insight.simulation.report import SimulationReport
@@ -24,6 +23,7 @@ from controller.scheduling.inventory import Heartbeat, Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_pending
+from hami_dra.api.similar_names import similar
 from hami_dra.kube.documents import Document
 
 

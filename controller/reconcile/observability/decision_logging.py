@@ -25,7 +25,11 @@ MOST_NODES: Final = 1_000
 
 def placed(pod: Pod, decision: Decision) -> None:
     log.info(
-        "pod %s: node %s, %d nodes fit, %d do not", pod.key, decision.node, decision.fitting_count, decision.unfit_count
+        "pod %s: node %s, nodes that fit: %d, that do not: %d",
+        pod.key,
+        decision.node,
+        decision.fitting_count,
+        decision.unfit_count,
     )
 
 

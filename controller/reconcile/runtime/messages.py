@@ -105,13 +105,13 @@ def refused(pod: Pod, refusal: Unschedulable) -> Message:
 
 def invalid_gang(problem: str) -> Message:
     """Return a message about a gang that cannot be placed. `problem`: object, field and fix."""
-    return Message(WARNING, INVALID_GANG, shortened(f"{problem}. None of its pods is placed before"), INVALID_GANG)
+    return Message(WARNING, INVALID_GANG, shortened(f"{problem}. None of its pods is placed until then"), INVALID_GANG)
 
 
 def gang_incomplete(state: GangState) -> Message:
     """Return `3 of 4 members exist`, for a gang that waits for more pods."""
     exist = state.settled + len(state.pending)
-    note = f"{exist} of {state.min_count} members of {state.key} exist: none is placed before the others are created"
+    note = f"{exist} of {state.min_count} members of {state.key} exist: none is placed until the others exist"
     if state.bound:
         note = f"{state.bound} of {state.min_count} members of {state.key} run and {exist} exist: the others wait"
     return Message(WARNING, GANG_INCOMPLETE, shortened(note), GANG_INCOMPLETE)

@@ -33,6 +33,7 @@ from controller.scheduling.inventory.selector_budget import Payer
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.similar_names import did_you_mean
 
 __all__ = [
     "MAX_RESULTS",
@@ -226,7 +227,8 @@ class _Resolver:
         device_class = self._classes.get(spec.device_class_name)
         if device_class is None:
             raise AllocatorError(
-                f"{where}: DeviceClass {spec.device_class_name} does not exist; create it, or change deviceClassName"
+                f"{where}: DeviceClass {spec.device_class_name} does not exist"
+                f"{did_you_mean(spec.device_class_name, self._classes)}; create it, or change deviceClassName"
             )
         require_readable_class(device_class)
         return device_class, selectors_of(
@@ -287,9 +289,7 @@ def _count(where: str, spec: api.ExactDeviceRequest) -> int:
     if spec.allocation_mode == ALL:
         return 0
     if spec.allocation_mode not in {EXACT_COUNT, ""}:
-        raise AllocatorError(
-            f"{where}: allocationMode {spec.allocation_mode!r} is not known; use {EXACT_COUNT} or {ALL}"
-        )
+        raise AllocatorError(f"{where}: allocationMode {spec.allocation_mode!r} is neither {EXACT_COUNT} nor {ALL}")
     if spec.count < 0:
         raise AllocatorError(f"{where}: count is {spec.count}, it must be at least 1")
     return spec.count or 1

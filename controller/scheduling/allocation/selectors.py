@@ -102,8 +102,8 @@ class Selector:
                 return SelectorOverBudget(str(self.origin), error.overrun)
             case _:
                 return AllocatorError(
-                    f"{self.origin} fails on device {device.id}: {error}; "
-                    "ask first for what a device may lack: has(...), in, .?"
+                    f"{self.origin} fails on device {device.id}: {error}{_published_elsewhere(device, str(error))}; "
+                    "test with has(...), in or .? for what a device may lack"
                 )
 
     def error_on(self, device: Device) -> str:
@@ -173,3 +173,19 @@ def selectors_of(
         expression = selector.cel.expression
         result.append(Selector(expression, Origin(owner, f"{field}[{index}]"), payer, judge))
     return tuple(result)
+
+
+def _published_elsewhere(device: Device, error: str) -> str:
+    """Return where the device has a name that the selector looks for in another domain, or empty."""
+    if not error.startswith(_NO_SUCH_KEY):
+        return ""
+    wanted = error.removeprefix(_NO_SUCH_KEY)
+    for kind, published in (("attributes", device.spec.attributes), ("capacity", device.spec.capacity)):
+        for name in published:
+            domain, _, bare = name.rpartition("/")
+            if bare == wanted:
+                return f'; the device has device.{kind}["{domain or device.id.driver}"].{bare}'
+    return ""
+
+
+_NO_SUCH_KEY: Final = "no such key: "

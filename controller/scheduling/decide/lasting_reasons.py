@@ -28,9 +28,10 @@ def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
     rows = idle.kept("of class", lambda: idle.rows_of_class)
     if not rows.size:
         asked = f"needs a device of DeviceClass {printable(words.view.device_class.key)}"
-        fix = "Is its driver running? See kubectl get resourceslices"
-        code = names.NODE_INSUFFICIENT_DEVICE
-        return words.reason("class", asked, "this cluster has none", code=code, never=True, fix=fix)
+        there = idle.kept("all products", lambda: _all_products(words))
+        best = f"this cluster has {f'only {there}' if there else 'no devices at all'}"
+        fix = "Start its driver, which publishes ResourceSlices, or ask for another class"
+        return words.reason("class", asked, best, code=names.NODE_INSUFFICIENT_DEVICE, never=True, fix=fix)
     if idle.possible.size or idle.anywhere:
         return _too_few(words, idle)
     # The last check that a device reached: of cards that an annotation excludes, and others that
@@ -51,6 +52,11 @@ def too_many_together(words: RequestWords, idle: IdleDevices, total: int) -> Ref
     most = f"the most a node has is {idle.per_node[best]} ({words.inventory.nodes.names[best]})"
     asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
     return RefusalReason("devices", asked, most, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+
+
+def _all_products(words: RequestWords) -> str:
+    """Return the products of all devices of the cluster, with their numbers."""
+    return products_of(words.inventory).counted(np.flatnonzero(words.inventory.devices.active))
 
 
 def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
@@ -104,6 +110,8 @@ def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:
         several = len(words.annotations) > 1
         asked = f"annotation{'s' if several else ''} {named} exclude{'' if several else 's'} all devices"
         kind, fix = "annotation", f"Correct the annotation{'s' if several else ''}"
+        if code == names.CARD_UUID_MISMATCH:
+            fix += "; hami-dra status -o wide lists the UUIDs"
     else:
         expressions = " && ".join(each.expression for each in words.view.selectors)
         asked = f"selector {printable(expressions, _EXPRESSION)} matches no device"

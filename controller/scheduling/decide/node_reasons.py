@@ -17,6 +17,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES
 from controller.scheduling.node_filter.node_affinity import admits, expression_text, required_affinity
 from controller.scheduling.node_filter.node_resources import figure, wanted_by
+from controller.scheduling.node_filter.pod_topology_spread import is_hard
 from controller.scheduling.node_filter.taint_toleration import untolerated_taint
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
@@ -35,6 +36,13 @@ _TEXTS: Final[Mapping[str, str]] = {
     names.NODE_DEVICE_PLUGIN: "a device plugin hands out the same devices there",
     names.NODE_OUTSIDE_DOMAIN: "they are outside the topology domain that the pod's gang was tried in",
 }
+
+
+_FIXES: Final[Mapping[str, str]] = {
+    names.NODE_POD_AFFINITY: "It fits once such a pod runs there; else change the affinity",
+}
+_SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
+"""Labels and fields that say what a node is: nobody else sets them."""
 
 
 class NodeReasons:
@@ -70,6 +78,8 @@ class NodeReasons:
                 return self._taint(rows)
             case names.NODE_RESOURCES:
                 return self._resource(rows)
+            case names.NODE_TOPOLOGY_SPREAD | names.NODE_POD_AFFINITY:
+                return self._topology_key(code) or self._other(code, rows)
             case names.NODE_UNSCHEDULABLE:
                 return self._state(code, rows, "cordoned", f"Run kubectl uncordon {self._name(rows)}")
             case names.NODE_NOT_READY:
@@ -109,14 +119,14 @@ class NodeReasons:
         for key, value in pod.spec.node_selector.items():
             if not (labels.with_labels({key: value}) & self._there).any():
                 asked = f"nodeSelector wants {printable(key)}={printable(value)}"
-                return self._label(asked, self._values(key, {key: value}), "Label a node, or change nodeSelector")
+                return self._label(asked, self._values(key, {key: value}), _label_fix(key, "nodeSelector"))
         required = required_affinity(pod)
         for term in required.node_selector_terms if required is not None else ():
             for each in (*term.match_expressions, *term.match_fields):
                 alone = NodeSelectorTerm(match_expressions=(each,))
                 if each in term.match_fields or not (labels.of_term(alone) & self._there).any():
                     asked = f"the required node affinity wants {printable(expression_text(each))}"
-                    return self._label(asked, self._values(each.key), "Label a node, or change the affinity")
+                    return self._label(asked, self._values(each.key), _label_fix(each.key, "the affinity"))
         if self._free:
             asked = "nodeSelector and the required node affinity want labels on one node"
             return self._label(asked, self._values(""), "Change one of them")
@@ -132,17 +142,37 @@ class NodeReasons:
         if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
             return f"only {counted(other, 'node')} without the requested devices {'has' if other == 1 else 'have'} it"
         if key not in nodes.label_keys:
-            return f"no node has a label {printable(key)}"
+            return f"no node has the label {printable(key)}"
         column = labels.column(key)
         counts = np.bincount(column.current()[present], minlength=len(column.numbers) + 1)[1:]
         found = sorted(zip(column.numbers, counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
         found = [each for each in found if each[1]]
-        texts = [f"{printable(value)} ({count})" for value, count in found[:_VALUES_NAMED]]
+        most = max((count for _, count in found), default=0)
+        texts = [
+            f"{printable(value)} ({count})" if most > 1 else printable(value) for value, count in found[:_VALUES_NAMED]
+        ]
         more = f", {len(found) - _VALUES_NAMED} more values" if len(found) > _VALUES_NAMED else ""
         return f"on the nodes {printable(key)} is {', '.join(texts)}{more}"
 
-    def _label(self, asked: str, best: str, fix: str) -> RefusalReason:
-        return RefusalReason("label", asked, best, never=True, fix=fix, code=names.NODE_AFFINITY)
+    def _topology_key(self, code: str) -> RefusalReason | None:
+        """Return the topologyKey of the pod's spread constraints or affinity that no node has."""
+        spec = self._request.pod.spec
+        if code == names.NODE_TOPOLOGY_SPREAD:
+            what, rules = "a topology spread constraint", spec.topology_spread_constraints
+            keys = [each.topology_key for each in rules if is_hard(each)]
+        else:
+            what = "the pod affinity"
+            affinity = spec.affinity.pod_affinity if spec.affinity is not None else None
+            terms = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else ()
+            keys = [each.topology_key for each in terms]
+        missing = [key for key in keys if key not in self._inventory.nodes.label_keys]
+        if not missing:
+            return None
+        asked = f"{what} has topologyKey {printable(missing[0])}"
+        return self._label(asked, "no node has this label", "Label the nodes, or change topologyKey", code)
+
+    def _label(self, asked: str, best: str, fix: str, code: str = names.NODE_AFFINITY) -> RefusalReason:
+        return RefusalReason("label", asked, best, never=True, fix=fix, code=code)
 
     # -- taints, resources, states -------------------------------------------------------------------
 
@@ -168,7 +198,8 @@ class NodeReasons:
                 continue
             best = int(left.argmax())
             where = f"a node {self._having}" if self._free else "one node"
-            asked = f"needs {figure(resource, amount)} of {printable(resource)} on {where}"
+            what = "CPU" if resource == "cpu" else f"of {printable(resource)}"
+            asked = f"needs {figure(resource, amount)} {what} on {where}"
             name = nodes.names[int(rows[best])]
             if amount > int(offers.max()):
                 best = int(offers.argmax())
@@ -191,7 +222,9 @@ class NodeReasons:
         name = self._inventory.nodes.names[row]
         text = self._verdicts.why(row) or _TEXTS.get(code, "")
         if code == names.NODE_REFUSED:
-            text = f"kube-scheduler refused it a moment ago: {self._request.refused_nodes.get(name, '')}"
+            text = f"kube-scheduler refused it a moment ago: {self._request.refused_nodes.get(name, '')}".removesuffix(
+                ": "
+            )
         asked = f"on {name}: {printable(text or code, 300)}"
         others = len(rows) - 1
         best = (
@@ -199,7 +232,7 @@ class NodeReasons:
             if others
             else ""
         )
-        return RefusalReason("node", asked, best, code=code)
+        return RefusalReason("node", asked, best, fix=_FIXES.get(code, ""), code=code)
 
     def _would_do(self, rows: Positions, several: str, one: str) -> str:
         """Return `2 nodes with such devices carry it (a10g-0, ...)`."""
@@ -212,3 +245,7 @@ class NodeReasons:
 
     def _name(self, rows: Positions) -> str:
         return self._inventory.nodes.names[self._first(rows)]
+
+
+def _label_fix(key: str, what: str) -> str:
+    return f"Change {what}" if key in _SET_BY_KUBELET else f"Label a node, or change {what}"

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import RequestGroup
+from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
 from controller.scheduling.decide.idle_nodes import IdleNodes
 from controller.scheduling.decide.lasting_reasons import lasting_reason, too_many_together
 from controller.scheduling.decide.lasting_sets import DEMANDS, LastingSets, set_text
@@ -77,14 +77,11 @@ class _Refusal:
         verdicts = self._trace.verdicts
         if verdicts.refusal is not None:
             return RefusalReason("volume", verdicts.refusal.sentence, code=verdicts.refusal.code)
-        for group, columns in self._trace.wanted:
-            if not self._could(group, columns).any():
-                return lasting_reason(self._words(group, columns), columns[-1].idle())
-        there = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
-        for group, columns in self._trace.wanted:
-            there &= self._could(group, columns)
-        if not there.any():
-            return self._together()
+        if not self._inventory.nodes.present.any():
+            return RefusalReason("node", "the cluster has no nodes")
+        there = self._there()
+        if isinstance(there, RefusalReason):
+            return there
         if (reason := self._too_many()) is not None:
             return reason
         if self._idle.needs_search:
@@ -98,6 +95,18 @@ class _Refusal:
             return self._elsewhere(NodeReasons(self._inventory, self._request, verdicts, there).why(), there)
         return self._beside(self._now(left), there & ~left, left)
 
+    def _there(self) -> Bools | RefusalReason:
+        """Return the nodes that could meet each of the requests with idle devices, or why there are
+        none.
+        """
+        there: Bools = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
+        for group, columns in self._trace.wanted:
+            could = self._could(group, columns)
+            if not could.any():
+                return self._lasting(group, columns)
+            there &= could
+        return there if there.any() else self._together()
+
     def _could(self, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
         """Return the nodes that could meet some alternative with idle devices."""
         (first, *others) = zip(group.alternatives, columns, strict=True)
@@ -106,21 +115,36 @@ class _Refusal:
             found |= column.idle().enough(view.count)
         return found
 
+    def _lasting(self, group: RequestGroup, columns: list[RequestColumns]) -> RefusalReason:
+        """Return why a request can never be met: for the last of its alternatives, then for others."""
+        *others, last = [
+            lasting_reason(self._words_of(group, view, column), column.idle())
+            for view, column in zip(group.alternatives, columns, strict=True)
+        ]
+        best = [last.best, *[f"{each.request}: {each.asked}, {each.best}" for each in others[:_ALTERNATIVES_NAMED]]]
+        return replace(last, best="; ".join(filter(None, best)))
+
     def _words(self, group: RequestGroup, columns: list[RequestColumns]) -> RequestWords:
         """Return the words of the last alternative that idle devices could meet, else of the last."""
         possible = [
             each for each in zip(group.alternatives, columns, strict=True) if each[1].idle().enough(each[0].count).any()
         ]
         view, column = possible[-1] if possible else (group.alternatives[-1], columns[-1])
+        return self._words_of(group, view, column)
+
+    def _words_of(self, group: RequestGroup, view: ResolvedRequest, column: RequestColumns) -> RequestWords:
         stated = self._request.policies.stated.get(view.claim_key, ())
         listing = listing_annotations(stated, view.name)
-        return RequestWords(self._inventory, view, column, listing, self._name(group))
+        return RequestWords(self._inventory, view, column, listing, self._name(group, view))
 
-    def _name(self, group: RequestGroup) -> str:
-        """Return how to call a request: not at all where the pod has only one."""
-        if len(self._trace.wanted) == 1:
+    def _name(self, group: RequestGroup, view: ResolvedRequest | None = None) -> str:
+        """Return how to call a request, or one of its alternatives: not at all where the pod has only
+        one.
+        """
+        several = len(group.alternatives) > 1
+        if len(self._trace.wanted) == 1 and not several:
             return ""
-        name = f"request {printable(group.name)}"
+        name = f"request {printable(view.name if view is not None and several else group.name)}"
         return name if self._names[group.name] == 1 else f"{name} of ResourceClaim {group.alternatives[-1].claim_key}"
 
     # -- several requests ----------------------------------------------------------------------------
@@ -240,4 +264,5 @@ _NOT_OF_NODES: Final = (names.NODE_CLAIM_ELSEWHERE, names.NODE_OUTSIDE_DOMAIN)
 """Reasons by which other nodes are out that are the pod's own: its devices are what matters."""
 _AND: Final = " and "
 _CONSTRAINTS_NAMED: Final = 3
+_ALTERNATIVES_NAMED: Final = 3
 _SET_TEXTS: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}

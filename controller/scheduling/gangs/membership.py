@@ -86,8 +86,8 @@ class GangState:
             return ""
         there = self.settled + len(self.pending)
         return (
-            f"{self.key} is incomplete: {there} of {self.min_count} members exist; none is placed before the others "
-            "are created"
+            f"{self.key} is incomplete: {there} of {self.min_count} members exist; none is placed until the others "
+            "exist"
         )
 
     @property
@@ -225,7 +225,10 @@ class Gangs:
         for text, count in found.items():
             if count is None:
                 said = f"has {name}: {text!r}" if text else f"lacks {name}"
-                return 0, f"pod {texts[text].key} of {key} {said}; set it to a number of pods from 1 on"
+                return (
+                    0,
+                    f"Pod {texts[text].key} of {key} {said}; set it to the number of pods that must run together, 1 or more",
+                )
         counts = {count for count in found.values() if count is not None}
         if len(counts) > 1:
             pods = ", ".join(f"{pod.key} says {text}" for text, pod in sorted(texts.items()))
@@ -246,7 +249,7 @@ class Gangs:
             assert isinstance(gang.group, MinMemberPodGroup)
             count, where = gang.group.spec.min_member, "spec.minMember"
         if not 0 < count <= _MOST:
-            return 0, f"{key} has {where} {count}; set it to a number of pods from 1 on"
+            return 0, f"{key} has {where} {count}; set it to the number of pods that must run together, 1 or more"
         return count, ""
 
     def _disagreement(self, key: GangKey, gang: _Gang, members: list[Pod]) -> str:
@@ -264,7 +267,7 @@ class Gangs:
             return ""
         return (
             f"pod {wrong.key} has priority {priority(wrong)} and {key} has {group.spec.priority}; "
-            "kube-scheduler places such a group never: use one priorityClassName for both"
+            "kube-scheduler never places such a group: use one priorityClassName for both"
         )
 
 

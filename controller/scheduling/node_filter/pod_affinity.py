@@ -105,11 +105,14 @@ class PodAffinityFilter(RecomputedFilter):
         state, node = self._state, self._state.nodes.node(row)
         for term in self._terms:
             if term.topology_key not in node.metadata.labels:
-                return f"InterPodAffinity: the node has no label {term.topology_key}, which affinity {term.words} needs"
+                return (
+                    f"InterPodAffinity: the node has no label {term.topology_key}, the topologyKey of the pod's affinity to "
+                    f"{term.words}"
+                )
         for term in self._terms:
             if not one_of(state, self._pods.pods(), node, term.topology_key, self._own):
                 where = place_in_words(node, term.topology_key)
-                return f"InterPodAffinity: affinity {term.words} {where}: no such pod"
+                return f"InterPodAffinity: no pod with {term.words} runs {where}, which the pod's affinity requires"
         return f"InterPodAffinity: the affinity of pod {pod.key} is not met"
 
     def _versions(self) -> object:

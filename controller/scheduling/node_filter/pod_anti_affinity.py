@@ -87,7 +87,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         for term, pods in zip(self._terms, self._pods, strict=True):
             if found := one_of(state, pods.pods(), node, term.topology_key, self._own):
                 where = place_in_words(node, term.topology_key)
-                return f"InterPodAffinity: anti-affinity {term.words} {where}: Pod {found}"
+                return f"InterPodAffinity: Pod {found} {where} has {term.words}, which the pod's anti-affinity excludes"
         for topology_key in self._against.counts_on(state.nodes) if self._against is not None else ():
             assert self._against is not None
             for term, placed in pods_with_terms(self._against, topology_key):

@@ -210,7 +210,7 @@ class SpreadFilter(RecomputedFilter):
         for hard, counts in zip(self._hard, self._counts, strict=True):
             rule = hard.constraint
             if rule.topology_key not in node.metadata.labels:
-                return f"PodTopologySpread: the node has no label {rule.topology_key}"
+                return f"PodTopologySpread: the node has no label {rule.topology_key}, the topologyKey of a spread constraint of the pod"
             pods, fewest = self._per_domain(hard, counts, complete, ())
             there = int(pods[self._state.domains.of(rule.topology_key)[row]])
             if there + int(hard.matches_itself) - fewest > rule.max_skew:

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hami_dra.api.config import FleetFile
+from hami_dra.api.config import FleetFile, FleetNodes, FleetTopology, NodeTaint
+from hami_dra.api.model_errors import problems_of
 from hami_dra.driver.fleet.nodes import sharing_settings
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.documents import BadDocument, read_documents
@@ -41,11 +42,9 @@ def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
     try:
         file = FleetFile.model_validate(raw)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc'])) or '(file)'}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in error.errors()
-        ]
-        raise ConfigError(f"{source}: " + "; ".join(problems)) from error
+        raise ConfigError(
+            f"{source}: {problems_of(error, [FleetFile, FleetNodes, FleetTopology, NodeTaint], '(file)')}"
+        ) from error
     groups = ((f"nodes.{number}.", group.sharing or {}) for number, group in enumerate(file.nodes))
     for where, sharing in (("", file.sharing), *groups):
         try:

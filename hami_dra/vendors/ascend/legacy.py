@@ -107,7 +107,7 @@ class AscendLegacy(WithoutFilters):
         if str(annotations.get(VNPU_MODE, "")) == HAMI_CORE:
             raise InvalidLegacy(
                 f"annotation {VNPU_MODE} is {HAMI_CORE}, and soft slices of an NPU are not supported: remove the annotation, and "
-                "ask for the memory of a template instead; the smallest that holds it is taken"
+                "ask for the memory of a template instead; the smallest that holds it is used"
             )
         lists = {name: comma_list(annotations, name) for name in LISTS}
         return {name: items for name, items in lists.items() if items is not None}

@@ -56,7 +56,9 @@ class KunlunxinLegacy(WholeByCount):
             return LegacyReading(LegacyRequest(slices, {names.CAP_CORES: _CORES_OF_SIZE[_MOST]}))
         size = min((size for size in _CORES_OF_SIZE if memory <= size), default=_MOST)
         warnings = (
-            [f"{resources.field(VXPU_MEMORY)} is {memory}; {_MOST}, a whole card, is taken"] if memory > size else []
+            [f"{resources.field(VXPU_MEMORY)} is {memory}, more than a card has; {_MOST} is used"]
+            if memory > size
+            else []
         )
         capacity = {names.CAP_MEMORY: size * MIB, names.CAP_CORES: _CORES_OF_SIZE[size]}
         return LegacyReading(LegacyRequest(slices, capacity), tuple(warnings))

@@ -94,7 +94,7 @@ class NvidiaLegacy:
         if count == 0:
             return LegacyReading(None)
         if cores is not None and cores > _ALL_CORES:
-            warnings.append(f"{resources.field(cores_name)} is {cores}; {_ALL_CORES}, a whole card, is taken")
+            warnings.append(f"{resources.field(cores_name)} is {cores}, more than a card has; {_ALL_CORES} is used")
             cores = _ALL_CORES
         if memory and percent:
             warnings.append(f"{resources.field(percent_name)} is ignored, because {memory_name} is given as well")
@@ -145,7 +145,7 @@ class NvidiaLegacy:
                 expressions.append(expression)
         for mode in filters.get(MODE, ()):
             if mode not in _MODES:
-                raise InvalidLegacy(f"{MODE}: {mode!r} is not known; use one of {', '.join(_MODES)}")
+                raise InvalidLegacy(f"{MODE}: {mode!r} is not one of {', '.join(_MODES)}")
             expressions.append(_MODES[mode])
         return tuple(expressions)
 

@@ -86,5 +86,5 @@ def test_pods_that_no_node_may_run_are_named_with_plugin_and_object(hami_dra, fi
     assert result.code == 0
     assert set(found) == {"Pod default/volume", "Pod default/picky"}
     assert "PersistentVolumeClaim default/data does not exist; create it" in found["Pod default/volume"]["problem"]
-    assert "nodeSelector wants disk=fast; no node has a label disk" in found["Pod default/picky"]["problem"]
+    assert "nodeSelector wants disk=fast; no node has the label disk" in found["Pod default/picky"]["problem"]
     assert found["Pod default/picky"]["fix"] == "hami-dra explain picky -n default"

@@ -62,9 +62,7 @@ def test_a_gang_without_a_topology_constraint_has_no_domains():
 
 def test_an_incomplete_gang_says_so():
     problem, gang = explained(*nodes(), *members(3)[:2])
-    assert problem == (
-        "gang default/train is incomplete: 2 of 3 members exist; none is placed before the others are created"
-    )
+    assert problem == ("gang default/train is incomplete: 2 of 3 members exist; none is placed until the others exist")
     assert not gang.fits
 
 
@@ -81,7 +79,7 @@ def test_pods_that_wait_with_their_gang_say_what_it_lacks():
     assert entry.gang == "gang default/train"
     [entry, *_] = pending_pods(documents(*nodes(), *gang[:2]), SimulationSettings()).pods
     assert entry.why == (
-        "gang default/train is incomplete: 2 of 5 members exist; none is placed before the others are created",
+        "gang default/train is incomplete: 2 of 5 members exist; none is placed until the others exist",
     )
     found = pending_pods(documents(*nodes(), *members(4, REQUIRED)), SimulationSettings())
     assert {each.why for each in found.pods} == {("gang default/train fits, 4 members at once; it is not decided yet",)}

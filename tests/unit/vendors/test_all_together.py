@@ -145,7 +145,7 @@ def test_an_annotation_that_means_nothing_is_an_error_that_names_pod_and_annotat
     report = simulated(CLASSES, machines(n="s60-8"), pod("p", limits={"enflame.com/gcu": 1}, annotations=wrong))
     (error,) = (error for _, error in reasons(report).values())
     assert error.startswith("Pod default/p: ")
-    assert "annotation nvidia.com/numa-bind: 'yes' is not known; use true or false" in error
+    assert "annotation nvidia.com/numa-bind: 'yes' is neither true nor false" in error
 
 
 @pytest.mark.parametrize("level", ["claim", "class"])

@@ -518,7 +518,7 @@ def test_slices(memory, requests):
 def test_more_memory_than_a_card_has_is_a_whole_card_and_says_so():
     exactly, (warning,) = converted({VXPU: 1, MEMORY: 100_000})
     assert exactly["capacity"]["requests"] == {"memory": "96Gi", "cores": "100"}
-    assert 'resources.limits["kunlunxin.com/vxpu-memory"] is 100000; 98304, a whole card, is taken' in warning
+    assert 'resources.limits["kunlunxin.com/vxpu-memory"] is 100000, more than a card has; 98304 is used' in warning
 
 
 @pytest.mark.parametrize(

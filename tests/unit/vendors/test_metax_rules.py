@@ -98,8 +98,8 @@ def test_wishes():
         ({"qos": "gold"}, "metax-tech.com/sgpu-qos-policy must be set one of [best-effort, fixed-share, burst-share]"),
         ({"qos": ""}, "must be set one of"),
         ({"qos": "Best-Effort"}, "must be set one of"),
-        ({"aware": "yes"}, "'yes' is not known; use true or false"),
-        ({"spread": "avoid"}, "use one of prefer, penalty"),
+        ({"aware": "yes"}, "'yes' is neither true nor false"),
+        ({"spread": "avoid"}, "is not one of prefer, penalty"),
     ],
 )
 def test_what_is_no_wish_says_so(said, words):

@@ -349,8 +349,8 @@ def test_topology_is_arranged_of_what_the_lists_leave():
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        ({"hami.io/gpu-topology": "strict"}, "hami.io/gpu-topology: 'strict' is not known; use one of required"),
-        ({"nvidia.com/numa-bind": "yes"}, "nvidia.com/numa-bind: 'yes' is not known; use true or false"),
+        ({"hami.io/gpu-topology": "strict"}, "hami.io/gpu-topology: 'strict' is not one of required"),
+        ({"nvidia.com/numa-bind": "yes"}, "nvidia.com/numa-bind: 'yes' is neither true nor false"),
         ({"nvidia.com/vgpu-mode": "mps"}, "'mps': hami-dra runs no MPS daemon. Write hami-core"),
         ({"nvidia.com/vgpu-mode": "time-slicing"}, "'time-slicing' leaves no mode that a card could have"),
     ],
@@ -652,7 +652,7 @@ def test_a_mode_that_no_card_can_have_is_refused_at_admission():
     asked = pod("p", limits={"nvidia.com/gpu": 1}, annotations={"nvidia.com/vgpu-mode": "mps"})
     with pytest.raises(ConversionRefused, match=r"hami-dra runs no MPS daemon\. Write hami-core"):
         convert_pod(asked, "default")
-    with pytest.raises(InvalidLegacy, match="'mps' is not known; use one of mig, hami-core"):
+    with pytest.raises(InvalidLegacy, match="'mps' is not one of mig, hami-core"):
         NvidiaLegacy().selectors({"nvidia.com/vgpu-mode": ("mps",)})
 
 

@@ -113,7 +113,7 @@ async def test_a_refusal_names_object_field_and_fix(cluster):
 async def test_warnings_reach_the_user(cluster):
     response = await answer(cluster, review(with_limits(gpu="1", gpucores="200")))
     assert response["allowed"]
-    assert "a whole card, is taken" in response["warnings"][0]
+    assert "more than a card has; 100 is used" in response["warnings"][0]
 
 
 # --- advice ------------------------------------------------------------------------------------------------------------------

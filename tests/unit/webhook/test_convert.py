@@ -133,7 +133,7 @@ def test_memory_wins_over_percentage_and_says_so():
 def test_more_cores_than_a_card_has_are_a_whole_card_and_a_warning():
     conversion = converted(container(gpu=1, gpumem=100, gpucores=150))
     assert only_request(conversion)["capacity"]["requests"]["cores"] == "100"
-    assert "is 150; 100, a whole card, is taken" in conversion.warnings[0]
+    assert "is 150, more than a card has; 100 is used" in conversion.warnings[0]
 
 
 def test_limits_are_read_before_requests():

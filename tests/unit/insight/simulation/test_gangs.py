@@ -67,16 +67,15 @@ def test_members_above_min_count_are_placed_where_they_fit():
         (
             [pod_group("train", 3)],
             2,
-            (
-                "PodGroup default/train is incomplete: 2 of 3 members exist; "
-                "none is placed before the others are created"
-            ),
+            ("PodGroup default/train is incomplete: 2 of 3 members exist; none is placed until the others exist"),
         ),
         ([], 2, "PodGroup default/train does not exist; create it, or take the pods out of the group"),
         (
             [pod_group("train", 0)],
             2,
-            ("PodGroup default/train has spec.schedulingPolicy.gang.minCount 0; set it to a number of pods from 1 on"),
+            (
+                "PodGroup default/train has spec.schedulingPolicy.gang.minCount 0; set it to the number of pods that must run together, 1 or more"
+            ),
         ),
     ],
 )

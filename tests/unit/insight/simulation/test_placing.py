@@ -316,7 +316,7 @@ def test_what_cannot_be_converted_is_the_error_of_that_pod():
 
 def test_warnings_of_the_conversion_are_notes():
     report = simulated(cluster("n1"), pod("p", limits={"nvidia.com/gpu": 1, "nvidia.com/gpucores": 120}))
-    assert any("Pod default/p" in note and "is 120; 100" in note for note in report.notices)
+    assert any("Pod default/p" in note and "is 120, more than a card has" in note for note in report.notices)
 
 
 def opted_out(form):

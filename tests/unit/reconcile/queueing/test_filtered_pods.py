@@ -46,7 +46,7 @@ def test_replicas_that_keep_apart_are_allocated_once_each():
         assert {await harness.node_of(name) for name in placed} == {"n0", "n1", "n2"}
         assert len(await allocated(harness)) == 3
         events = [each["note"] for each in await harness.events("FilteringFailed")]
-        assert any("anti-affinity app=web on this node: Pod" in note for note in events)
+        assert any("on this node has app=web, which the pod's anti-affinity excludes" in note for note in events)
         await harness.sleep(30)  # the gates of the others are lifted meanwhile
         before = counted.count
         for number in range(5):

@@ -185,7 +185,7 @@ def test_parameters_of_other_drivers_are_not_read():
     [
         ({"memoryPercent": 0}, "memoryPercent: .*greater than or equal to 1"),
         ({"memoryPercent": 101}, "memoryPercent: .*less than or equal to 100"),
-        ({"memoryPercentage": 10}, "memoryPercentage: Extra inputs are not permitted"),
+        ({"memoryPercentage": 10}, "memoryPercentage: there is no such field"),
         ({"kind": "GpuConfig"}, "kind: .*DeviceConfig"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_card_without_memory_cannot_give_a_percentage_of_it():
         (claim(exactly(deviceClassName="h100")), "ResourceClaim ns/c: request r: DeviceClass h100 does not exist"),
         (claim(exactly(deviceClassName="")), "deviceClassName is empty"),
         (claim({"name": "r"}), "neither exactly nor firstAvailable"),
-        (claim(exactly(allocationMode="Some")), "allocationMode 'Some' is not known"),
+        (claim(exactly(allocationMode="Some")), "allocationMode 'Some' is neither ExactCount nor All"),
         (claim(exactly(count=-1)), "count is -1"),
         (claim(exactly(selectors=[{}])), r"request r: selectors\[0\]: only CEL selectors are known"),
         (claim(exactly(capacity={"memory": "lots"})), r"capacity.requests\[memory\]: 'lots' is not a quantity"),

@@ -93,6 +93,21 @@ NEVER = {
             "there are NVIDIA A10G (2), Tesla T4 (2). Correct the selector"
         ),
     ),
+    "alternatives": (
+        [
+            {
+                "name": "gpu",
+                "firstAvailable": [
+                    {"name": "large", **request(memory="80Gi")["exactly"]},
+                    {"name": "pair", **request(count=3)["exactly"]},
+                ],
+            }
+        ],
+        (
+            "request gpu/pair: needs 3 whole devices on one node; the most a node has is 2 (a); "
+            "request gpu/large: needs 81920 MiB on one device, the largest has 22528 MiB (NVIDIA A10G), so it never will"
+        ),
+    ),
     "capacity": (
         [request(mem="1Gi")],
         'capacity "mem" is not published; published: cores, memory, shares. Correct the name in capacity.requests',
@@ -115,8 +130,8 @@ def test_a_class_of_which_there_is_no_device_names_the_request():
     inventory.class_changed(None, device_class("metax-gpu", 'device.driver == "metax.hami.io"'))
     answer = reason_of(inventory, request("gpu"), request("metax-0", class_name="metax-gpu"))
     assert answer.message == (
-        "no node fits: request metax-0: needs a device of DeviceClass metax-gpu; this cluster has none. "
-        "Is its driver running? See kubectl get resourceslices"
+        "no node fits: request metax-0: needs a device of DeviceClass metax-gpu; this cluster has only NVIDIA A10G (2), Tesla T4 (2). "
+        "Start its driver, which publishes ResourceSlices, or ask for another class"
     )
 
 
@@ -222,15 +237,15 @@ PART = request(memory="1Gi", cores="0")
 LABELS = {
     "no such label": (
         {"nodeSelector": {"gpu": "t4"}},
-        "nodeSelector wants gpu=t4; no node has a label gpu. Label a node, or change nodeSelector",
+        "nodeSelector wants gpu=t4; no node has the label gpu. Label a node, or change nodeSelector",
     ),
     "another value": (
         {"nodeSelector": {"zone": "z"}},
-        "nodeSelector wants zone=z; on the nodes zone is x (1), y (1). Label a node, or change nodeSelector",
+        "nodeSelector wants zone=z; on the nodes zone is x, y. Label a node, or change nodeSelector",
     ),
     "affinity": (
         required({"key": "zone", "operator": "In", "values": ["z"]}),
-        "the required node affinity wants zone In (z); on the nodes zone is x (1), y (1). Label a node, or change the affinity",
+        "the required node affinity wants zone In (z); on the nodes zone is x, y. Label a node, or change the affinity",
     ),
     "each on another node": (
         {"nodeSelector": {"zone": "x"}, **required({"key": "zone", "operator": "In", "values": ["y"]})},
@@ -244,6 +259,62 @@ def test_labels(spec, sentence):
     answer = reason_of(labelled(a="x", b="y"), PART, spec=spec)
     assert answer.message == f"no node fits: {sentence}"
     assert answer.reason.code == "NodeAffinityNotMatch"
+
+
+TOPOLOGY_KEYS = {
+    "spread": (
+        {
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+            ]
+        },
+        "a topology spread constraint has topologyKey rack; no node has this label. Label the nodes, or change topologyKey",
+    ),
+    "affinity": (
+        {
+            "affinity": {
+                "podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack", "labelSelector": {}}]
+                }
+            }
+        },
+        "the pod affinity has topologyKey rack; no node has this label. Label the nodes, or change topologyKey",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "sentence"), TOPOLOGY_KEYS.values(), ids=TOPOLOGY_KEYS)
+def test_a_topology_key_that_no_node_has_never_fits(spec, sentence):
+    answer = reason_of(cluster(), PART, spec=spec)
+    assert answer.message == f"no node fits: {sentence}"
+    assert answer.reason.kind == "label"
+
+
+def test_a_pod_that_must_be_near_another_says_which():
+    terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}]
+    inventory = cluster()
+    for name in "ab":
+        inventory.node_changed(None, node(name, labels={"kubernetes.io/hostname": name}))
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    assert reason_of(inventory, PART, spec=spec).message == (
+        "no node fits now: on a: InterPodAffinity: no pod with app=db runs on this node, which the pod's affinity requires; "
+        "1 other node with such devices is refused as well. It fits once such a pod runs there; else change the affinity"
+    )
+
+
+def test_a_label_that_says_which_node_it_is_cannot_be_added():
+    inventory = labelled(a="x")
+    spec = {"nodeSelector": {"kubernetes.io/hostname": "c"}}
+    for name in "ab":
+        inventory.node_changed(None, node(name, labels={"kubernetes.io/hostname": name}))
+    assert reason_of(inventory, PART, spec=spec).message == (
+        "no node fits: nodeSelector wants kubernetes.io/hostname=c; on the nodes kubernetes.io/hostname is a, b. "
+        "Change nodeSelector"
+    )
+
+
+def test_a_cluster_without_nodes_says_so():
+    assert reason_of(Inventory(), spec={}).message == "no node fits now: the cluster has no nodes"
 
 
 def test_a_label_of_nodes_without_devices():
@@ -276,9 +347,7 @@ def test_taints_cordons_and_resources():
     inventory = cluster()
     cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "9"}}}]}
     answer = reason_of(inventory, PART, spec=cpu)
-    assert (
-        answer.message == "no node fits: needs 9 of cpu on one node; the most a node offers is 8 (a), so it never will"
-    )
+    assert answer.message == "no node fits: needs 9 CPU on one node; the most a node offers is 8 (a), so it never will"
 
 
 def test_the_nominated_node_name_of_a_pod_is_named():
@@ -314,7 +383,7 @@ def test_a_selector_that_fails_on_every_device_is_an_error_also_when_all_are_in_
     busy = reason_of(inventory, wrong)
     assert "selectors[0] fails on device" in idle.error
     assert "selectors[0] fails on device" in busy.error
-    assert "no such key: productName" in busy.error
+    assert 'no such key: productName; the device has device.attributes["hami.io"].productName' in busy.error
 
 
 # --- devices that must be given together --------------------------------------------------------------
@@ -478,7 +547,7 @@ MIXED = {
     "cpu": (
         {"allocatable": {"cpu": "2", "pods": "9"}},
         {"containers": [{"name": "x", "resources": {"requests": {"cpu": "4"}}}]},
-        f"needs 4 of cpu on a node with free devices; the most a node offers is 2 (a); {BUSY}",
+        f"needs 4 CPU on a node with free devices; the most a node offers is 2 (a); {BUSY}",
     ),
     "cordon": (
         {"unschedulable": True},

@@ -135,7 +135,7 @@ def test_pods_of_a_basic_group_are_scheduled_one_by_one():
         (
             fed(pod("a", group="train"), groups=[pod_group(min_count=0)]),
             GangKey("PodGroup", "team", "train"),
-            "PodGroup team/train has spec.schedulingPolicy.gang.minCount 0; set it to a number of pods from 1 on",
+            "PodGroup team/train has spec.schedulingPolicy.gang.minCount 0; set it to the number of pods that must run together, 1 or more",
         ),
         (
             fed(
@@ -144,22 +144,22 @@ def test_pods_of_a_basic_group_are_scheduled_one_by_one():
                 source="coscheduling",
             ),
             GangKey("coscheduling", "team", "train"),
-            "PodGroup (scheduling.x-k8s.io) team/train has spec.minMember 0; set it to a number of pods from 1 on",
+            "PodGroup (scheduling.x-k8s.io) team/train has spec.minMember 0; set it to the number of pods that must run together, 1 or more",
         ),
         (
             fed(pod("a", labels={names.POD_GROUP_NAME: "train"})),
             GangKey("labels", "team", "train"),
             (
-                "pod team/a of gang team/train lacks pod-group.scheduling.sigs.k8s.io/min-available; "
-                "set it to a number of pods from 1 on"
+                "Pod team/a of gang team/train lacks pod-group.scheduling.sigs.k8s.io/min-available; "
+                "set it to the number of pods that must run together, 1 or more"
             ),
         ),
         (
             fed(pod("a", labels=LABELS | {names.POD_GROUP_MIN_AVAILABLE: "many"})),
             GangKey("labels", "team", "train"),
             (
-                "pod team/a of gang team/train has pod-group.scheduling.sigs.k8s.io/min-available: 'many'; "
-                "set it to a number of pods from 1 on"
+                "Pod team/a of gang team/train has pod-group.scheduling.sigs.k8s.io/min-available: 'many'; "
+                "set it to the number of pods that must run together, 1 or more"
             ),
         ),
         (
@@ -183,7 +183,7 @@ def test_pods_of_a_basic_group_are_scheduled_one_by_one():
             GangKey("PodGroup", "team", "train"),
             (
                 "pod team/a has priority 7 and PodGroup team/train has 5; "
-                "kube-scheduler places such a group never: use one priorityClassName for both"
+                "kube-scheduler never places such a group: use one priorityClassName for both"
             ),
         ),
     ],

@@ -188,13 +188,15 @@ def test_of_a_pod_that_is_there_with_an_invalid_term_no_term_counts():
 def test_refusals_name_the_pod_and_the_place():
     found = world().run(running("db", "a1"), with_terms("guard", apart=[term(WEB, HOST)], labels={}, nodeName="b1"))
     assert found.why(with_terms(apart=[term(DB)])) == {
-        "a1": "InterPodAffinity: anti-affinity app=db in zone a: Pod default/db",
-        "a2": "InterPodAffinity: anti-affinity app=db in zone a: Pod default/db",
+        "a1": "InterPodAffinity: Pod default/db in zone a has app=db, which the pod's anti-affinity excludes",
+        "a2": "InterPodAffinity: Pod default/db in zone a has app=db, which the pod's anti-affinity excludes",
         "b1": "InterPodAffinity: Pod default/guard on this node has an anti-affinity to app=web",
     }
     why = found.why(with_terms(near=[term(DB)], labels=DB))
-    assert why["b1"] == "InterPodAffinity: affinity app=db in zone b: no such pod"
-    assert why["x1"] == f"InterPodAffinity: the node has no label {ZONE}, which affinity app=db needs"
+    assert why["b1"] == "InterPodAffinity: no pod with app=db runs in zone b, which the pod's affinity requires"
+    assert why["x1"] == (
+        f"InterPodAffinity: the node has no label {ZONE}, the topologyKey of the pod's affinity to app=db"
+    )
 
 
 # --- the order of binding -----------------------------------------------------------------------------------------

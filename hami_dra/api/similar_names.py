@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 _MOST: Final = 5
+_MOST_COMPARED: Final = 200
 
 
 def similar(name: str, known: Iterable[str]) -> str:
@@ -22,3 +24,15 @@ def similar(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {', '.join(near)}?"
     more = ", ..." if len(names) > _MOST else ""
     return f"; there are {', '.join(names[:_MOST])}{more}" if names else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)` with the most similar name; empty if there is none.
+
+    >>> did_you_mean("nvidia-gpus", ["nvidia-gpu.hami.io", "metax-gpu.hami.io"])
+    ' (did you mean nvidia-gpu.hami.io?)'
+    >>> did_you_mean("nope", ["nvidia-gpu.hami.io"])
+    ''
+    """
+    near = get_close_matches(name, sorted(islice(known, _MOST_COMPARED)), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
