@@ -103,7 +103,7 @@ class Selection:
         for name in sorted(set(self.nodes) - set(found)):
             if inventory.nodes.index_of(name) >= 0:
                 raise CommandError(f"--node {name}: it has no such cards: no driver's ResourceSlice names it")
-            from controller.insight.similar_names import similar
+            from hami_dra.api.similar_names import similar
 
             raise CommandError(f"--node {name}: there is no such node{similar(name, inventory.nodes.names)}")
 

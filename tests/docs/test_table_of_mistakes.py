@@ -26,7 +26,7 @@ WAITS = {
 }
 """Nothing is wrong: it is in use now."""
 FIX = re.compile(
-    r"never will|did you mean|(?<![a-z])(write|add|move|remove|create|change|correct|relax|label|delete|ask|have|is taken|ignored"
+    r"never will|did you mean|(?<![a-z])(write|add|move|remove|create|change|correct|relax|label|delete|ask|have|is used|test|ignored"
     r"|expected|see|start|check|drop|bind|is not one of|name each of)(?![a-z])",
     re.IGNORECASE,
 )
