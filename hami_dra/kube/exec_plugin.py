@@ -1,10 +1,10 @@
 """Users of a kubeconfig who log in with a program (`exec`), as on EKS, GKE and AKS.
 
 Called by `credentials`. The protocol is client.authentication.k8s.io, v1 and v1beta1, as client-go
-speaks it: the program gets what it may know in KUBERNETES_EXEC_INFO, prints an ExecCredential to
-stdout, and talks to the user on stderr. Raises `ConfigError`; no secret is ever part of a message
-or a repr. A client certificate is read once, since it belongs to a connection; a token is renewed
-when it expires and when the API server refuses it.
+speaks it: the program gets its input in KUBERNETES_EXEC_INFO, prints an ExecCredential to stdout,
+and talks to the user on stderr. Raises `ConfigError`; no secret is ever part of a message or a
+repr. A client certificate is read once, since it belongs to a connection; a token is renewed when
+it expires and when the API server refuses it.
 """
 
 import asyncio

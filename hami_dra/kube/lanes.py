@@ -1,10 +1,12 @@
-"""Work on objects, side by side, in which no object and no namespace can delay another.
+"""Concurrent work on objects in which no object and no namespace can delay another.
 
-Used by every loop that sends requests for one object after the other (in the controller gates, claim templates, orphans, overlaps,
-quota notes and events, in the node driver the status of claims): a request can take as long as the API server, or an admission
-webhook of the object's namespace, likes. Each namespace has a lane, in which at most `width` pieces of work run at a time; lanes that
-wait take turns for the `total`. As in client-go's work queues a key waits once, with the work that was added last, and a key that is
-added while it is in work is worked on again afterwards, never twice at a time.
+Used by every loop that sends requests for one object after another (in the controller: gates, claim
+templates, orphans, overlaps, quota annotations and events; in the node driver: the status of
+claims). A request may be delayed arbitrarily by the API server or by an admission webhook for the
+object's namespace. Each namespace has a lane, in which at most `width` pieces of work run at a
+time; waiting lanes take turns for the `total`. As in client-go's work queues, a key waits once,
+with the work that was added last, and a key that is added while its work runs is processed again
+afterwards, never twice at a time.
 
     async with Lanes(width=4, total=16) as lanes:
         lanes.add("team", "team/web-1", partial(write, "team/web-1"))
@@ -24,7 +26,9 @@ _Key = tuple[Hashable, Hashable]
 
 
 class Lanes:
-    """What is added before the block is entered waits for that. An error of a piece of work ends all, in an exception group."""
+    """Work that is added before the block is entered waits until then. An error in any work ends
+    all of it, in an exception group.
+    """
 
     def __init__(self, width: int, total: float = math.inf) -> None:
         self._width = width
@@ -37,7 +41,7 @@ class Lanes:
         """Lanes that wait and have room, the next one first."""
         self._running: Counter[Hashable] = Counter()
         self._in_work: dict[_Key, Work | None] = {}
-        """With what is to follow for the same key."""
+        """With the work to do next for the same key."""
         self._timers: dict[_Key, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
@@ -68,7 +72,7 @@ class Lanes:
             self._group = None
 
     def add(self, lane: Hashable, key: Hashable, work: Work) -> None:
-        """Do `work` as soon as it is the lane's turn. `lane`: a namespace, mostly."""
+        """Do `work` as soon as it is the lane's turn. `lane`: usually a namespace."""
         if (timer := self._timers.pop((lane, key), None)) is not None:
             timer.cancel()
         if (lane, key) in self._in_work:
@@ -87,7 +91,9 @@ class Lanes:
         self._timers[lane, key] = asyncio.get_running_loop().call_later(seconds, self.add, lane, key, work)
 
     def drop_one(self) -> None:
-        """Forget the youngest piece of work of the lane in which the most wait: who floods the lanes loses first."""
+        """Drop the youngest work of the longest lane: a namespace that floods the lanes loses
+        first.
+        """
         lane = max(self._waiting, key=lambda name: len(self._waiting[name]))
         self._waiting[lane].popitem()
         self._length -= 1

@@ -5,7 +5,7 @@ Created by `controller` for the time this process leads. `triggers` puts pods in
 takes them out. Decisions are serial, so that each sees all before it; commits run concurrently
 (`binding_cycle`), so that the API server's latency does not delay the next decision. Nothing is
 decided while no fence is known to hold, and nothing is committed for a driver whose fence is down;
-pods that need no decision are ungated all the same.
+pods that need no decision are ungated nevertheless.
 """
 
 import asyncio

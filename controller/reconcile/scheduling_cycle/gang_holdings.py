@@ -3,7 +3,7 @@
 A member has devices and no node yet when a leader died between two writes, when kube-scheduler
 refused another member, or when a member was deleted. While no member runs, everything is released
 at once, and the gang is decided again as a whole. Once some run, the devices of the others are kept
-for `--gang-hold`: the members that miss may be placed near them, and kube-scheduler may bind the
+for `--gang-hold`: the missing members may be placed near them, and kube-scheduler may bind the
 others at any moment. Members that run are never touched.
 """
 

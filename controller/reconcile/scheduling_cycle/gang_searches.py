@@ -1,8 +1,8 @@
-"""Decisions about gangs that take several turns, so that other pods get theirs meanwhile.
+"""Decisions about gangs that take several turns, so that other pods get theirs in between.
 
 Used by the scheduling cycle of gangs. What a gang has found so far counts in the inventory while
-nothing else is decided; at most one gang counts so at a time. Taking 200 places back and again
-between two turns would cost as much as some 80 decisions.
+nothing else is decided; at most one gang counts so at a time. Releasing 200 places and taking them
+again between two turns would cost as much as about 80 decisions.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from controller.scheduling.decide import Unfinished
 from controller.scheduling.gangs import GangDecision, GangKey, GangRequest, GangSearch, GangUnschedulable
 
 _PORTION: Final = 0.035
-"""CPU seconds after which a decision is interrupted, so that other pods get their turn. Taking back
+"""CPU seconds after which a decision is interrupted, so that other pods get their turn. Releasing
 what a large gang holds by then takes up to another 15 ms.
 """
 
@@ -46,7 +46,7 @@ class GangSearches:
         return self._members.remembered(key).searched != _searched(found)
 
     def decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
-        """Decide for one turn. Raises SliceSpent: the next turn goes on from there."""
+        """Decide for one turn. Raises SliceSpent: the next turn continues there."""
         remembered = self._members.remembered(found.state.key)
         search, searched = remembered.search, _searched(found)
         if search is None or remembered.searched != searched:

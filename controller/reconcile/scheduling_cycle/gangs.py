@@ -40,9 +40,12 @@ log = logging.getLogger(__name__)
 
 _REFUSALS_KEPT: Final = 1_000
 _NOTED: Final = 8
-"""Members for which it is stored why the gang is not complete: it changes with every new member."""
+"""Number of members for which the reason why the gang is incomplete is stored; it changes with
+every new member.
+"""
 _ARRIVAL: Final = 3.0
-"""Seconds in which the other members of a gang may come, before an event says that it is incomplete."""
+"""Seconds before an event says that a gang is incomplete: its other members may still be created.
+"""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -203,8 +206,8 @@ class GangCycle:
         return True
 
     def _end_of_hold(self, found: GangAssessment, why: str, now: float, *, passing: bool = False) -> float:
-        """Release what the members hold that have devices, or return until when it is kept. If enough
-        have theirs they are about to run, whatever becomes of the others.
+        """Release what the members hold that have devices, or return until when it is kept. If
+        enough have theirs they are about to run, whatever happens to the others.
         """
         return self._holdings.end(self.group, found.state, why, now, passing=passing) if found.least else FOREVER
 
@@ -326,15 +329,17 @@ class GangCycle:
         self.members.forget(state.key)
 
     def _committed(self, key: GangKey, uids: Collection[str]) -> None:
-        """Evaluate the gang if members wait that were not committed, also such as came meanwhile."""
+        """Evaluate the gang if members wait that were not committed, including members created
+        since.
+        """
         if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
             self.members.wake(key)
 
     async def _problem(self, decided: GangState, uids: Collection[str]) -> str:
         """Return why the gang must not run after all, or empty. `uids`: members with devices.
 
-        The PodGroup is read again: minCount raised before the last claim was written counts, also
-        where the watch has not shown it yet.
+        The PodGroup is read again: a minCount that was raised before the last claim was written
+        counts, even if the watch has not shown it yet.
         """
         key = decided.key
         if key.source in API_GROUPS:

@@ -2,8 +2,8 @@
 
 Called by `why_refused`. Columns (`IdleDevices`) say how many devices a node could give to each
 request. Whether these may be given together (links, NUMA nodes, constraints, shared counters,
-several requests) is found by a search on each node alone, emptied. Nodes that no rule tells apart
-share one search, and what was found holds until devices are published again. Pure.
+several requests) is found by a search on each node alone, emptied. Nodes that no rule distinguishes
+share one search, and its result is valid until devices are published again. Pure.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ from hami_dra.api.arrays import Bools, Ints
 _KEPT: Final = 64
 """Problems whose verdicts are cached."""
 _SEARCHED: Final = 32
-"""Kinds of nodes that one refusal searches; the next one goes on with others."""
+"""Kinds of nodes that one refusal searches; the next refusal continues with others."""
 _STEPS: Final = 4_096
 """Limit of the search on one node, in steps; without an answer by then there is none."""
 _MOST_KINDS: Final = 1 << 12
@@ -50,7 +50,7 @@ AS_ASKED: Final = "as asked"
 
 
 class Verdict(Enum):
-    """What a search says of a node with idle devices."""
+    """Result of a search on a node with idle devices."""
 
     COULD = "could"
     NEVER = "never"
@@ -124,7 +124,7 @@ class IdleNodes:
     def fits(
         self, row: int, request: SchedulingRequest, form: Hashable, *, vendor_rules: bool = True
     ) -> Verdict | None:
-        """Return whether a node could meet a form of the request; None: it cannot be said now.
+        """Return whether a node could meet a form of the request; None: not known yet.
 
         `form`: equal for equal changes of the request; the verdict is kept under it. Raises
         SliceSpent.
@@ -138,7 +138,9 @@ class IdleNodes:
     # -- one node ----------------------------------------------------------------------------------
 
     def _search(self, row: int, request: SchedulingRequest, *, vendor_rules: bool) -> Verdict | None:
-        """Search the node, emptied. Raises SliceSpent; the next turn goes on where this one stopped."""
+        """Search the node, emptied. Raises SliceSpent; the next turn continues where this one
+        stopped.
+        """
         budget, meter = self._inventory.verdicts.budget, self._inventory.verdicts.meter()
         begun = self._known.begun
         if row not in begun:

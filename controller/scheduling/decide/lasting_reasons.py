@@ -1,7 +1,7 @@
 """Why no device of the cluster could meet a request, even if all were idle.
 
-Called by `why_refused`. What depends on the published devices alone is kept with them
-(`IdleDevices`), so that a refused pod costs no more for it. Pure.
+Called by `why_refused`. What depends only on the published devices is cached with them
+(`IdleDevices`), so it is not computed again for each refused pod. Pure.
 """
 
 from typing import Final

@@ -62,7 +62,7 @@ def estimate_nodes(
     """Return the estimates where `estimate_if_uniform` has none.
 
     `wanted`: every managed request with the columns of its alternatives. `drivers`: those whose
-    vendors have a say (`arranging_of`). A prioritized list gives a node 8 points if its first
+    vendors score sets (`arranging_of`). A prioritized list gives a node 8 points if its first
     alternative can be met there, 7 if only the second can, and so on.
     """
     size = inventory.nodes.size

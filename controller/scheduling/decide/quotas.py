@@ -81,7 +81,7 @@ class QuotaVerdicts:
         return affordable
 
     def shortage(self, nodes: Bools) -> Shortage:
-        """Return why the quota is in the way. `nodes`: those that fit the pod, devices apart."""
+        """Return why the quota refuses the pod. `nodes`: those that fit the pod except for devices."""
         inventory = self._inventory
         request = np.full(inventory.nodes.size, -1, dtype=np.int64)
         codes = [columns[-1].codes.copy() for _, columns in self._wanted]
@@ -116,8 +116,8 @@ class QuotaVerdicts:
         return Shortage(request, notes, tuple(codes))
 
     def reason(self, nodes: Bools, shortage: Shortage) -> RefusalReason:
-        """Return which key is exceeded, with what the pod asks at least. `nodes`: those that have
-        such devices.
+        """Return which key is exceeded, with the least that the pod requests. `nodes`: those that
+        have such devices.
         """
         least = self._total()[:, nodes].min(axis=1).tolist()
         (resource, note) = next(each for each in self._headroom.notes if each[1] in shortage.notes)

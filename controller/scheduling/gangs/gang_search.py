@@ -50,7 +50,7 @@ def decide_gang(inventory: Inventory, request: GangRequest, options: Options, *,
     Afterwards the inventory is as before; the caller assumes the answer in the same synchronous
     step. Under a selector budget (`inventory.verdicts.within`) it may return `Unfinished`: call it
     again then; evaluations so far are cached, but the members are placed from the beginning. A
-    `GangSearch` goes on where it stopped.
+    `GangSearch` continues where it stopped.
     """
     search = GangSearch(inventory, request, options, steps=steps)
     try:

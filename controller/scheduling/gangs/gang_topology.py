@@ -1,6 +1,4 @@
-"""Where the members of a gang must, or should, run: what the group says, and what its claims imply.
-Pure.
-"""
+"""Where the members of a gang must or should run, according to the group and its claims. Pure."""
 
 import re
 from collections.abc import Iterable

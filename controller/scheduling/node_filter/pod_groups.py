@@ -152,7 +152,7 @@ class PodGroups:
         """Return the count for these selectors, kept up to date until it is released as often as it
         was acquired. `key`: equal for equal selectors.
 
-        Raises what the meter raises; the next call goes on then.
+        Raises what the meter raises; the next call then continues.
         """
         counts = self._counts.get(key)
         meter = self.meter() if counts is None or counts.pending else None

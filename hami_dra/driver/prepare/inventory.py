@@ -70,7 +70,7 @@ class Inventory:
         current name.
 
         Names are bound to cards, so that the name alone finds it, unless the driver lost its list
-        of names. None: it is not published any more.
+        of names. None: it is no longer published.
         """
         named = self.devices.get(held.device)
         if named is not None and _is(named, held):

@@ -1,5 +1,5 @@
-"""Calls to the memory cluster as its hooks see them, the kinds that it serves, and what a patch makes
-of an object.
+"""Calls to the memory cluster as its hooks see them, the kinds that it serves, and the effect of a
+patch on an object.
 """
 
 from collections.abc import Mapping, Sequence
