@@ -1,9 +1,9 @@
 """Reads documents, of files or of a live cluster, as objects.
 
 Called by `controller.insight.simulation` and by commands that read a cluster; imports nothing that
-decides. In: documents. Out: `Item`s in file order, and notes about unused documents. Nothing is validated as the API server would: every readable
-object counts. If a document cannot be read as its kind, `BadManifest` names file, document, object
-and field. Pure.
+decides. In: documents. Out: `Item`s in file order, and notes about unused documents. Nothing is
+validated as the API server would: every readable object counts. If a document cannot be read as its
+kind, `BadManifest` names file, document, object and field. Pure.
 """
 
 import difflib
@@ -43,7 +43,9 @@ READ: Final[tuple[Kind[Any], ...]] = (
 _BY_NAME: Final = {kind.name: kind for kind in reversed(READ)}
 _BY_GROUP: Final = {(kind.group, kind.name): kind for kind in READ}
 _ALIKE: Final = 0.9
-"""Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not `Deployment2`."""
+"""Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not
+`Deployment2`.
+"""
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
 """Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
 except for its name.

@@ -9,9 +9,9 @@ kube-scheduler takes devices in the order in which they are listed, for every re
 - cards come by their score before the request, fullest first (binpack) or emptiest first (spread,
   topology-aware);
 - where the vendor arranges cards in sets (islands under topology-aware, Neuron's blocks always),
-  the idle ones among them come so that
-  the first is the vendor's best single card, the first two are its best pair with that card, and so on. Where the best pair and
-  the best single card differ, an order cannot begin with both: the smaller request is the more frequent one.
+  the idle ones among them come so that the first is the vendor's best single card, the first two
+  are its best pair with that card, and so on. Where the best pair and the best single card differ,
+  an order cannot begin with both: the smaller request is the more frequent one.
 """
 
 from collections.abc import Iterable, Sequence

@@ -116,7 +116,8 @@ class Admission:
         return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
     async def advise(self, body: object, *, converted: bool) -> Raw:
-        """Answer an AdmissionReview about a pod or a workload: always allowed, perhaps with warnings.
+        """Answer an AdmissionReview about a pod or a workload: always allowed, perhaps with
+        warnings.
 
         `converted`: whether pods of its namespace are converted. Raises BadReview.
         """

@@ -45,8 +45,8 @@ def pod_template(raw: Raw) -> Raw:
 
 
 def metadata_notices(raw: Raw) -> tuple[str, ...]:
-    """Return sentences about the metadata of a workload itself: keys that belong on its pods, and keys
-    that nothing reads.
+    """Return sentences about the metadata of a workload itself: keys that belong on its pods, and
+    keys that nothing reads.
     """
     template = pod_template(raw)
     if not template:

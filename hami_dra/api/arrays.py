@@ -1,4 +1,5 @@
-"""Types of the arrays that devices, nodes and cards are computed with. Pure; one name for each element type.
+"""Types of the arrays that devices, nodes and cards are computed with. Pure; one name for each
+element type.
 
 Shapes are said where an array is defined: these aliases say only what an element is.
 """

@@ -180,8 +180,8 @@ class Host(Protocol):
 
     @property
     def driver_files(self) -> FileTree | None:
-        """Return the folder in which the vendor's driver is installed, as this process sees it; None
-        if none is configured.
+        """Return the folder in which the vendor's driver is installed, as this process sees it;
+        None if none is configured.
         """
 
     def exists(self, path: str) -> bool: ...
@@ -323,8 +323,8 @@ class Partitioner(Protocol):
         """
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
-        """Remove a partition. `instance_id`: `PartitionInstance.id`. A missing one is no error. Raises
-        PartitionRefused while it is in use.
+        """Remove a partition. `instance_id`: `PartitionInstance.id`. A missing one is no error.
+        Raises PartitionRefused while it is in use.
         """
 
     def existing(self, card_uuid: str) -> tuple[PartitionInstance, ...]:

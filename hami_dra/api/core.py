@@ -41,7 +41,8 @@ class PodAffinityTerm(Struct, frozen=True):
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    """This and the next: the API server writes them into `label_selector` when it creates the pod."""
+    """This and the next: the API server writes them into `label_selector` when it creates the pod.
+    """
     mismatch_label_keys: tuple[str, ...] = ()
 
 

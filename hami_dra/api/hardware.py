@@ -143,8 +143,8 @@ class PartitionInstance:
     uuid: str = ""
     """Name by which programs find it; empty while it is created in part only."""
     compute_instance_id: int | None = None
-    """The number in it of what computes, where the vendor tells them apart (MIG); None while that is
-    missing.
+    """The number in it of what computes, where the vendor tells them apart (MIG); None while that
+    is missing.
     """
 
 

@@ -58,7 +58,9 @@ HELD_CLAIMS: Final = "hami.io/held-claims"
 (`hami_dra.api.heldclaims`).
 """
 NODE_LACKS: Final = "hami.io/node-lacks"
-"""On a ResourceSlice of a node driver: what containers on the node would lack (`hami_dra.api.nodelacks`)."""
+"""On a ResourceSlice of a node driver: what containers on the node would lack
+(`hami_dra.api.nodelacks`).
+"""
 QUOTA_USED: Final = "hami.io/quota-used"
 """On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → amount used, in the unit
 of the key.

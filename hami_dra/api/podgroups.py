@@ -1,4 +1,5 @@
-"""Groups of pods that are scheduled together: PodGroup of Kubernetes, and of coscheduling and Volcano.
+"""Groups of pods that are scheduled together: PodGroup of Kubernetes, and of coscheduling and
+Volcano.
 
 Sources: k8s.io/api scheduling/v1beta1 (1.37) and v1alpha2 (1.36), which differ in nothing that is
 read here; sigs.k8s.io/scheduler-plugins apis/scheduling/v1alpha1; volcano.sh/apis

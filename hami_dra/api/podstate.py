@@ -92,9 +92,9 @@ def is_unschedulable(pod: Pod) -> bool:
 def node_made_free(pod: Pod) -> str:
     """Return the node that kube-scheduler is emptying for the pod by preemption, or empty.
 
-    The controller nominates nodes, too (`claim_commit`). But whenever kube-scheduler finds a pod unschedulable
-    it writes the nomination again, or removes it if preemption does not help; only for a pod that
-    never preempts it leaves it unchanged.
+    The controller nominates nodes, too (`claim_commit`). But whenever kube-scheduler finds a pod
+    unschedulable it writes the nomination again, or removes it if preemption does not help; only
+    for a pod that never preempts it leaves it unchanged.
     """
     return pod.status.nominated_node_name if is_unschedulable(pod) and pod.spec.preemption_policy != "Never" else ""
 

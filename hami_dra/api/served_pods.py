@@ -1,5 +1,5 @@
-"""Which pods hami-dra places, by what they say themselves: one rule for the webhook, the controller,
-simulations and all commands. Pure.
+"""Which pods hami-dra places, by what they say themselves: one rule for the webhook, the
+controller, simulations and all commands. Pure.
 """
 
 from collections.abc import Collection, Mapping

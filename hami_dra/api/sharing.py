@@ -35,7 +35,8 @@ _LONG: Final = 32
 _LONG_SPEC: Final = 1_024
 """Bytes of the JSON of a claim's spec."""
 _LONG_IMAGE: Final = 512
-"""Characters of an image's name. No registry has such a name; what tenants write there is not kept."""
+"""Characters of an image's name. No registry has such a name; what tenants write there is not kept.
+"""
 _NO_IMAGE: Final = ImageVolume()
 _known: Final[dict[Any, Any]] = {}
 _RESIZE: Final = "PodResizePending"
@@ -70,8 +71,8 @@ def share_parts(slice_: ResourceSlice) -> str:
 
 
 def share_pod_parts(pod: Pod) -> str:
-    """Deduplicate the parts of a pod, and drop the conditions and volumes that are not used, and what
-    kubelet says of resources where that is what the spec says.
+    """Deduplicate the parts of a pod, and drop the conditions and volumes that are not used, and
+    what kubelet says of resources where that is what the spec says.
 
     Empty tuples and strings are shared by Python anyway, so only set fields are looked up.
     """

@@ -155,8 +155,8 @@ class CSINodeDriver(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """Return how many volumes of the driver the node takes; None: any number. The API server lets 0
-        to 2^31 - 1 through; a file may say anything.
+        """Return how many volumes of the driver the node takes; None: any number. The API server
+        lets 0 to 2^31 - 1 through; a file may say anything.
         """
         count = self.allocatable.count if self.allocatable is not None else None
         return min(max(count, 0), _MOST_VOLUMES) if count is not None else None

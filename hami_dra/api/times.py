@@ -37,7 +37,8 @@ def latest(moments: Iterable[str | None], now: datetime) -> datetime:
 
 
 def age(at: datetime | str | None, now: datetime | None = None) -> str:
-    """Return the time since `at` as kubectl writes it, in any language: `45s`, `3m20s`, `5h10m`, `3d`.
+    """Return the time since `at` as kubectl writes it, in any language: `45s`, `3m20s`, `5h10m`,
+    `3d`.
 
     `now`: default the present. Empty if `at` is no time. `page.js` has the same rules.
 

@@ -28,7 +28,8 @@ SMALL_DEVICE: Final = 1_024
 expression allows.
 """
 _LONG: Final = 512
-"""Characters. A compiled expression takes some 100 bytes for each, so few longer ones are cached."""
+"""Characters. A compiled expression takes some 100 bytes for each, so few longer ones are cached.
+"""
 _NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
 _LIMIT: Final = "operation cancelled: the expression is nested too deeply"
 
@@ -45,7 +46,9 @@ class Selector:
         self._slots: Final = [None] * slots
         cheap = worst_cost(nodes) <= COST_LIMIT
         self._tree: Final = tree if cheap else None
-        """Kept for as long as it may be compiled once more: it is as large as what it is compiled to."""
+        """Kept for as long as it may be compiled once more: it is as large as what it is compiled
+        to.
+        """
         self._fast: Final = Compiler(metered=False).compile(tree) if cheap else None
         self._metered: Any = None if cheap else Compiler(metered=True).compile(tree)
 

@@ -1,7 +1,7 @@
 """A small file that outlives the program: written as a whole and to the disk, or not at all.
 
-Used for the state of back ends (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises NotStored,
-whose message names the file.
+Used for the state of back ends (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises
+NotStored, whose message names the file.
 """
 
 import os

@@ -37,7 +37,9 @@ class Tool:
     folders: tuple[Path, ...] = ()
     """Further folders of the tool when it is not in PATH (a service of systemd has a short one)."""
     libraries: tuple[Path, ...] = ()
-    """Folders of libraries that the dynamic linker does not know, such as in the driver's container."""
+    """Folders of libraries that the dynamic linker does not know, such as in the driver's
+    container.
+    """
     timeout: float = 20.0
     """Seconds for one run."""
     limit: int = 8 << 20

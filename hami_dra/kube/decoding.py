@@ -271,8 +271,8 @@ def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken
 def read_added(kind: Kind[T], lines: bytes) -> list[tuple[T, str]] | None:
     """Decode lines of a watch together, which costs less than `read_event` for each.
 
-    Returns objects as `read_object` does, or None unless all lines are readable and ADDED: then they
-    are to be read one by one.
+    Returns objects as `read_object` does, or None unless all lines are readable and ADDED: then
+    they are to be read one by one.
     """
     try:
         changes = cast("list[_Change[T]]", _change_decoder(kind).decode_lines(lines))
@@ -327,7 +327,8 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
 
 
 def whole_lines(pending: bytearray, chunk: bytes) -> bytes:
-    r"""Return what `pending` and `chunk` hold up to the last line break; the rest stays in `pending`.
+    r"""Return what `pending` and `chunk` hold up to the last line break; the rest stays in
+    `pending`.
 
     >>> pending = bytearray(b"a")
     >>> whole_lines(pending, b"b\nc\nd"), bytes(pending)

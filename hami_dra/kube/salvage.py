@@ -1,9 +1,9 @@
 """The usable parts of a claim that does not fit its Struct: identity, devices, reservations.
 
-Called by `decoding` after decoding the whole failed. In: the bytes of one claim, which are JSON, and
-the problem. Out: a ResourceClaim with every part that can be read separately, and `spec.unreadable`
-with the reason. Its devices are therefore not allocated to other claims, the claim itself is
-neither allocated nor prepared, and uninstall still finds its marks. Pure.
+Called by `decoding` after decoding the whole failed. In: the bytes of one claim, which are JSON,
+and the problem. Out: a ResourceClaim with every part that can be read separately, and
+`spec.unreadable` with the reason. Its devices are therefore not allocated to other claims, the
+claim itself is neither allocated nor prepared, and uninstall still finds its marks. Pure.
 """
 
 from collections.abc import Iterable

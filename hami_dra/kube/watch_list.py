@@ -1,8 +1,8 @@
 """The initial events of a watch, which take the place of a list (WatchList, KEP-3157).
 
-Called by `http`. Asked for it, an API server starts a watch with one ADDED event for each object and
-then a bookmark that says that these were all. It need not hold a page of them in memory, nor do we:
-objects are decoded as they arrive. Pure.
+Called by `http`. Asked for it, an API server starts a watch with one ADDED event for each object
+and then a bookmark that says that these were all. It need not hold a page of them in memory, nor do
+we: objects are decoded as they arrive. Pure.
 """
 
 from collections.abc import Sequence

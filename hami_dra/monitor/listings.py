@@ -1,5 +1,5 @@
-"""Readings by running a vendor's tool once or twice and joining its listings, and those of one row of
-a table. For vendors with a command line tool.
+"""Readings by running a vendor's tool once or twice and joining its listings, and those of one row
+of a table. For vendors with a command line tool.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -27,8 +27,8 @@ DECISION_ANNOTATIONS: Final = (
 )
 """Annotations that affect decisions, which are therefore in a snapshot."""
 USER_ANNOTATIONS: Final = _POLICIES | PREFERENCE_ANNOTATIONS | {names.GANG_TOPOLOGY_KEY}
-"""Annotations that people write on pods, claims, templates and classes to choose how hami-dra places
-them.
+"""Annotations that people write on pods, claims, templates and classes to choose how hami-dra
+places them.
 """
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
     names.QUOTA_USED,

@@ -212,8 +212,8 @@ class LegacyVendor(Protocol):
         """Return the request as the pod's annotations change it. Refuses what no card could meet."""
 
     def instead_of(self, resource: str) -> str:
-        """Return what to write in place of a resource name that other software of the vendor serves;
-        empty for any other name.
+        """Return what to write in place of a resource name that other software of the vendor
+        serves; empty for any other name.
         """
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
@@ -223,8 +223,8 @@ class LegacyVendor(Protocol):
 
 
 class WithoutFilters:
-    """A vendor whose annotations are all read when the pod is placed (`Vendor.preferences`), and whose
-    driver sets the environment.
+    """A vendor whose annotations are all read when the pod is placed (`Vendor.preferences`), and
+    whose driver sets the environment.
     """
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (the protocol's signature)

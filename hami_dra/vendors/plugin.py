@@ -77,14 +77,16 @@ class VendorPlugin:
     In: the operator's choices, and the clock (Unix time in seconds).
     """
     library_files: Callable[[Path, VendorSettings], Mapping[str, bytes]] | None = None
-    """Return the files by which a node gets the library that limits containers: path → content, in the
-    order of writing.
+    """Return the files by which a node gets the library that limits containers: path → content, in
+    the order of writing.
 
     In: a folder that has the library. Raises ValueError with the reason and the fix, OSError. None:
     there is no such library.
     """
     record: Callable[..., Card] = DrivenCard
-    """Make the record of a simulated card, from the fields of its class and of `Card`, for reference machines."""
+    """Make the record of a simulated card, from the fields of its class and of `Card`, for
+    reference machines.
+    """
     partitioner: Callable[[Backend], Partitioner] | None = None
     """Create the partitioner that works with this back end. None: no partitions."""
     simulated_partitioner: Callable[[Iterable[Card], Path], Partitioner] | None = None

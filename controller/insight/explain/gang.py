@@ -14,8 +14,8 @@ def explained_gang(
     domains: Sequence[DomainVerdict] = (),
     message: str = "",
 ) -> GangExplanation:
-    """Return the gang with its members, by name. `nodes`: by key of a pod, where it is placed; `message`: why
-    the gang is not.
+    """Return the gang with its members, by name. `nodes`: by key of a pod, where it is placed;
+    `message`: why the gang is not.
     """
     return GangExplanation(
         gang=str(state.key),

@@ -226,8 +226,8 @@ def _add_nodes(
     *,
     in_words: bool,
 ) -> None:
-    """`in_words`: with a sentence for each node that a filter plugin refuses; decisions that are kept
-    have them only where the pod fits nowhere.
+    """`in_words`: with a sentence for each node that a filter plugin refuses; decisions that are
+    kept have them only where the pod fits nowhere.
     """
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)

@@ -58,8 +58,8 @@ def overview(
 
     `nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards.
     Packing, and devices held without being published, always cover everything. `table`: a table
-    kept by the caller, on the same inventory. `gang_of`: the gang of a pod, for `reservations`; None:
-    there are none. `with_packing`: whether to compute the packing, which reads all cards.
+    kept by the caller, on the same inventory. `gang_of`: the gang of a pod, for `reservations`;
+    None: there are none. `with_packing`: whether to compute the packing, which reads all cards.
     """
     if gang_of is not None:
         claims, pods = list(claims), list(pods)

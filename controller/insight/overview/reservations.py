@@ -1,10 +1,10 @@
-"""Devices that are kept for pods which do not run yet: why a device is not free although nothing runs
-on it.
+"""Devices that are kept for pods which do not run yet: why a device is not free although nothing
+runs on it.
 
 Used by `read` and the dashboard. In: an inventory, pods, claims, gangs. Out: `Reservation`s. Pure.
-Today the waiting members of gangs have them: their devices are assumed or allocated while the gang is
-committed, or kept for those of its members that miss (`--gang-hold`). Preemption and moves are to be
-further values of `kind`, and are then shown wherever these are.
+Today the waiting members of gangs have them: their devices are assumed or allocated while the gang
+is committed, or kept for those of its members that miss (`--gang-hold`). Preemption and moves are
+to be further values of `kind`, and are then shown wherever these are.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,8 +35,8 @@ def reservations(
 ) -> tuple[Reservation, ...]:
     """Return what is kept for the pods that wait, by gang and pod.
 
-    `pods`: at least those that wait for a node. `claim_of`, `pods_of`: the claim with a key, the pods that refer to it. `until`: when a gang gives
-    back what it holds.
+    `pods`: at least those that wait for a node. `claim_of`, `pods_of`: the claim with a key, the
+    pods that refer to it. `until`: when a gang gives back what it holds.
     """
     found = []
     for pod in pods:

@@ -38,7 +38,8 @@ class SimulationReport:
     gangs: list[Json] = field(default_factory=list)
     """In the order of placement."""
     explanation: Explanation | None = None
-    """Of the pod that the settings name, as it was decided in its turn. Not part of the document."""
+    """Of the pod that the settings name, as it was decided in its turn. Not part of the document.
+    """
     notes: list[str] = field(default_factory=list)
     """Messages for people: skipped, assumed or converted objects. Not part of the document."""
     notices: list[str] = field(default_factory=list)

@@ -135,8 +135,8 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
 
 def _awaits_its_cards(item: Item, view: SimulatedCluster) -> bool:
     """Return whether the pod names its node in a manifest, and has no cards yet: by resource names,
-    which the conversion refuses, or by claims, which are allocated on that node. In a cluster such a
-    pod runs.
+    which the conversion refuses, or by claims, which are allocated on that node. In a cluster such
+    a pod runs.
     """
     pod: Pod = item.object
     written = pod.metadata.uid == derived_uid(kinds.POD, pod.metadata.namespace, pod.metadata.name)

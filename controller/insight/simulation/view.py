@@ -113,8 +113,8 @@ class SimulatedCluster:
                 self.inventory.volumes.changed(kind.name, None, obj)
 
     def assume_defaults(self) -> None:
-        """Fill in what a cluster would have, once all objects but the pods are there: nodes, and the
-        default StorageClass of claims that no API server has seen.
+        """Fill in what a cluster would have, once all objects but the pods are there: nodes, and
+        the default StorageClass of claims that no API server has seen.
         """
         self._assume_nodes()
         for claim in [*self.inventory.volumes.objects.claims.values()]:

@@ -68,8 +68,8 @@ class ClaimCommitter:
         return prepared.pod
 
     async def prepare(self, pod: Pod, decision: Decision, *, nominate: bool = True) -> Prepared:
-        """Nominate the node and protect the claims: nothing is allocated yet. Without `nominate` the
-        pod is only read again.
+        """Nominate the node and protect the claims: nothing is allocated yet. Without `nominate`
+        the pod is only read again.
 
         Raises Stale, Rejected, LeadershipLost.
         """

@@ -65,7 +65,8 @@ class GangCommit:
         return str(self._key) if self._order else ""
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
-        """Write one member and wait for the others. Returns the pod as it was before its allocation.
+        """Write one member and wait for the others. Returns the pod as it was before its
+        allocation.
 
         Raises Stale, also if another member failed; Rejected, LeadershipLost.
         """

@@ -115,8 +115,8 @@ class GateKeeper:
         self._in_order = Lanes(1)
 
     def lift(self, pod: Pod, why: str, *, placed: bool = False, lane: str = "") -> None:
-        """Remove the gate in the background. Gates of `placed` pods wait for no others, but for those
-        of the same `lane`: these are removed one after the other, in the order of the calls.
+        """Remove the gate in the background. Gates of `placed` pods wait for no others, but for
+        those of the same `lane`: these are removed one after the other, in the order of the calls.
 
         A gate that could not be removed keeps its pauses.
         """

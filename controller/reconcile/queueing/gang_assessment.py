@@ -72,9 +72,10 @@ def assess_gang(
 ) -> GangAssessment:
     """Assess the members until too many of them wait for something.
 
-    `assess`: as `PodAssessor.assess`. `node_of`: the node to which a pending pod is pinned, or empty.
-    `first`: key of the pod that was in the way the last time. It is assessed first, then those after
-    it, so that a gang whose claims are generated one after the other costs one look for each. Raises SliceSpent.
+    `assess`: as `PodAssessor.assess`. `node_of`: the node to which a pending pod is pinned, or
+    empty. `first`: key of the pod that was in the way the last time. It is assessed first, then
+    those after it, so that a gang whose claims are generated one after the other costs one look for
+    each. Raises SliceSpent.
     """
     ready: list[Schedulable] = []
     settled: list[Pod] = []

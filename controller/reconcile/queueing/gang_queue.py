@@ -1,7 +1,7 @@
 """Gangs in the queue of pods: one member stands for all of them.
 
-The oldest member that waits is queued with the gang's rank; the others wait until it wakes them, and
-whatever wakes one of them wakes the gang. Used by the scheduling cycle; subscribed by the term.
+The oldest member that waits is queued with the gang's rank; the others wait until it wakes them,
+and whatever wakes one of them wakes the gang. Used by the scheduling cycle; subscribed by the term.
 """
 
 from collections.abc import Mapping

@@ -203,7 +203,9 @@ class Triggers:
         self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
     def _labels_decide(self, old: Pod, new: Pod) -> bool:
-        """Return whether other nodes may fit the pod by its new labels: most labels are read by nothing."""
+        """Return whether other nodes may fit the pod by its new labels: most labels are read by
+        nothing.
+        """
         if old.metadata.labels == new.metadata.labels:
             return False
         by_labels = any(map(self._inventory.refuses_by_labels, (old, new)))

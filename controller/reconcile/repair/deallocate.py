@@ -57,8 +57,8 @@ class Deallocator:
         self._busy: set[str] = set()
         """UIDs of pods."""
         self._to_complete: dict[str, tuple[str, str]] = {}
-        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The node
-        is refused for the pod already.
+        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The
+        node is refused for the pod already.
         """
         self._wake = asyncio.Event()
 

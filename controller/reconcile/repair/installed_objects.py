@@ -89,7 +89,9 @@ async def take_stock(cluster: Cluster) -> InstalledObjects:
 
 
 def summary(present: InstalledObjects) -> list[str]:
-    """Return a line for each object that is removed, and for each kind of mark on objects of others."""
+    """Return a line for each object that is removed, and for each kind of mark on objects of
+    others.
+    """
     ours = [*present.admission, *present.rules, *present.probes]
     lines = [f"{kind.name} {each.key}" for kind, each in ours]
     marks = (

@@ -1,8 +1,10 @@
-"""Reports to owners of pods that want devices by hami-dra and name a scheduler that it does not serve.
+"""Reports to owners of pods that want devices by hami-dra and name a scheduler that it does not
+serve.
 
-Subscribed by the controller in exclusive mode. Such a pod gets no devices: hami-dra leaves it to its
-scheduler, and the fence keeps the devices from every other allocator. Pods without a mark of their
-own are found by `hami-dra doctor`: here their claims' selectors would be evaluated without a limit.
+Subscribed by the controller in exclusive mode. Such a pod gets no devices: hami-dra leaves it to
+its scheduler, and the fence keeps the devices from every other allocator. Pods without a mark of
+their own are found by `hami-dra doctor`: here their claims' selectors would be evaluated without a
+limit.
 """
 
 from controller.reconcile.runtime import Events, SchedulingSettings, messages

@@ -36,7 +36,8 @@ MOST: Final = 2_000
 MOST_BYTES: Final = 32 << 20
 _DETAILS_PER_SECOND: Final = 5.0
 _BURST: Final = 50.0
-"""A snapshot costs as much as a decision: after the burst they take a few thousandths of the time."""
+"""A snapshot costs as much as a decision: after the burst they take a few thousandths of the time.
+"""
 _BYTES_OF_MEMBER: Final = 300
 """What a member adds to the explanation of its gang, about."""
 

@@ -325,8 +325,8 @@ class Informers:
         self.templates.reflector.observe(template)
 
     async def reread_pod_group(self, gang: GangKey) -> bool:
-        """Read the PodGroup of a gang by a quorum read: the copy is as new as that afterwards. Returns
-        False where it is gone. Raises ClusterError.
+        """Read the PodGroup of a gang by a quorum read: the copy is as new as that afterwards.
+        Returns False where it is gone. Raises ClusterError.
         """
         for informer in self.pod_groups.values():
             kind = informer.kind

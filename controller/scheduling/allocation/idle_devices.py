@@ -34,8 +34,8 @@ class IdleDevices:
     """
 
     def __init__(self, published: Codes, kinds: Codes, node: Ints, nodes: int) -> None:
-        """`published`: codes as if nothing were in use. `kinds`: those by capacity alone, `node`: of
-        each device, both by row. `nodes`: number of node rows.
+        """`published`: codes as if nothing were in use. `kinds`: those by capacity alone, `node`:
+        of each device, both by row. `nodes`: number of node rows.
         """
         self.codes: Codes = published.copy()
         for number in _PASSING:

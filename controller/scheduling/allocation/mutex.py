@@ -12,8 +12,8 @@ from hami_dra.vendors.reasons import CODES, MUTEX_CONFLICT
 
 
 def of_parts(inventory: Inventory, rows: Positions, codes: Codes) -> Codes:
-    """Return the codes with MUTEX_CONFLICT for parts of cards in use, and for such cards themselves,
-    where the reason comes after that of `mutex`.
+    """Return the codes with MUTEX_CONFLICT for parts of cards in use, and for such cards
+    themselves, where the reason comes after that of `mutex`.
 
     `codes`: of the rows, both of shape (n,).
     """

@@ -162,8 +162,8 @@ class RequestColumns:
         return rows[nodes[self._node[rows]]]
 
     def reasons(self, rows: Positions, codes: Codes | None = None) -> Codes:
-        """Return the codes of some rows for a report, with what only the search knows: `mutex` refuses
-        the parts of cards in use. `codes`: by device row, if they differ from `self.codes`.
+        """Return the codes of some rows for a report, with what only the search knows: `mutex`
+        refuses the parts of cards in use. `codes`: by device row, if they differ from `self.codes`.
         """
         found = (self.codes if codes is None else codes)[rows]
         return of_parts(self._inventory, rows, found) if self._mutex else found
@@ -301,7 +301,8 @@ class RequestColumns:
         order: exclusive tenant, slots, mutex, memory, cores, shared counters, vendor's rules.
 
         A card without a free slot, or in use under mutex, has that reason even if it is too small
-        for the request. A request for 4 GiB and 50 cores; all cards have 16 GiB, 100 cores, 2 slots:
+        for the request. A request for 4 GiB and 50 cores; all cards have 16 GiB, 100 cores, 2
+        slots:
 
             card  slots used  memory used  cores used  reason
             a     2           14 GiB       60          CardTimeSlicingExhausted: slots are first

@@ -84,8 +84,8 @@ def solve(
 ) -> Solution | None:
     """Return the first complete solution in the chooser's order, or None.
 
-    `effort`: shared with the other searches of the decision. `headroom`: headroom of the namespace's
-    quota. Raises AllocatorError, InvalidPools, BudgetExceeded.
+    `effort`: shared with the other searches of the decision. `headroom`: headroom of the
+    namespace's quota. Raises AllocatorError, InvalidPools, BudgetExceeded.
     """
     return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, headroom=headroom))
 

@@ -69,7 +69,8 @@ class Unschedulable:
     overrun: Overrun | None = None
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     examples: Mapping[str, str] = field(default_factory=dict)
-    """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure."""
+    """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure.
+    """
     reason: RefusalReason | None = None
     """What the message says; None where it is an error."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
@@ -87,7 +88,9 @@ class EqualRefusals:
         self._latest: deque[Unschedulable] = deque(maxlen=8)
 
     def of(self, answer: "Decision | Unschedulable") -> "Decision | Unschedulable":
-        """Return an equal refusal of before, if it is among the latest. `answer`: without its trace."""
+        """Return an equal refusal of before, if it is among the latest. `answer`: without its
+        trace.
+        """
         if not isinstance(answer, Unschedulable):
             return answer
         for each in self._latest:

@@ -160,8 +160,8 @@ class _Decision:
         return self._decision(best, found, trace, ranked, fitting)
 
     def _ranked(self, wanted: Wanted) -> tuple[Ints, int]:
-        """Return the rows of the best nodes for a simple pod, best first, at least one if any fits, and
-        how many nodes fit; none and 0 where every node must be evaluated.
+        """Return the rows of the best nodes for a simple pod, best first, at least one if any fits,
+        and how many nodes fit; none and 0 where every node must be evaluated.
         """
         request, inventory, policies = self._request, self._inventory, self._request.policies
         [(group, [column])] = wanted

@@ -113,7 +113,9 @@ class IdleNodes:
         return found
 
     def different(self, among: Bools, most: int) -> list[int]:
-        """Return the row of one node of each kind, at most `most`: those with the most devices first."""
+        """Return the row of one node of each kind, at most `most`: those with the most devices
+        first.
+        """
         (_, (column, *_)), *_ = self._wanted
         rows = np.flatnonzero(among)
         order = np.lexsort((self._inventory.nodes.rank[rows], -column.idle().per_node[rows]))
@@ -169,8 +171,8 @@ class IdleNodes:
         return kinds
 
     def _likeness(self, row: int) -> Hashable:
-        """Return a key that is equal for nodes whose searches have equal results: layouts and, device
-        by device, what selectors, capacities, counters and constraints see of them.
+        """Return a key that is equal for nodes whose searches have equal results: layouts and,
+        device by device, what selectors, capacities, counters and constraints see of them.
         """
         if any(column.idle().anywhere for _, columns in self._wanted for column in columns):
             return row  # its labels decide which network-attached devices it can use
@@ -194,7 +196,9 @@ class IdleNodes:
         return digest_of_text(repr((numbers, of_devices)))
 
     def _is_divided(self, column: RequestColumns) -> bool:
-        """Return whether a device that could be given draws on shared counters, or is a part of a card."""
+        """Return whether a device that could be given draws on shared counters, or is a part of a
+        card.
+        """
         idle, divided = column.idle(), self._inventory.devices.divided
         return idle.kept("divided", lambda: bool(divided[idle.possible].any()))
 
@@ -225,8 +229,8 @@ def _searched(search: NodeSearch) -> Verdict:
 
 
 class _Values:
-    """The values of attributes in constraints, numbered by their first appearance on a node: it only
-    counts which devices agree.
+    """The values of attributes in constraints, numbered by their first appearance on a node: it
+    only counts which devices agree.
     """
 
     def __init__(self, problems: Iterable[AllocationInput]) -> None:
@@ -256,8 +260,8 @@ class _Values:
 class _Known:
     """What is known for one problem.
 
-    `kind`: int64 by row of the node, the number of its kind; `verdicts`: by that number and the form
-    of the request.
+    `kind`: int64 by row of the node, the number of its kind; `verdicts`: by that number and the
+    form of the request.
     """
 
     def __init__(self, inventory: Inventory) -> None:

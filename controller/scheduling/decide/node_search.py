@@ -203,8 +203,8 @@ class NodeSearch:
 
 
 def _without(pool: Pool, masked: AbstractSet[DeviceId]) -> Pool:
-    """Return the pool as if some of its devices were on other nodes: they are not allocated here, and what
-    is allocated of them draws on the shared counters as before.
+    """Return the pool as if some of its devices were on other nodes: they are not allocated here,
+    and what is allocated of them draws on the shared counters as before.
     """
     hidden = tuple([device for device in pool.devices if device.id in masked])
     if not hidden:

@@ -111,8 +111,8 @@ Estimate = tuple[int, float, int]
 def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[Estimate, Ints]:
     """Return the best estimate of the candidates, and the candidates that have it.
 
-    `candidates`: not empty. The rank decides first, the score among equal ranks, the preference among
-    equal scores:
+    `candidates`: not empty. The rank decides first, the score among equal ranks, the preference
+    among equal scores:
 
     >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
     >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)

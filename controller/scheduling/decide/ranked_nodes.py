@@ -219,10 +219,11 @@ def rank_among(
     offered: tuple[str, ...],
     among: Ints,
 ) -> Positions | None:
-    """Return the rows of those nodes among some that fit, best first, or None where all nodes must be
-    evaluated.
+    """Return the rows of those nodes among some that fit, best first, or None where all nodes must
+    be evaluated.
 
-    As `RankedNodeCache.of`, computed each time: for the nodes of one topology domain, which are few.
+    As `RankedNodeCache.of`, computed each time: for the nodes of one topology domain, which are
+    few.
     """
     fit = inventory.shape_fit(pod)
     if fit is None or column.network_attached:

@@ -24,8 +24,8 @@ from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api.arrays import Bools, Ints
 
 Quality = tuple[int, float]
-"""(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first, then by
-what the pod prefers of nodes.
+"""(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first, then
+by what the pod prefers of nodes.
 """
 
 

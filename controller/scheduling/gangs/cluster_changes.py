@@ -27,9 +27,9 @@ class ClusterChanges:
             reader.done()
 
     def touched(self) -> set[int] | None:
-        """Return the rows of the nodes that changed, in themselves, their loads or their devices, since
-        `mark`, with what was kept; None where everything must be decided again: nodes came or went, a
-        quota of the namespaces is used differently, or the logs do not know any more.
+        """Return the rows of the nodes that changed, in themselves, their loads or their devices,
+        since `mark`, with what was kept; None where everything must be decided again: nodes came or
+        went, a quota of the namespaces is used differently, or the logs do not know any more.
         """
         self.keep()
         touched, self._kept = self._kept, set()

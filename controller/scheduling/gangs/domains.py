@@ -35,8 +35,8 @@ class Demand:
     least: int
     """Members that must be placed."""
     links: Floats
-    """The vendors' score of a set of devices for the hardest member, on each node; 0 where no member
-    fits. Shape (nodes.size,).
+    """The vendors' score of a set of devices for the hardest member, on each node; 0 where no
+    member fits. Shape (nodes.size,).
     """
     score: Floats
     """Score of each node, lower is better, 0 where no member fits. Shape (nodes.size,)."""
@@ -46,7 +46,9 @@ class Demand:
         return int(self.counts.sum())
 
     def placeable(self, fits: Ints) -> Ints:
-        """Return how many members fit, by sums of `fits` of shape (kinds, domains). Shape (domains,)."""
+        """Return how many members fit, by sums of `fits` of shape (kinds, domains). Shape
+        (domains,).
+        """
         found: Ints = np.minimum(fits, self.counts[:, None]).sum(axis=0)
         return found
 
@@ -68,7 +70,9 @@ class Domain:
     placeable: int
     """Upper bound of the members that fit at once."""
     left: int
-    """Members like the hardest that would still fit after the gang; negative: the members that are lacking."""
+    """Members like the hardest that would still fit after the gang; negative: the members that are
+    lacking.
+    """
     links: float
     """Sum of `Demand.links` over the best nodes, as many as there are such members."""
     score: float
@@ -105,8 +109,8 @@ class GangDomains:
         self._preferred = tuple(key for key in preferred if key not in self._required)
 
     def required(self) -> list[Domain]:
-        """Return the domains that the required constraints leave, best first; one of all nodes where
-        there are none. Those that cannot hold the gang come last.
+        """Return the domains that the required constraints leave, best first; one of all nodes
+        where there are none. Those that cannot hold the gang come last.
         """
         if not self._required:
             return [self._everything()]
@@ -116,8 +120,8 @@ class GangDomains:
         """Yield the domains in which the gang may fit, most preferred first.
 
         With the preferred keys clique and rack, clique being the narrower: single cliques, then
-        single racks (in as few cliques as possible, then anywhere in the rack), then as few racks as
-        possible, then anywhere.
+        single racks (in as few cliques as possible, then anywhere in the rack), then as few racks
+        as possible, then anywhere.
         """
         possible = [domain for domain in required if domain.placeable >= self._demand.least]
         for width, key in enumerate(self._preferred):
@@ -148,8 +152,8 @@ class GangDomains:
             yield from self._domains(number, [f"{domain.name},{inner}" if domain.name else inner])
 
     def _fewest(self, parts: Sequence[Domain]) -> list[Domain]:
-        """Return as few domains as hold the gang together: the roomiest, and of those that suffice for
-        the rest the tightest. Empty if all together do not hold it.
+        """Return as few domains as hold the gang together: the roomiest, and of those that suffice
+        for the rest the tightest. Empty if all together do not hold it.
 
         Room for 9, 8 and 2 members, and a gang of 11: the first and the third.
         """
@@ -173,7 +177,8 @@ class GangDomains:
     def _split(self, keys: Sequence[str], outer: Domain | None) -> list[Domain]:
         """Return the domains of nodes that agree in all keys, within another one, best first.
 
-        Labels as columns, sums by `bincount`; clique c0 has the nodes 0 and 1, node 3 has no clique:
+        Labels as columns, sums by `bincount`; clique c0 has the nodes 0 and 1, node 3 has no
+        clique:
 
             number  [0, 0, 1, -1]
             fits    [3, 2, 4, 4]    ->  room for 5 in c0, for 4 in c1

@@ -1,8 +1,8 @@
 """Try all choices of nodes and devices for the members of a small gang. Pure.
 
 The last resort of `gang_search`: what a member takes may be what another one needs, whatever the
-order. A choice of a member is a node and a set of devices; every other choice differs from it in one
-of these ways, so together they are all choices:
+order. A choice of a member is a node and a set of devices; every other choice differs from it in
+one of these ways, so together they are all choices:
 
     n0 {a0, a1, b0}   ->   another node   any node but n0
                            fewer of a     n0, all devices like a0 masked but one
@@ -111,7 +111,8 @@ class ExhaustiveSearch:
         return found
 
     def _fewer(self, row: int, decision: Decision) -> list[frozenset[DeviceId]]:
-        """Return for each group of like devices in the decision those to mask, so that it has one fewer.
+        """Return for each group of like devices in the decision those to mask, so that it has one
+        fewer.
 
         Of eight idle cards two are chosen: seven are masked.
         """

@@ -81,8 +81,8 @@ def fits_per_node(
 def idle_fits_per_node(
     inventory: Inventory, request: SchedulingRequest, options: Options, shared: AbstractSet[str]
 ) -> Ints:
-    """Return how many such members the idle devices of each node could serve, at most `MOST`: an upper
-    bound, whatever else the node has or refuses. Shape (nodes.size,).
+    """Return how many such members the idle devices of each node could serve, at most `MOST`: an
+    upper bound, whatever else the node has or refuses. Shape (nodes.size,).
 
     `shared` as for `fits_per_node`. Raises AllocatorError, SelectorOverBudget, SliceSpent.
     """

@@ -18,8 +18,8 @@ class Member:
     """Position in `GangRequest.members`."""
     request: SchedulingRequest
     kind: int
-    """Equal for members that could swap their places: same shape of pod, claims of equal specs, same
-    policies. Never equal for members that share a claim with others.
+    """Equal for members that could swap their places: same shape of pod, claims of equal specs,
+    same policies. Never equal for members that share a claim with others.
     """
 
 

@@ -1,8 +1,8 @@
 """Members of one gang on a trial: decided one at a time, each next to those before it. Pure.
 
-Used by `placing_strategies`, which chooses the order and takes members back. Everything that decides is a
-generator that yields before each step, so that the caller can pause between two members: `None`, or
-the `SliceSpent` with which a selector budget ended the step.
+Used by `placing_strategies`, which chooses the order and takes members back. Everything that
+decides is a generator that yields before each step, so that the caller can pause between two
+members: `None`, or the `SliceSpent` with which a selector budget ended the step.
 """
 
 from collections.abc import Collection, Generator, Sequence
@@ -132,7 +132,9 @@ class MemberPlacements:
                 self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
-        """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
+        """Leave a member out that found no room. Returns whether the others suffice. Raises
+        Hopeless.
+        """
         if self.failure is None or len(self.decisions) > self.failure.placeable:
             self.failure = Failure(member, refusal, len(self.decisions))
         if len(self.left) >= self._slack:

@@ -35,8 +35,8 @@ class InOrder:
         """Place the members; return whether all that must have a place. Raises OutOfSteps.
 
         On failure the member without a place is moved to the front, at most `MOST_MOVES` times, and
-        then every prioritized list loses its first alternative. One card that is published whole and
-        as two halves, and two members that ask for `[whole, half]` (kubernetes#138765):
+        then every prioritized list loses its first alternative. One card that is published whole
+        and as two halves, and two members that ask for `[whole, half]` (kubernetes#138765):
 
             skipped 0   a takes the whole card, b finds nothing; b first: the same, for they are alike
             skipped 1   a and b take a half each

@@ -17,8 +17,8 @@ Holdings = Mapping[str, tuple[Holding, ...]]
 
 
 class Trial:
-    """What is assumed on it is forgotten by `close`: use it with `contextlib.closing`. It may be used
-    again afterwards.
+    """What is assumed on it is forgotten by `close`: use it with `contextlib.closing`. It may be
+    used again afterwards.
     """
 
     def __init__(self, inventory: Inventory) -> None:

@@ -1,8 +1,8 @@
 """Tenants that are taken away on trial: the inventory as it would be without some pods.
 
 Used by trials (`gangs.trial_assumptions`): preemption asks what fits once its victims are gone,
-moves where a pod would fit if it were not where it is. Costs the devices of these pods, whatever the
-size of the cluster. Pure.
+moves where a pod would fit if it were not where it is. Costs the devices of these pods, whatever
+the size of the cluster. Pure.
 """
 
 from collections.abc import Callable, Collection

@@ -1,5 +1,5 @@
-"""What hami-dra reads of a device's attributes through the profile of its driver: once for all devices
-that share these attributes.
+"""What hami-dra reads of a device's attributes through the profile of its driver: once for all
+devices that share these attributes.
 
 Used by `model.Device`. Cards of one model in the same place of their machines have the same
 attribute objects (`hami_dra.api.sharing`), but for their UUIDs, which are not read here. Pure.
@@ -53,8 +53,8 @@ def traits_of(profile: DriverProfile, driver: str, attributes: _Attributes) -> C
 
 
 def attribute_of(attributes: _Attributes, driver: str, name: str | None) -> DeviceAttribute | None:
-    """Look up an attribute as the allocator does: the full name first, then the bare name if the domain
-    is the driver's.
+    """Look up an attribute as the allocator does: the full name first, then the bare name if the
+    domain is the driver's.
     """
     if name is None:
         return None

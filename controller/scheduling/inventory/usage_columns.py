@@ -106,7 +106,8 @@ class UsageColumns:
         return {key: names for key, names in drawn.items() if names}
 
     def recount_counters(self, key: PoolKey, pool: Pool | None, devices: Iterable[Device]) -> None:
-        """Compute the counters of a pool that was built again, and mark its `devices` with new rows.
+        """Compute the counters of a pool that was built again, and mark its `devices` with new
+        rows.
 
         `pool` None: it has no counters to keep, as its devices are gone or belong to several nodes.
         """

@@ -59,8 +59,8 @@ class AffinityTerm:
     def pods(self, namespaces: Mapping[str, Namespace], *, unlabelled: bool = False) -> PodSelector:
         """Return the pods that the term means, for the pod that has it.
 
-        `unlabelled`: a selector that matches no labels at all selects every namespace, as it does by
-        mistake in Kubernetes 1.36 (mergeAffinityTermNamespacesIfNotEmpty works on a copy).
+        `unlabelled`: a selector that matches no labels at all selects every namespace, as it does
+        by mistake in Kubernetes 1.36 (mergeAffinityTermNamespacesIfNotEmpty works on a copy).
         """
         selector = self.namespace_selector
         if selector is None:
@@ -115,8 +115,8 @@ def anti_affinity_of(pod: Pod) -> tuple[WeightedTerm, ...]:
 
 def attraction_of(pod: Pod) -> tuple[WeightedTerm, ...]:
     """Return the terms of a pod that is there that score nodes for others: its preferred ones, and
-    its required affinity with weight 1 (hardPodAffinityWeight). kube-scheduler reads none of a list in
-    which one cannot be parsed, but those of its other lists.
+    its required affinity with weight 1 (hardPodAffinityWeight). kube-scheduler reads none of a list
+    in which one cannot be parsed, but those of its other lists.
     """
     affinity = pod.spec.affinity
     if affinity is None or not has_readable_terms(pod):

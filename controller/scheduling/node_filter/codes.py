@@ -1,4 +1,6 @@
-"""Reason codes of nodes in the order of kube-scheduler's filter plugins, and the plugin behind each."""
+"""Reason codes of nodes in the order of kube-scheduler's filter plugins, and the plugin behind
+each.
+"""
 
 from typing import Final
 

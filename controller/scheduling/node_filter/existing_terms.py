@@ -1,7 +1,7 @@
 """Terms of inter-pod affinity of the pods that are there, by the pods that they are about.
 
-A pod's term speaks of other pods by their namespace and labels. Terms are interned: the replicas of a
-workload have one between them. For each class of waiting pods (namespace, labels) that was asked
+A pod's term speaks of other pods by their namespace and labels. Terms are interned: the replicas of
+a workload have one between them. For each class of waiting pods (namespace, labels) that was asked
 for, the weights of the terms about it are summed per node and topology key, by difference. Required
 anti-affinity, where every term weighs 1, refuses nodes; preferred terms score them.
 """
@@ -56,7 +56,8 @@ class PodClass:
         self.version = 0
         self.terms: dict[Hashable, HeldTerm] = {}
         self.counts: dict[str, NodeCounts] = {}
-        """By topology key: per node the weights of the terms about this class that its pods have."""
+        """By topology key: per node the weights of the terms about this class that its pods have.
+        """
         self._terms_with: Counter[str] = Counter()
         """Number of terms by topology key."""
 
@@ -72,13 +73,15 @@ class PodClass:
         )
 
     def counts_on(self, nodes: NodeColumns) -> dict[str, NodeCounts]:
-        """Return the counts by topology key, for keys that some node has: others reach no node, and a
-        tenant may name thousands.
+        """Return the counts by topology key, for keys that some node has: others reach no node, and
+        a tenant may name thousands.
         """
         return {key: counts for key in nodes.label_keys if (counts := self.counts.get(key)) is not None}
 
     def columns_on(self, nodes: NodeColumns, own: Placed | None) -> dict[str, Ints]:
-        """Return `counts_on` as columns of shape (nodes.size,), less what the pod itself contributes."""
+        """Return `counts_on` as columns of shape (nodes.size,), less what the pod itself
+        contributes.
+        """
         found = self.counts_on(nodes).items()
         if own is None:
             return {key: counts.column() for key, counts in found}
@@ -104,8 +107,9 @@ class PodClass:
 
 
 class TermIndex:
-    """Terms by the namespaces that they name and by a label that they require, so that pods with labels
-    that were never seen are held against the terms that may be about them, and not against all.
+    """Terms by the namespaces that they name and by a label that they require, so that pods with
+    labels that were never seen are held against the terms that may be about them, and not against
+    all.
     """
 
     def __init__(self) -> None:

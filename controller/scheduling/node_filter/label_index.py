@@ -1,4 +1,5 @@
-"""Selectors and labels found by one label: those that may match, without a look at all others. Pure.
+"""Selectors and labels found by one label: those that may match, without a look at all others.
+Pure.
 
 A selector that can only match labels with `app=web` is found under `app=web`; one that requires no
 label is found always. The other way round, labels are found by the one label that a selector
@@ -19,8 +20,8 @@ _ANY: Final = None
 
 
 def required_labels(selector: LabelSelector) -> tuple[Label, ...] | None:
-    """Return labels of which everything that the selector matches has exactly one; None: it need not
-    have any.
+    """Return labels of which everything that the selector matches has exactly one; None: it need
+    not have any.
 
     >>> required_labels(LabelSelector(match_labels={"app": "web", "tier": "front"}))
     (('app', 'web'),)

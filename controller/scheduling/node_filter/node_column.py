@@ -21,9 +21,9 @@ _FEW: Final = 4
 
 
 class NodeColumn(DerivedColumns):
-    """`judge` is called once per node and change; rows without a node have `absent`. `log`: the changes
-    that matter, else all that may keep pods away. `judge_all`: judges all rows at once, shape (size,), for
-    when many changed.
+    """`judge` is called once per node and change; rows without a node have `absent`. `log`: the
+    changes that matter, else all that may keep pods away. `judge_all`: judges all rows at once,
+    shape (size,), for when many changed.
     """
 
     def __init__(

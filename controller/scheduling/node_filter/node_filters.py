@@ -1,9 +1,9 @@
 """Nodes that fit a pod, devices apart: kube-scheduler's filter plugins, in its order.
 
-Called by `decide` through the inventory. Cordons, taints, node affinity, ports and resources judge a
-node by itself and its pods: their verdicts are kept per shape of pod and updated for nodes that
-changed, or whose pods did. The other plugins (`plugin.FilterPlugin`) keep a column per shape and are
-laid over these. The first plugin that refuses a node decides its code.
+Called by `decide` through the inventory. Cordons, taints, node affinity, ports and resources judge
+a node by itself and its pods: their verdicts are kept per shape of pod and updated for nodes that
+changed, or whose pods did. The other plugins (`plugin.FilterPlugin`) keep a column per shape and
+are laid over these. The first plugin that refuses a node decides its code.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,8 @@ class NodeFit:
     refusal: PodRefusal | None = None
     """Why the pod fits no node, whatever room there is."""
     filters: tuple[PodFilter, ...] = field(default=(), compare=False, repr=False)
-    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory."""
+    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory.
+    """
 
 
 class ShapeFit:
@@ -76,8 +77,8 @@ class ShapeFit:
 
 
 class NodeByNodeFit(ShapeFit):
-    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes and
-    their loads.
+    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes
+    and their loads.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -130,8 +131,8 @@ class NodeFilters:
         self._layered: Shared[LayeredFit] = Shared(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
-        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count
-        against it.
+        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not
+        count against it.
         """
         if (excess := excess_of(pod)) is not None:
             codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
@@ -162,8 +163,8 @@ class NodeFilters:
         return found
 
     def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
-        """Return whether the node admits the pod regardless of which `unbound` pods are bound before
-        it.
+        """Return whether the node admits the pod regardless of which `unbound` pods are bound
+        before it.
         """
         filters, refusal = self._filters_of(pod, own) if unbound and excess_of(pod) is None else ((), None)
         return refusal is None and all(each.holds_in_any_order(row, unbound) for each in filters)

@@ -61,8 +61,8 @@ def host_ports(pod: Pod) -> HostPorts:
 
 
 class NodePorts:
-    """The host ports in use, by port and node. A pod may have thousands of ports: what a question costs
-    does not depend on how many others the users of a port have.
+    """The host ports in use, by port and node. A pod may have thousands of ports: what a question
+    costs does not depend on how many others the users of a port have.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:

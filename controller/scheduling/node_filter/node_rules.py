@@ -69,8 +69,8 @@ class NodeRules:
         return column.current().astype(np.bool_)
 
     def _admitted_by_labels(self, pod: Pod) -> Bools:
-        """Return the admitted nodes by columns of their labels: however many requirements and values
-        there are, no node is read.
+        """Return the admitted nodes by columns of their labels: however many requirements and
+        values there are, no node is read.
         """
         mask = self._labels.with_labels(pod.spec.node_selector)
         if (required := required_affinity(pod)) is not None:

@@ -64,7 +64,8 @@ class NodeColumns:
         self.loads = ChangeLog()
         """Rows where what a node offers, or what its pods use of it, changed."""
         self.label_keys: Counter[str] = Counter()
-        """Key of a label → number of nodes that have it. Tenants may name any other topology key."""
+        """Key of a label → number of nodes that have it. Tenants may name any other topology key.
+        """
         self.arrivals = 0
         """Increases whenever a node gets or loses its row."""
         self.scores = NodeScores()
@@ -264,8 +265,8 @@ def _condition_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _alike(one: Node, other: Node) -> bool:
-    """Return whether the nodes are equal for the pods that fit and prefer them: heartbeats and other
-    resources do not matter.
+    """Return whether the nodes are equal for the pods that fit and prefer them: heartbeats and
+    other resources do not matter.
     """
     return (
         one.metadata.labels == other.metadata.labels

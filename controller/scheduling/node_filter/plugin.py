@@ -1,5 +1,5 @@
-"""What a filter plugin is: asked about a pod, it says which nodes it refuses, or that it refuses the
-pod as a whole.
+"""What a filter plugin is: asked about a pod, it says which nodes it refuses, or that it refuses
+the pod as a whole.
 
 `node_filters` runs the plugins in kube-scheduler's order. Plugins that judge a node by itself and
 the pods on it (taints, node affinity, ports, resources) are functions that it calls for the nodes
@@ -53,8 +53,8 @@ class PodFilter(ABC):
         """
 
     def holds_in_any_order(self, row: int, unbound: "tuple[Placed, ...]") -> bool:  # noqa: ARG002 (for subclasses)
-        """Return whether the plugin admits the node regardless of which `unbound` pods kube-scheduler
-        binds before this one. They count where a decision placed them.
+        """Return whether the plugin admits the node regardless of which `unbound` pods
+        kube-scheduler binds before this one. They count where a decision placed them.
         """
         return True
 

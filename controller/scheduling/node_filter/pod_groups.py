@@ -1,4 +1,5 @@
-"""Pods that count on nodes, grouped by namespace and labels, and counts of those that selectors match.
+"""Pods that count on nodes, grouped by namespace and labels, and counts of those that selectors
+match.
 
 PodTopologySpread and InterPodAffinity ask how many pods of some namespaces match a selector on each
 node. Pods of one workload have the same labels, so a selector is evaluated once per group, when the

@@ -105,8 +105,8 @@ def is_settable_on_pods(resource: str) -> bool:
 
 
 def container_requests(container: Container) -> Amounts:
-    """Return the requests; a limit without a request is its request (the API server fills that in, files may
-    lack it).
+    """Return the requests; a limit without a request is its request (the API server fills that in,
+    files may lack it).
     """
     total: Amounts = Counter()
     _add(total, container)

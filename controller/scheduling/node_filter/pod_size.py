@@ -1,7 +1,8 @@
 """How much of what a pod writes about nodes and other pods is read at all.
 
-Each requirement and term is evaluated for all nodes, or all label sets of the cluster, so a pod with
-thousands of them would hold up the decisions about all others. No real pod comes near the limits.
+Each requirement and term is evaluated for all nodes, or all label sets of the cluster, so a pod
+with thousands of them would hold up the decisions about all others. No real pod comes near the
+limits.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Pods that count on nodes: those that are bound, and those that a decision has placed there.
 
-Fed by the inventory. Adds up their requests by node (`NodeColumns`), and reports each pod that begins
-or ends to count to the filter plugins (`plugin.PodListener`).
+Fed by the inventory. Adds up their requests by node (`NodeColumns`), and reports each pod that
+begins or ends to count to the filter plugins (`plugin.PodListener`).
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -140,8 +140,8 @@ class PodBook:
 
 
 def _count_alike(one: Pod, other: Pod) -> bool:
-    """Return whether the pods mean the same to their node and to other pods: status, annotations and so on do not
-    matter.
+    """Return whether the pods mean the same to their node and to other pods: status, annotations
+    and so on do not matter.
     """
     return (
         one.spec == other.spec

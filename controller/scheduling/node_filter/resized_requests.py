@@ -1,6 +1,7 @@
-"""What a bound pod counts on its node while kubelet resizes it in place: the largest of what its spec
-wants, what kubelet has allocated, and what is in force (k8s.io/component-helpers/resource, PodRequests
-with UseStatusResources). Where kubelet calls the resize infeasible, the spec does not count. Pure.
+"""What a bound pod counts on its node while kubelet resizes it in place: the largest of what its
+spec wants, what kubelet has allocated, and what is in force (k8s.io/component-helpers/resource,
+PodRequests with UseStatusResources). Where kubelet calls the resize infeasible, the spec does not
+count. Pure.
 
 Kubernetes 1.36 compares container by container, 1.37 the sums over the containers:
 
@@ -50,7 +51,9 @@ def counted_requests(pod: Pod, *, by_sums: bool) -> Amounts:
 
 
 def resize_state(pod: Pod) -> object:
-    """Return what decides, besides the spec, about the requests that count; equal if nothing changed."""
+    """Return what decides, besides the spec, about the requests that count; equal if nothing
+    changed.
+    """
     status = pod.status
     return (
         status.container_statuses,

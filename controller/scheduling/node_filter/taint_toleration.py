@@ -1,5 +1,6 @@
-"""Cordons, readiness and taints against the pod's tolerations (kube-scheduler's NodeUnschedulable and
-TaintToleration). The comparison operators Lt and Gt tolerate nothing: their feature gate is off.
+"""Cordons, readiness and taints against the pod's tolerations (kube-scheduler's NodeUnschedulable
+and TaintToleration). The comparison operators Lt and Gt tolerate nothing: their feature gate is
+off.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,7 +1,7 @@
 """Which nodes have an image, and how large it is there. Pure.
 
-5,000 nodes have 50 images each, mostly the same ones, so each image has the rows of its nodes. A pod
-may name thousands of images: those that no node has cost one look-up each.
+5,000 nodes have 50 images each, mostly the same ones, so each image has the rows of its nodes. A
+pod may name thousands of images: those that no node has cost one look-up each.
 """
 
 from array import array
@@ -46,7 +46,9 @@ class ImageIndex(DerivedColumns):
         return name in self._by_name
 
     def sizes(self, name: str) -> tuple[Positions, Ints]:
-        """Return the rows of the nodes that have the image, each once, and its size there, in bytes."""
+        """Return the rows of the nodes that have the image, each once, and its size there, in
+        bytes.
+        """
         found = self._by_name.get(name, _NONE).values()
         if not found:
             return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)

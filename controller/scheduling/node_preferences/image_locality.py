@@ -46,8 +46,8 @@ class ImageLocality:
 
 
 class ImageScore:
-    """`images`: how often the pod names each image that some node has. `count`: number of images that
-    the sum is scaled for.
+    """`images`: how often the pod names each image that some node has. `count`: number of images
+    that the sum is scaled for.
     """
 
     def __init__(self, nodes: NodeColumns, index: ImageIndex, images: Mapping[str, int], count: int) -> None:

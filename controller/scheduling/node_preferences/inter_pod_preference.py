@@ -40,8 +40,8 @@ class InterPodPreference:
         self._scores: Shared[InterPodScore] = Shared(_SHAPES_KEPT, dropped=InterPodScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "InterPodScore | None":
-        """Return the pod's score; None: neither the pod nor the pods that are there prefer anything,
-        or a term of the pod cannot be parsed.
+        """Return the pod's score; None: neither the pod nor the pods that are there prefer
+        anything, or a term of the pod cannot be parsed.
         """
         terms: tuple[WeightedTerm, ...] = ()
         if pod.spec.affinity is not None:

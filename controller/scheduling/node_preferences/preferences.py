@@ -1,10 +1,11 @@
 """What a pod prefers of the nodes that it fits, as kube-scheduler scores it: the plugins' formulas,
-normalisation and default weights (getDefaultPlugins in pkg/scheduler/apis/config/v1/default_plugins.go).
+normalisation and default weights (getDefaultPlugins in
+pkg/scheduler/apis/config/v1/default_plugins.go).
 
 Only pods that are concerned pay: those that state a preference (preferred node affinity, preferred
-inter-pod terms, ScheduleAnyway), that a pod on some node states one about, or that do not tolerate a
-PreferNoSchedule taint of some node. For them image locality counts, too; alone it says nothing: it
-would draw every replica of a workload to the nodes of the first, whatever the node policy.
+inter-pod terms, ScheduleAnyway), that a pod on some node states one about, or that do not tolerate
+a PreferNoSchedule taint of some node. For them image locality counts, too; alone it says nothing:
+it would draw every replica of a workload to the nodes of the first, whatever the node policy.
 """
 
 from collections.abc import Mapping
@@ -83,8 +84,8 @@ class NodePreferences:
         self._images = ImageLocality(state.nodes)
 
     def of(self, pod: Pod, own: Placed | None) -> PodPreferences | None:
-        """Return what the pod prefers; None if nothing, which takes next to no time. `own`: where the
-        inventory counts the pod already; that does not count.
+        """Return what the pod prefers; None if nothing, which takes next to no time. `own`: where
+        the inventory counts the pod already; that does not count.
         """
         if excess_of(pod) is not None:
             return None

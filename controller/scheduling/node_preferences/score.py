@@ -20,8 +20,8 @@ class PluginScore(Protocol):
 
 
 def default_normalized(raw: Ints, *, reverse: bool = False) -> Ints:
-    """Return counts in proportion to the largest (helper.DefaultNormalizeScore); `reverse`: low ones
-    are good.
+    """Return counts in proportion to the largest (helper.DefaultNormalizeScore); `reverse`: low
+    ones are good.
 
     >>> import numpy as np
     >>> default_normalized(np.array([0, 1, 3])).tolist()
@@ -37,8 +37,8 @@ def default_normalized(raw: Ints, *, reverse: bool = False) -> Ints:
 
 
 def quotients(numerators: Ints, denominator: int) -> Ints:
-    """Return whole quotients; numerators are not negative, and below 2^40. Floats are exact there, and four
-    times as fast as numpy's integer division.
+    """Return whole quotients; numerators are not negative, and below 2^40. Floats are exact there,
+    and four times as fast as numpy's integer division.
     """
     found: Ints = (numerators / denominator).astype(np.int64)
     return found

@@ -106,7 +106,8 @@ class BadSettings(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
-    """Where the serving certificate comes from: files, an authority in files, else the shared Secret.
+    """Where the serving certificate comes from: files, an authority in files, else the shared
+    Secret.
 
     Raises BadSettings.
     """

@@ -1,10 +1,10 @@
 """Periodic readings of the cards of one vendor, or of the containers that share them. Created by
 `service` and `usage_watch`, one per vendor.
 
-In: a sampler, called in a thread, and the cards (containers). Out: `readings`. It must not know Kubernetes, and
-blocks nothing: a sampling that does not return is given up, and none is started while it still
-runs. A failure is logged once, when it begins, and counted; outdated readings are discarded,
-because an old temperature is worse than none.
+In: a sampler, called in a thread, and the cards (containers). Out: `readings`. It must not know
+Kubernetes, and blocks nothing: a sampling that does not return is given up, and none is started
+while it still runs. A failure is logged once, when it begins, and counted; outdated readings are
+discarded, because an old temperature is worse than none.
 """
 
 import asyncio

@@ -16,7 +16,9 @@ from hami_dra.monitor.usage import GrantedContainer
 _WHOLE = 100
 """Percent of the cores of a card."""
 _PLAUSIBLE = 2
-"""No tenant uses more than this many times the memory of the card, or of the share where cards are oversubscribed."""
+"""No tenant uses more than this many times the memory of the card, or of the share where cards are
+oversubscribed.
+"""
 
 
 @dataclass(frozen=True, slots=True)

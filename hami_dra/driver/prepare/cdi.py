@@ -104,8 +104,8 @@ def container_edits(edits: Edits) -> Json:
 
 
 def edits_of(record: Record) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-    """Return the variables of each view of a prepared claim, and its mounts: path in the container →
-    path on the host.
+    """Return the variables of each view of a prepared claim, and its mounts: path in the container
+    → path on the host.
     """
     devices = {each["name"]: each["containerEdits"] for each in record.spec["devices"]} if record.spec else {}
     found = {}

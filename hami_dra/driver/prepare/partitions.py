@@ -82,8 +82,8 @@ class Partitions:
         return made and self.instance(claim, held) is None
 
     def instance(self, claim: str, held: GrantedDevice) -> PartitionInstance | None:
-        """Return the instance in the machine; None if there is none, or the container runtime creates
-        it.
+        """Return the instance in the machine; None if there is none, or the container runtime
+        creates it.
         """
         wanted = held.partition
         if wanted is None or wanted.by_runtime:

@@ -58,7 +58,9 @@ class CardGroup(ConfigModel):
     memory: Amount
     uuid_prefix: str = ""
     record: dict[str, Any] | None = None
-    """What the vendor's record (`VendorPlugin.record`) has beyond a Card; None: the vendor has none here."""
+    """What the vendor's record (`VendorPlugin.record`) has beyond a Card; None: the vendor has none
+    here.
+    """
     lanes: Lanes = 0
     links: tuple[tuple[int, int, Lanes], ...] = ()
     """One card, another one, and the lanes between them."""

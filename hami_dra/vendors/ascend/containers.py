@@ -6,8 +6,9 @@ and for a vNPU the template. It then creates the vNPU when the container starts,
 its device nodes, and removes it when the container ends. The card's own device node would be all of
 the card, so a container with a vNPU does not get it.
 
-`ASCEND_RT_VISIBLE_DEVICES` is not set. Programs read it to choose among the NPUs of their container,
-which are numbered from 0 there: numbers of the host would hide the container's own cards.
+`ASCEND_RT_VISIBLE_DEVICES` is not set. Programs read it to choose among the NPUs of their
+container, which are numbered from 0 there: numbers of the host would hide the container's own
+cards.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""The series of Ascend chips that have resource names in HAMi, and the templates by which each is cut.
+"""The series of Ascend chips that have resource names in HAMi, and the templates by which each is
+cut.
 
 Called by `publish`, `containers` and `legacy`. In: cards. Out: series and templates. Pure. Source:
 the section `vnpus` of HAMi's scheduler configuration
@@ -55,7 +56,8 @@ class AscendSeries:
     older: tuple[str, ...] = ()
     """Names of the series in earlier versions of HAMi."""
     module: int = 1
-    """Chips of one module, with consecutive numbers, which are taken together (HAMi's `superPod`)."""
+    """Chips of one module, with consecutive numbers, which are taken together (HAMi's `superPod`).
+    """
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -96,8 +96,8 @@ def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
 
 
 def module_tiers(modules: Sequence[Module], layout: Layout, count: int) -> Iterator[CandidateTier]:
-    """Yield the sets for `count` cards: whole modules of one ring first; one card comes from a module
-    that is not whole, where there is one.
+    """Yield the sets for `count` cards: whole modules of one ring first; one card comes from a
+    module that is not whole, where there is one.
     """
     if count == 1:
         for is_whole in (False, True):
@@ -162,8 +162,8 @@ def _rank(shape: Shape, rings: Sequence[Ring]) -> tuple[float, int, int]:
     """Return the place of a shape, lowest first: its score, the cards of idle rings that it breaks,
     the free cards that it leaves in its rings.
 
-    Two cards of an idle ring of four, one with three free cards and one with two come from the last:
-    no ring is broken, and no card is left alone.
+    Two cards of an idle ring of four, one with three free cards and one with two come from the
+    last: no ring is broken, and no card is left alone.
     """
     taken = [(here, ring) for here, ring in zip(shape, rings, strict=True) if here]
     return (

@@ -69,8 +69,8 @@ class MetaxLegacy(WholeByCount):
         return LegacyReading(LegacyRequest(parts, capacity))
 
     def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
-        """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; an online one
-        takes no cores.
+        """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; an online
+        one takes no cores.
         """
         app = annotations.get(APP_CLASS)
         if not app or names.CAP_CORES not in request.capacity:

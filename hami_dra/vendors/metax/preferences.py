@@ -1,8 +1,8 @@
 """Annotations about MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission,
 CheckUUID, topologyAwareEnable).
 
-Called by `Metax.preferences` and by the conversion of legacy pods. In: the annotations that are set. Out:
-a frozen `MetaxPreferences`, or InvalidPreference.
+Called by `Metax.preferences` and by the conversion of legacy pods. In: the annotations that are
+set. Out: a frozen `MetaxPreferences`, or InvalidPreference.
 """
 
 from collections.abc import Mapping

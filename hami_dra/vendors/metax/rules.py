@@ -52,7 +52,8 @@ from hami_dra.vendors.reasons import NUMBER
 DRIVER = "metax.hami.io"
 
 _ONLINE_MARK: Final = len(QOS_POLICIES) + 1
-"""`Cards.mark` of a card with an online task; offline ones have higher marks, ordinary ones lower."""
+"""`Cards.mark` of a card with an online task; offline ones have higher marks, ordinary ones lower.
+"""
 _ALONE: Final = 1
 _ONLINE: Final = 2
 _TENANT: Final = 4
@@ -86,8 +87,8 @@ def refuse(cards: Cards, ask: CardRequest, qos: str, app: str = "") -> Codes:
 
 
 def mark_of(qos: str, app: str = "") -> int:
-    """Return a QoS and a class of tasks as `Cards.mark`. The ledger keeps the lowest mark of a card's
-    tenants, so online comes before offline.
+    """Return a QoS and a class of tasks as `Cards.mark`. The ledger keeps the lowest mark of a
+    card's tenants, so online comes before offline.
     """
     number = QOS_POLICIES.index(qos) + 1
     return {ONLINE: _ONLINE_MARK, OFFLINE: _ONLINE_MARK + number}.get(app, number)

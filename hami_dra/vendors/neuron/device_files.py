@@ -1,5 +1,5 @@
-"""What the Neuron kernel driver says below `/sys/devices/virtual/neuron_device`: names, serial numbers,
-error counts, neighbours.
+"""What the Neuron kernel driver says below `/sys/devices/virtual/neuron_device`: names, serial
+numbers, error counts, neighbours.
 
 Called by `discovery`. In: the folder `/sys`. Out: values; a file that is missing is an empty one.
 

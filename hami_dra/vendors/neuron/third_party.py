@@ -1,7 +1,7 @@
 """Neuron devices as AWS' own DRA driver publishes them, for `--manage`.
 
-Called by the simulated fleet. In: a machine and its Neuron devices. Out: devices as plain JSON. Pure. Names and values are from
-slices captured on trn1 and trn2.
+Called by the simulated fleet. In: a machine and its Neuron devices. Out: devices as plain JSON.
+Pure. Names and values are from slices captured on trn1 and trn2.
 """
 
 from collections.abc import Sequence

@@ -6,9 +6,9 @@ An island is a group joined by NVLink among the cards that the request may take 
 eight with four taken is an island of four. Order of sets with device policy `topology-aware`,
 several cards:
 
-1. sets whose cards NVLink joins pairwise, before all others;
-   a. those that leave fewest cards of their island over: an island that fits exactly, then the next larger one;
-   b. of these the highest sum of pair scores; c. of these the least damage: links to the cards that stay free;
+1. sets whose cards NVLink joins pairwise, before all others; a. those that leave fewest cards of
+   their island over: an island that fits exactly, then the next larger one; b. of these the highest
+   sum of pair scores; c. of these the least damage: links to the cards that stay free;
 2. all others by highest sum of pair scores, then least damage.
 
 HAMi uses only the sum; the rule that an exactly fitting island comes before splitting a larger one

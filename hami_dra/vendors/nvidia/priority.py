@@ -3,8 +3,8 @@
 Called by `usage_reader` every 5 seconds. In: what each container's region says. Out: what is to be
 written into it. Pure. As HAMi's monitor does (HAMi cmd/vGPUmonitor/feedback.go, Observe):
 
-- A process that launches a kernel sets `recent_kernel` to 2, and each round takes 1 off: a container
-  is active while it is above 0 after that.
+- A process that launches a kernel sets `recent_kernel` to 2, and each round takes 1 off: a
+  container is active while it is above 0 after that.
 - A container waits (`recent_kernel` -1) while one of a more important priority is active on one of
   its cards. 0 is the most important; without `nvidia.com/priority` it is 1.
 - Its limit of cores holds (`utilization_switch` 1) while another one of its priority, or of a more

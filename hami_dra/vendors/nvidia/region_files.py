@@ -4,7 +4,8 @@ Called by `usage_reader`. The folder of such a file is mounted writable into a c
 as any user and may be hostile. So
 
 - the kind of a file is known before it is opened (O_PATH): opening a FIFO waits, opening a device
-  node that the container has made may do anything, and a symbolic link would lead out of the folder;
+  node that the container has made may do anything, and a symbolic link would lead out of the
+  folder;
 - it is read in parts, never mapped: a container that cuts off a mapped file ends the reader of the
   mapping by SIGBUS. Positional reads see the same pages and only come out short;
 - sizes are those of the known layouts, whatever the file says, so a sparse file of terabytes costs

@@ -3,9 +3,9 @@
 Called by `usage_reader`. In: bytes of a file that the container can write. Out: numbers. Pure.
 
 The layout is that of `shared_region_t` (HAMi-core src/multiprocess/multiprocess_memory_limit.h);
-HAMi's monitor distinguishes versions 0 and 1 in the same way (HAMi pkg/monitor/nvidia/cudevshr.go), by the
-size of the file and the major version. Offsets are those of the C structs on 64-bit Linux, and
-tests compile the structs to hold them against these.
+HAMi's monitor distinguishes versions 0 and 1 in the same way (HAMi pkg/monitor/nvidia/cudevshr.go),
+by the size of the file and the major version. Offsets are those of the C structs on 64-bit Linux,
+and tests compile the structs to hold them against these.
 
 Nothing of the content is trusted: counts are clamped to what the file has room for, numbers that
 cannot be are None, and texts are compared with those that are known, never passed on.
@@ -31,7 +31,8 @@ _LONG: Final = struct.Struct("=q")
 _COUNT: Final = struct.Struct("=Q")
 _MOST_PERCENT: Final = 100
 _ROUNDING: Final = 2
-"""Percents of processes, each rounded, may add up to a little more than 100 (HAMi-core adds them)."""
+"""Percents of processes, each rounded, may add up to a little more than 100 (HAMi-core adds them).
+"""
 
 
 class NotARegion(ValueError):

@@ -14,8 +14,8 @@ from hami_dra.api.storage import CSINode
 
 _NO_LIMIT: Final = MOST
 _MOST_READ: Final = 64
-"""Drivers and in-tree plugins of one CSINode. The token of a node may write it, and each takes a column
-over all nodes.
+"""Drivers and in-tree plugins of one CSINode. The token of a node may write it, and each takes a
+column over all nodes.
 """
 
 

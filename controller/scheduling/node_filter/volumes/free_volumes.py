@@ -1,5 +1,5 @@
-"""Which PersistentVolumes are free, by class, and which are reserved for which claim: by the cluster
-(`spec.claimRef`), or by a decision that kube-scheduler has not carried out yet. Pure.
+"""Which PersistentVolumes are free, by class, and which are reserved for which claim: by the
+cluster (`spec.claimRef`), or by a decision that kube-scheduler has not carried out yet. Pure.
 """
 
 from collections.abc import Iterable

@@ -144,7 +144,9 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
 
 
 def selector_size(claim: PersistentVolumeClaim) -> int:
-    """Return the number of requirements of the claim's selector: each is held against every free volume."""
+    """Return the number of requirements of the claim's selector: each is held against every free
+    volume.
+    """
     selector = claim.spec.selector
     return 0 if selector is None else len(selector.match_labels) + len(selector.match_expressions)
 

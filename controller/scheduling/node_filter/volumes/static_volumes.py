@@ -52,8 +52,8 @@ class VolumeRequest:
         return digest_of(asked)
 
     def suits(self, volume: PersistentVolume, size: int | None = None) -> bool:
-        """Return whether the volume has the size, mode and attributes: all that it requests of one that
-        is reserved for the claim. `size`: of the volume, where it is known.
+        """Return whether the volume has the size, mode and attributes: all that it requests of one
+        that is reserved for the claim. `size`: of the volume, where it is known.
         """
         spec = volume.spec
         return (
@@ -141,8 +141,8 @@ class StaticVolumes:
             coverage.count(free, -1)
 
     def offered(self, request: VolumeRequest, namespace: str) -> Ints:
-        """Return how many free volumes that fit each node reaches. Shape (size,). `namespace`: of the
-        claim.
+        """Return how many free volumes that fit each node reaches. Shape (size,). `namespace`: of
+        the claim.
         """
         return self._coverage(request, namespace).by_node(self._nodes.size)
 
@@ -151,14 +151,16 @@ class StaticVolumes:
     ) -> str | None:
         """Return the name of the volume that kube-scheduler gives the claim, or None.
 
-        The smallest; of equal ones the first by name. `places`: those that the node reaches. `taken`:
-        names of volumes that other claims of the pod get.
+        The smallest; of equal ones the first by name. `places`: those that the node reaches.
+        `taken`: names of volumes that other claims of the pod get.
         """
         coverage = self._coverage(request, namespace)
         return min(filter(None, [coverage.first(place, taken) for place in places]), default=(0, None))[1]
 
     def places_at(self, row: int) -> tuple[Place, ...]:
-        """Return the places of free volumes that the node reaches; equal for nodes that reach the same."""
+        """Return the places of free volumes that the node reaches; equal for nodes that reach the
+        same.
+        """
         node_labels = self._nodes.node(row).metadata.labels
         labels = [(key, node_labels[key]) for key in self._keys if key in node_labels]
         wide = [each for each in self._wide if each is _EVERYWHERE or self._labels.matching(each)[row]]

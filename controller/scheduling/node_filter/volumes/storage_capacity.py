@@ -20,8 +20,8 @@ from hami_dra.api.storage import CSIStorageCapacity
 _NOWHERE: Final = -1
 _MOST_CHANGED: Final = 256
 _MOST_WIDE: Final = 1_024
-"""Selectors of one class that are more than a value of a label. Where there are more, which no driver
-has, its capacity is left to kube-scheduler.
+"""Selectors of one class that are more than a value of a label. Where there are more, which no
+driver has, its capacity is left to kube-scheduler.
 """
 
 

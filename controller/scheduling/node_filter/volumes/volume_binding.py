@@ -127,7 +127,9 @@ class VolumeBinding:
         return ""
 
     def _where(self, volume: PersistentVolume) -> str:
-        """Return where a volume is: the node if it is a single one, else what its affinity asks for."""
+        """Return where a volume is: the node if it is a single one, else what its affinity asks
+        for.
+        """
         name = volume.metadata.name
         rows = (self.reachable(volume) & self._nodes.present[: self._nodes.size]).nonzero()[0]
         if len(rows) == 1:
@@ -185,8 +187,8 @@ class VolumeBinding:
         return fits
 
     def _try(self, claims: Sequence[PersistentVolumeClaim], fits: Bools, rows: Iterable[int]) -> None:
-        """Find out whether each claim gets a volume of its own on some nodes; once for all nodes that
-        reach the same volumes. What is left after `_MOST_TRIED` is up to kube-scheduler.
+        """Find out whether each claim gets a volume of its own on some nodes; once for all nodes
+        that reach the same volumes. What is left after `_MOST_TRIED` is up to kube-scheduler.
         """
         free = [self._free.free(name) for name in dict.fromkeys(each.storage_class for each in claims)]
         made = [self._makeable(each) for each in claims]

@@ -36,8 +36,8 @@ class VolumeRefusal:
     refused: Bools
     """Shape (size,)."""
     reason: Callable[[int], str]
-    """Why a row is refused: a sentence with the object and the figure. Read it at once: it refers to
-    what the next change updates.
+    """Why a row is refused: a sentence with the object and the figure. Read it at once: it refers
+    to what the next change updates.
     """
 
 

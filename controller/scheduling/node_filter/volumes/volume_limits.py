@@ -35,7 +35,8 @@ class VolumeLimits:
         self.scaling = True
 
     def refused(self, pod: Pod, own: Placed | None) -> Bools | None:
-        """Return the nodes that take no more of the pod's volumes; None: the pod has none that count.
+        """Return the nodes that take no more of the pod's volumes; None: the pod has none that
+        count.
 
         `own`: where the pod counts already.
         """

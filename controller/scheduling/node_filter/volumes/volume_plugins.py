@@ -63,8 +63,8 @@ class VolumeVerdicts:
 
 
 class VolumePlugin:
-    """One of the four. A filter is kept for pods with equal volumes, such as the replicas that share a
-    model; it refers to none of them.
+    """One of the four. A filter is kept for pods with equal volumes, such as the replicas that
+    share a model; it refers to none of them.
     """
 
     def __init__(self, code: str, verdicts: VolumeVerdicts) -> None:
