@@ -1,18 +1,15 @@
 """Why a connection to an API server failed, in words, and what to check.
 
-Called by `transport`. The texts of the errors are never repeated: they contain the URL of a proxy with
+Called by `transport`. The texts of aiohttp are never repeated: they contain the URL of a proxy with
 its password.
 """
 
 import errno
 import re
-import socket
 import ssl
 from typing import Final
 
 import aiohttp
-
-from hami_dra.kube.answer_reader import EndedEarly, NotHttp
 
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 _CAUSES: Final = {
@@ -26,7 +23,7 @@ _CAUSES: Final = {
 
 
 def why_not_connected(error: Exception, server: str) -> str:
-    """Return one sentence for an error of a connection, of aiohttp or of the operating system.
+    """Return one sentence for an error of aiohttp or of the operating system.
 
     >>> why_not_connected(ConnectionRefusedError(111, "Connection refused"), "https://10.0.0.1:6443")
     'connection refused: https://10.0.0.1:6443: is the API server up, and is the context the right one?'
@@ -35,18 +32,16 @@ def why_not_connected(error: Exception, server: str) -> str:
     """
     if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
         return f"the proxy for {server} cannot be reached: see proxy-url in the kubeconfig"
-    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the name in {server} cannot be resolved: is the address in the kubeconfig right?"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return f"the certificate of {server} is not trusted{_certificate_problem(error)}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {server} is not trusted{_certificate_problem(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorSSLError | ssl.SSLError):
         return f"{server} does not speak TLS as expected: is it https, and the client certificate valid?"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return f"{server} closed the connection"
-    if isinstance(error, aiohttp.ClientPayloadError | EndedEarly):
+    if isinstance(error, aiohttp.ClientPayloadError):
         return f"the answer of {server} ended early"
-    if isinstance(error, NotHttp):
-        return f"the answer of {server} is not HTTP: is the address in the kubeconfig right?"
     if isinstance(error, aiohttp.InvalidURL):
         return f"{server} is not a valid address: see server in the kubeconfig"
     known = _CAUSES.get(_errno(error))
@@ -54,7 +49,7 @@ def why_not_connected(error: Exception, server: str) -> str:
 
 
 def _certificate_problem(error: Exception) -> str:
-    text = getattr(getattr(error, "certificate_error", error), "verify_message", "")
+    text = getattr(error, "verify_message", "")
     return f": {text}; is its certificate authority that of the kubeconfig?" if text else ""
 
 

@@ -1,4 +1,4 @@
-"""A real API server over HTTP; msgspec decodes bytes into Structs.
+"""A real API server over HTTP: aiohttp for transport, msgspec to decode bytes into Structs.
 
 Used by every program that runs against Kubernetes; `connect` selects the configuration. One
 HttpCluster belongs to one event loop. `transport` has the deadlines, `decoding` the decoding and the

@@ -16,7 +16,7 @@ from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.decoding import error_of, read_event, read_status, split_lines, whole_lines
 from hami_dra.kube.own_writes import OwnWrites
 from hami_dra.kube.protocol import Broken, Interrupted, Invalid, Listing, Unavailable, WatchEvent
-from hami_dra.kube.transport import Timeouts, Transport, retry_after_seconds
+from hami_dra.kube.transport import Timeouts, Transport, retry_after
 from hami_dra.kube.watch_list import INITIAL_EVENTS, InitialEvents
 
 T = TypeVar("T", bound=Object)
@@ -77,9 +77,7 @@ class Watches:
             if response.status != 200:
                 body = await response.read()
                 if initial:  # the caller lists now, but not before the server wants to be asked again
-                    await asyncio.sleep(
-                        retry_after_seconds(response.status, response.headers.get("Retry-After", ""), body)
-                    )
+                    await asyncio.sleep(retry_after(response, body))
                 raise error_of(response.status, read_status(body), what)
             chunks = response.content.iter_any()
             if initial:

@@ -4,32 +4,27 @@ Called by `http.HttpCluster` only. One Transport belongs to one event loop. Read
 the server is busy or unreachable. A write is sent once (again only after a 429, which means that it
 was not carried out, or after renewed credentials) and ends, with or without success, within
 `Timeouts.write` seconds: leader election relies on that bound. A loop that was frozen in between
-does not run its timers before it sends, so the clock is checked again right before the request is
-sent. Requests go through `connections`; watches, and all requests where there is a proxy, through
-aiohttp.
+does not run its timers before it sends, so the clock is checked again right before the body is
+sent.
 """
 
 import asyncio
-import math
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
-from hami_dra.kube.answer_reader import HttpAnswer
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.connection_errors import why_not_connected
-from hami_dra.kube.connections import Connections
 from hami_dra.kube.credentials import Access
-from hami_dra.kube.decoding import error_of, read_status
+from hami_dra.kube.decoding import Status, error_of, read_status
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
 
 JSON_TYPE: Final = "application/json"
@@ -63,27 +58,6 @@ class Timeouts:
     def __post_init__(self) -> None:
         if not 0 < self.write <= MOST_WRITE_SECONDS:
             raise ConfigError(f"write timeout {self.write} s: it must be above 0 and at most {MOST_WRITE_SECONDS} s")
-
-
-class _Request(NamedTuple):
-    """One request, without what is the same for all."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    accept: str = JSON_TYPE
-    content_type: str = ""
-    data: bytes = b""
-    not_after: float = math.inf
-    """Time on the boot clock after which it is not sent any more."""
-
-
-class _Answer(Protocol):
-    @property
-    def status(self) -> int: ...
-
-
-A = TypeVar("A", bound=_Answer)
 
 
 class _TimelyBody(aiohttp.BytesPayload):
@@ -133,20 +107,15 @@ class Transport:
         self.timeouts = timeouts
         self._access = access
         self._user_agent = user_agent
-        # Compression costs both sides more than a cluster's network; Kubernetes' own components
-        # disable it, too.
-        self._common_headers = f"User-Agent: {user_agent}\r\nAccept-Encoding: identity\r\n"
-        self._connections = Connections(access.server, access.tls, access.server_name, timeouts.connect)
         self._session: aiohttp.ClientSession | None = None
 
     async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
         """GET, retried while the server is busy or unreachable."""
         backoff = Backoff(first=0.1, most=2.0)
-        request = _Request("GET", path, query, accept)
+        timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
         while True:
             try:
-                async with asyncio.timeout(self.timeouts.read):
-                    code, body, wait = await self._once(what, request)
+                code, body, wait = await self._once("GET", what, path, query, timeout=timeout, accept=accept)
                 if code < 300:
                     return body
                 error = error_of(code, read_status(body), what)
@@ -154,8 +123,6 @@ class Transport:
                     raise error
             except Unavailable as unavailable:
                 error, wait = unavailable, 0.0
-            except TimeoutError:
-                error, wait = Unavailable(f"{what}: no answer from {self._access.server} in time"), 0.0
             if backoff.failures + 1 >= self.timeouts.attempts:
                 raise error
             await asyncio.sleep(max(wait, backoff.next()))
@@ -178,13 +145,15 @@ class Transport:
         """
         not_after = (boot_clock() if asked_at is None else asked_at) + self.timeouts.write
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
-        request = _Request(method, path, query, JSON_TYPE, content_type, data, not_after)
         backoff = Backoff(first=0.1, most=2.0)
         try:
             # One deadline over all attempts: after it, no part of this write is pending.
             async with asyncio.timeout(self.timeouts.write):
                 while True:
-                    code, body, wait = await self._once(what, request)
+                    timely = _TimelyBody(data, not_after)
+                    code, body, wait = await self._once(
+                        method, what, path, query, data=timely, content_type=content_type
+                    )
                     if code < 300:
                         return body
                     if code != 429 or wait >= self.timeouts.write:
@@ -193,37 +162,30 @@ class Transport:
         except TimeoutError:
             raise Unavailable(f"{what}: no answer within {self.timeouts.write} s") from None
 
-    async def _once(self, what: str, request: _Request) -> tuple[int, bytes, float]:
+    async def _once(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: aiohttp.BytesPayload | None = None,
+        content_type: str = "",
+        accept: str = JSON_TYPE,
+    ) -> tuple[int, bytes, float]:
         """Return status code, body, and the seconds that the server asks to wait. Raises
         Unavailable.
         """
         with _Unanswered(what, self._access.server):
-            answer = await (self._by_proxy(request) if self._access.proxy else self._direct(request))
-        return answer.status, answer.body, retry_after_seconds(answer.status, answer.retry_after, answer.body)
-
-    async def _direct(self, request: _Request) -> HttpAnswer:
-        method, path, query, accept, content_type, data, not_after = request
-        connections = self._connections
-        target = f"{connections.prefix}{quote(path)}"
-        if query:
-            target = f"{target}?{urlencode(query)}"
-        head = f"{method} {target} HTTP/1.1\r\nHost: {connections.host}\r\n{self._common_headers}Accept: {accept}\r\n"
-        if content_type:
-            head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(data)}\r\n"
-
-        def ask(authorization: str) -> Awaitable[HttpAnswer]:
-            mine = f"Authorization: {authorization}\r\n" if authorization else ""
-            return connections.ask(f"{head}{mine}\r\n".encode("ascii") + data, not_after)
-
-        return await self._authorized(ask)
-
-    async def _by_proxy(self, request: _Request) -> HttpAnswer:
-        response = await self._ask(request)
-        try:
-            body = await response.read()
-        finally:
-            _abandon(response)
-        return HttpAnswer(response.status, body, response.headers.get("Retry-After", ""), is_last=False)
+            response = await self._ask(
+                method, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
+            )
+            try:
+                body = await response.read()
+            finally:
+                _abandon(response)
+        return response.status, body, retry_after(response, body)
 
     @asynccontextmanager
     async def response(
@@ -236,57 +198,57 @@ class Transport:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Yield the response to a GET, to be read while it comes. Raises Unavailable."""
         with _Unanswered(what, self._access.server):
-            response = await self._ask(_Request("GET", path, query), timeout=timeout)
+            response = await self._ask("GET", path, query, timeout=timeout)
             try:
                 yield response
             finally:
                 _abandon(response)
 
-    async def _ask(self, request: _Request, **options: Any) -> aiohttp.ClientResponse:
-        """Return a response of which the headers were read. `options`: of aiohttp."""
-        headers = {"Accept": request.accept}
-        if request.content_type:
-            headers["Content-Type"] = request.content_type
-            options["data"] = _TimelyBody(request.data, request.not_after)
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: aiohttp.BytesPayload | None = None,
+        content_type: str = "",
+        accept: str = JSON_TYPE,
+    ) -> aiohttp.ClientResponse:
+        """Return a response of which the headers were read; after a 401 the second one, with renewed
+        credentials.
+        """
+        headers = {"Accept": accept}
+        if content_type:
+            headers["Content-Type"] = content_type
+        options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}
+        if timeout is not None:
+            options["timeout"] = timeout
         if self._access.server_name:
             options["server_hostname"] = self._access.server_name
         if self._access.proxy:
             options["proxy"] = self._access.proxy
-        address = self._access.server + request.path
-
-        async def ask(authorization: str) -> aiohttp.ClientResponse:
-            if authorization:
+        renew = False
+        while True:
+            if authorization := await self._access.identity.header(renew=renew):
                 headers["Authorization"] = authorization
             response = await self._open_session().request(
-                request.method, address, headers=headers, params=request.query, allow_redirects=False, **options
+                method, self._access.server + path, headers=headers, **options
             )
-            if response.status == 401:
-                await response.read()  # frees the connection
-            return response
-
-        return await self._authorized(ask)
-
-    async def _authorized(self, ask: Callable[[str], Awaitable[A]]) -> A:
-        """Ask with our credentials, and after a 401 once more with renewed ones."""
-        answer = await ask(await self._credentials(renew=False))
-        if answer.status != 401:
-            return answer
-        return await ask(await self._credentials(renew=True))
-
-    async def _credentials(self, *, renew: bool) -> str:
-        found = await self._access.identity.header(renew=renew)
-        if not (found.isascii() and found.isprintable()):
-            raise ConfigError("the token has a line break or another character that no header may have")
-        return found
+            if response.status != 401 or renew:
+                return response
+            response.release()
+            renew = True
 
     async def close(self) -> None:
-        self._connections.close()
         if self._session is not None:
             await self._session.close()
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                # Compression costs both sides more than a cluster's network; Kubernetes' own components
+                # disable it, too.
                 headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
@@ -315,13 +277,11 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
         response.close()
 
 
-def retry_after_seconds(status: int, header: str, body: bytes) -> float:
-    """Return the seconds that the server asks to wait, between 0 and `_MOST_WAIT`. `header`:
-    Retry-After.
-    """
-    if header.isascii() and header.isdecimal():
-        return min(float(header), _MOST_WAIT)
-    if status not in (429, 503):
-        return 0.0
-    details = read_status(body).details
-    return float(min(max(details.retry_after_seconds, 0), _MOST_WAIT)) if details else 0.0
+def retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
+    """Return the seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
+    text = response.headers.get("Retry-After", "")
+    if text.isascii() and text.isdecimal():
+        return min(float(text), _MOST_WAIT)
+    status = read_status(body) if response.status in (429, 503) else Status()
+    asked = status.details.retry_after_seconds if status.details else 0
+    return float(min(max(asked, 0), _MOST_WAIT))
