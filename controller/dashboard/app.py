@@ -15,6 +15,7 @@ from aiohttp import web
 from controller.dashboard import api, render, whatif_runs
 from controller.dashboard.access import Access, AccessVerdict
 from controller.dashboard.cardpages import NoSuchThing
+from controller.dashboard.fleet import node_rows
 from controller.dashboard.guard import (
     COOKIE,
     HEADERS,
@@ -158,7 +159,8 @@ class _Site:
         try:
             body, _ = await self._view(request).broker.make(request.path_qs, wants.language)
         except NoSuchThing as error:
-            body = render.fragment("nothing.html", {"what": str(error), "path": page.path}, wants.language)
+            context = {"what": str(error), "path": page.path, "section": page.section}
+            body = render.fragment("nothing.html", context, wants.language)
             return self._answer(request, page, body, live=False, status=404)
         return self._answer(request, page, body)
 
@@ -191,14 +193,17 @@ class _Site:
             "device_choices": whatif_runs.DEVICE_CHOICES,
             "present": self._source.policies,
             "found": None,
+            "unplaced": [],
             "refused": "",
             "busy": False,
+            "some_node": "" if "run" in query else self._some_node(),
         }
         if "run" in query:
             if not is_same_origin(request):
                 raise web.HTTPForbidden(text="a simulation must be started from the dashboard itself\n")
             try:
-                context["found"] = await self._whatif_runs.run(query)
+                found = context["found"] = await self._whatif_runs.run(query)
+                context["unplaced"] = whatif_runs.by_reason(found.unplaced)
             except whatif_runs.Busy:
                 context["busy"], status = True, 429
             except whatif_runs.Refused as error:
@@ -206,6 +211,11 @@ class _Site:
         body = render.fragment("whatif.html", context, wants.language)
         page = Page("/whatif", "whatif.html", "What if", "/whatif", lambda _: {})
         return self._answer(request, page, body, live=False, status=status)
+
+    def _some_node(self) -> str:
+        """Return a node with pods, as an example; empty: there is none."""
+        self._table.refresh()
+        return next((row.name for row in node_rows(self._table) if row.ready and row.held_cards), "")
 
     def _answer(
         self, request: web.Request, page: Page, body: str, *, live: bool = True, status: int = 200

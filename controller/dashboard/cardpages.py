@@ -1,19 +1,19 @@
-"""Content of the pages about cards: overview, nodes, one node, one card, quota. HTML: `templates/`.
+"""Content of the pages about cards: overview, nodes, one node, one card. HTML: `templates/`.
 
 Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls,
 the history, the drivers' readings. Out: contexts. Only reads; raises `NoSuchThing` for objects that
 do not exist.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from controller.dashboard import drawing, fabric, trends
-from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
+from controller.dashboard import drawing, fabric, trends, wording
+from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked, product_rows
 from controller.dashboard.history import History
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.paging import PageSlice, page_slice
@@ -25,8 +25,6 @@ from controller.dashboard.summary import summary
 from controller.insight.overview import (
     Card,
     CardTable,
-    NamespaceUsage,
-    NamespaceView,
     Overview,
     Reservation,
     linked_sizes,
@@ -35,7 +33,6 @@ from controller.insight.overview import (
     vendor_name,
 )
 from controller.scheduling.inventory import DeviceId
-from controller.scheduling.quota import quota_lines
 from hami_dra.api.resource import ResourceClaim
 
 Query = Mapping[str, str]
@@ -46,8 +43,13 @@ FEW_NODES: Final = 12
 """Up to this many nodes, the overview shows their cards, beyond that one tile for each node."""
 MOST_TILES: Final = 240
 """Tiles in the fleet drawing; on larger clusters a tile represents several nodes."""
-_NODES_AT_ONCE: Final = 20
-"""Nodes processed between two yields to the event loop, while all cards are read."""
+
+
+_ORDERS: Final[Mapping[str, Callable[[NodeRow], Any]]] = {
+    "free": lambda row: -row.free_cards,
+    "used": lambda row: (-row.fill, row.free_cards),
+}
+"""Of the nodes page, by the value of `sort`; all but these sort by name."""
 
 
 class NoSuchThing(LookupError):
@@ -94,6 +96,7 @@ class CardPages:
         await breath()
         self._table.refresh()
         rows = node_rows(self._table)
+        products = product_rows(self._table)
         await breath()
         waiting = await pending_pods(self._source)
         groups = grouped(waiting)
@@ -103,10 +106,11 @@ class CardPages:
         span = query.get("range", "")
         span = span if span in trends.SPANS else trends.SPAN
         kept = [each.reserved for each in waiting if each.reserved is not None]
-        allocated = {each.vendor: self._allocated(each.driver) for each in packed}
+        allocated = {wording.vendor(each.vendor): self._allocated(each.driver) for each in packed}
         return {
             "packing": packed,
             "linked": linked,
+            "products": products,
             "summary": summary(packed, (len(waiting), min((each.since for each in waiting), default=""))),
             "state": self._source.state,
             "waiting": groups,
@@ -129,27 +133,34 @@ class CardPages:
         return [(each.at, 100 * each.allocated) for each in self._history.of_driver(driver)]
 
     async def nodes(self, query: Query) -> Context:
+        found, total, asked = await self._found(query)
+        shown = page_slice(found, query.get("leaf", ""), NODES_ON_LEAF)
+        return {
+            "leaf": shown,
+            "machines": self._machines(shown.items, reserved(self._source)),
+            "vendors": [vendor_name(self._table.drivers[number]) for number in self._table.ordered_drivers()],
+            "states": STATES,
+            "orders": tuple(_ORDERS),
+            "asked": asked,
+            "total": total,
+        }
+
+    async def _found(self, query: Query) -> tuple[list[NodeRow], int, dict[str, str]]:
+        """Return the nodes that the query asks for, in its order; the number of all nodes; what was
+        asked.
+        """
         self._table.refresh()
-        vendors = [vendor_name(self._table.drivers[number]) for number in self._table.ordered_drivers()]
         rows = node_rows(self._table)
         await breath()
-        text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
-        found = page_slice(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
-        return {
-            "leaf": found,
-            "machines": self._machines(found.items, reserved(self._source)),
-            "vendors": vendors,
-            "states": STATES,
-            "asked": {"q": text, "vendor": vendor, "state": state},
-            "total": len(rows),
-        }
+        asked = {key: query.get(key, "").strip() for key in ("q", "vendor", "state", "sort")}
+        found = picked(rows, text=asked["q"], vendor=asked["vendor"], state=asked["state"])
+        if asked["sort"] in _ORDERS:
+            found.sort(key=_ORDERS[asked["sort"]])  # equal ones stay by name
+        return found, len(rows), asked
 
     async def exported_nodes(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
         """Yield the rows of the nodes page without pagination."""
-        self._table.refresh()
-        rows = node_rows(self._table)
-        text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
-        async for row in paced(picked(rows, text=text, vendor=vendor, state=state)):
+        async for row in paced((await self._found(query))[0]):
             yield {
                 "node": row.name,
                 "vendors": row.vendors,
@@ -161,32 +172,6 @@ class CardPages:
                 "unhealthyDevices": row.unhealthy_cards,
                 "memoryBytes": row.memory_total,
                 "memoryAllocatedBytes": row.memory_used,
-            }
-
-    async def exported_quota(self, _query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield the limits of the quota page."""
-        for line in quota_lines(self._source.inventory, self._source.namespaces):
-            yield {
-                "namespace": line.namespace,
-                "resourceQuota": line.quota,
-                "resource": line.resource,
-                "used": line.used,
-                "hard": line.hard,
-                "unit": line.unit,
-            }
-
-    async def exported_usage(self, _query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield what namespaces hold."""
-        for each in await self._namespaces():
-            yield {
-                "namespace": each.namespace,
-                "vendor": each.vendor,
-                "pods": each.pods,
-                "claims": each.claims,
-                "devices": each.cards,
-                "wholeDevices": each.whole_cards,
-                "memoryBytes": each.memory,
-                "cores": each.cores,
             }
 
     def _machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
@@ -222,6 +207,7 @@ class CardPages:
         vendors: dict[str, list[drawing.DrawnCard]] = {}
         for card in cards:
             vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks, held.get(card.id, ())))
+        readings = self._readings
         roots = {card.id: self._pcie_root(card) for card in cards}
         return {
             "node": next(each for each in seen.nodes if each.node == name),
@@ -236,7 +222,15 @@ class CardPages:
                 for vendor, drawn in vendors.items()
             ],
             "size": fabric.SIZE,
-            "readings": {card.id: self._readings.of(name, card.uuid) for card in cards} if self._readings.on else None,
+            "devices": [
+                {
+                    "card": card,
+                    "state": drawing.state_of(card),
+                    "reading": readings.of(name, card.uuid) if readings.on else None,
+                }
+                for card in cards
+            ],
+            "has_readings": readings.on,
             "legend": _legend(cards, marks),
             "reserved": [each for each in kept if each.node == name],
         }
@@ -276,25 +270,6 @@ class CardPages:
                 (key, value) for key, value in _attributes(published.spec.attributes).items() if value is not None
             ),
         }
-
-    async def quota(self, _query: Query) -> Context:
-        return {
-            "lines": quota_lines(self._source.inventory, self._source.namespaces),
-            "namespaces": await self._namespaces(),
-        }
-
-    async def _namespaces(self) -> tuple[NamespaceView, ...]:
-        """Return the namespaces' holdings.
-
-        This reads all cards, so it yields to the event loop in between: decisions take precedence.
-        """
-        self._table.refresh()
-        names = [row.name for row in node_rows(self._table) if row.held_cards]
-        usage = NamespaceUsage()
-        for start in range(0, len(names), _NODES_AT_ONCE):
-            usage.add(self.cards_on(names[start : start + _NODES_AT_ONCE]).cards)
-            await breath()
-        return usage.views()
 
     def cards_on(self, nodes: list[str]) -> Overview:
         """Return the cards on these nodes, with the tenants that the user may see."""

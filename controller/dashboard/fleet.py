@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.insight.overview import CORDONED, READY, CardTable, vendor_name
+from controller.scheduling.inventory.products import products_of
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "unhealthy")
@@ -82,6 +83,42 @@ def node_rows(table: CardTable) -> list[NodeRow]:
             )
         )
     found.sort(key=lambda row: row.name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRow:
+    """How many cards of one product there are, and in which of STATES."""
+
+    name: str
+    driver: str
+    cards: int
+    free: int
+    partly: int
+    full: int
+    unhealthy: int
+
+
+def product_rows(table: CardTable) -> list[ProductRow]:
+    """Return the rows by product, for each driver that publishes it."""
+    found = []
+    full = is_full(table)
+    for name, rows in products_of(table.inventory).groups(table.cards).items():
+        for number in np.unique(table.driver[rows]).tolist():
+            own = rows[table.driver[rows] == number]
+            usable, free = own[table.usable[own]], int(table.free[own].sum())
+            taken = int((full[usable] & ~table.free[usable]).sum())
+            found.append(
+                ProductRow(
+                    name=name,
+                    driver=table.drivers[number],
+                    cards=len(own),
+                    free=free,
+                    partly=len(usable) - free - taken,
+                    full=taken,
+                    unhealthy=len(own) - len(usable),
+                )
+            )
     return found
 
 

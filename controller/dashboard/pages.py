@@ -13,6 +13,7 @@ from controller.dashboard.cardpages import CardPages, Context, Query
 from controller.dashboard.devicepages import DevicePages
 from controller.dashboard.history import History
 from controller.dashboard.podpages import PodPages
+from controller.dashboard.quotapages import QuotaPages
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 
@@ -75,15 +76,15 @@ class Site:
 
 def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodPages(source)
-    devices = DevicePages(source, cards)
+    devices, quotas = DevicePages(source, cards), QuotaPages(source, cards)
     exports: dict[str, Export] = {
         "pods": pods.exported_pods,
         "pending": pods.exported_pending,
         "claims": pods.exported_claims,
         "nodes": cards.exported_nodes,
         "devices": devices.exported_devices,
-        "quota": cards.exported_quota,
-        "usage": cards.exported_usage,
+        "quota": quotas.exported_quota,
+        "usage": quotas.exported_usage,
     }
     found = {
         page.path: page
@@ -98,7 +99,7 @@ def site(source: Source, history: History, readings: Readings) -> Site:
             Page("/pending", "pending.html", "Pending", "/pending", pods.pending),
             Page("/decisions", "decisions.html", "Decisions", "/decisions", pods.decisions),
             Page("/decision", "decision.html", "Decision", "/decisions", pods.decision),
-            Page("/quota", "quota.html", "Quota", "/quota", cards.quota),
+            Page("/quota", "quota.html", "Quota", "/quota", quotas.quota),
         )
     }
     return Site(found, exports)

@@ -141,11 +141,19 @@ def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
         if each.gang is not None:
             found.setdefault(each.gang.key, []).append(each)
             continue
-        texts = (each.message, *each.details)
-        sentences = tuple(text.replace(each.key, "*").replace(each.name, "*") for text in texts)
+        sentences = tuple(anonymous(text, each.key) for text in (each.message, *each.details))
         codes = frozenset(code for code, _ in each.reasons)
         found.setdefault((each.cause, sentences, codes), []).append(each)
     return [PendingGroup(tuple(members)) for members in found.values()]
+
+
+def anonymous(text: str, key: str) -> str:
+    """Return a sentence without the name of its pod, `namespace/name`, to tell equal reasons.
+
+    >>> anonymous("pod team/train-0 waits for train-0", "team/train-0")
+    'pod * waits for *'
+    """
+    return text.replace(key, "*").replace(key.partition("/")[2], "*")
 
 
 def _that_wait(source: Source) -> Iterator[Pod]:

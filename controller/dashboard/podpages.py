@@ -82,22 +82,19 @@ class PodPages:
         self._source = source
 
     async def pods(self, query: Query) -> Context:
-        text, state = query.get("q", "").strip(), query.get("state", "")
-        found, sort = await ordered(await self._pods(text, state), self._pod_columns, query)
+        found, asked = await self._pods(query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         kept = {each.pod: each for each in reserved(self._source)}
         return {
             "leaf": shown,
             "rows": [replace(self._row(pod), reserved=kept.get(pod.key)) for pod in shown.items],
-            "asked": {"q": text, "state": state, **sort},
+            "asked": asked,
             "defaults": f"{self._source.policies.node_policy} / {self._source.policies.device_policy.name}",
         }
 
     async def exported_pods(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
         """Yield the rows of the pods page without pagination."""
-        pods = await self._pods(query.get("q", "").strip(), query.get("state", ""))
-        found, _ = await ordered(pods, self._pod_columns, query)
-        async for pod in paced(found):
+        async for pod in paced((await self._pods(query))[0]):
             row = self._row(pod)
             yield {
                 "namespace": row.namespace,
@@ -129,9 +126,7 @@ class PodPages:
 
     async def exported_claims(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
         """Yield the rows of the claims page without pagination."""
-        claims = await self._claims(query.get("q", "").strip(), query.get("state", ""))
-        found, _ = await ordered(claims, _CLAIM_COLUMNS, query)
-        async for claim in paced(found):
+        async for claim in paced((await self._claims(query))[0]):
             row = self._claim(claim)
             yield {
                 "namespace": row.namespace,
@@ -144,8 +139,10 @@ class PodPages:
                 "pods": row.pods,
             }
 
-    async def _pods(self, text: str, state: str) -> list[Pod]:
-        return [
+    async def _pods(self, query: Query) -> tuple[list[Pod], dict[str, str]]:
+        """Return the pods that the query asks for, in its order, and what was asked."""
+        text, state = query.get("q", "").strip(), query.get("state", "")
+        pods = [
             pod
             async for pod in paced(self._source.pods())
             if pod.spec.resource_claims
@@ -154,6 +151,8 @@ class PodPages:
             and (not text or text in pod.key or text == pod.spec.node_name)
             and (not state or state == ("placed" if pod.spec.node_name else "waiting"))
         ]
+        found, sort = await ordered(pods, self._pod_columns, query)
+        return found, {"q": text, "state": state, **sort}
 
     @property
     def _pod_columns(self) -> Mapping[str, Callable[[Pod], Any]]:
@@ -175,22 +174,25 @@ class PodPages:
             "asked": {"q": text},
         }
 
-    async def _claims(self, text: str, state: str) -> list[ResourceClaim]:
-        return [
+    async def _claims(self, query: Query) -> tuple[list[ResourceClaim], dict[str, str]]:
+        """Return the claims that the query asks for, in its order, and what was asked."""
+        text, state = query.get("q", "").strip(), query.get("state", "")
+        claims = [
             claim
             async for claim in paced(self._source.claims())
             if (not text or text in claim.key)
             and (not state or state == ("allocated" if claim.status.allocation is not None else "waiting"))
         ]
+        found, sort = await ordered(claims, _CLAIM_COLUMNS, query)
+        return found, {"q": text, "state": state, **sort}
 
     async def claims(self, query: Query) -> Context:
-        text, state = query.get("q", "").strip(), query.get("state", "")
-        found, sort = await ordered(await self._claims(text, state), _CLAIM_COLUMNS, query)
+        found, asked = await self._claims(query)
         shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
             "rows": [self._claim(claim) for claim in shown.items],
-            "asked": {"q": text, "state": state, **sort},
+            "asked": asked,
         }
 
     async def decisions(self, query: Query) -> Context:

@@ -47,6 +47,7 @@ def environment() -> Environment:
         percent=wording.percent,
         permille=wording.permille,
         reason=reason,
+        vendor_title=wording.vendor,
         link=link,
         asset=asset,
         menu=MENU,

@@ -6,14 +6,15 @@ decisions are not disturbed: the thread gets its own copy, and nothing is writte
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from controller.dashboard.pending import anonymous
 from controller.dashboard.source import Source
 from controller.insight.manifests import BadManifest
 from controller.insight.simulation import SimulationSettings, documents_of
-from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
+from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, Unplaced, compare
 from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy, parse_node_policy
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
@@ -93,6 +94,14 @@ class WhatIfRuns:
             without_nodes=without,
             replace="replace" in query,
         )
+
+
+def by_reason(unplaced: Iterable[Unplaced]) -> list[list[Unplaced]]:
+    """Return the pods by the sentence that says why, in the order of the first of each."""
+    found: dict[str, list[Unplaced]] = {}
+    for each in unplaced:
+        found.setdefault(anonymous(each.error or each.message, each.pod), []).append(each)
+    return list(found.values())
 
 
 def _compare(objects: list[tuple[Kind[Any], Object]], change: Change, longest: float) -> Comparison:

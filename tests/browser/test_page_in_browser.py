@@ -76,10 +76,12 @@ def test_real_use_stands_beside_allocation(tab):
     assert page.locator("svg.bar.real").count() == 10  # memory and utilisation of five vendors
     opened.keep("overview-real")
     page = opened.open("/node?name=a100-0000")
-    assert page.locator("section[aria-labelledby=real]").count() == 0, "no table of dashes"
+    assert page.locator("section[aria-labelledby=devices] th").all_inner_texts()[-1] == "gpu-7"
+    assert "Power" not in page.locator("section[aria-labelledby=devices] thead").inner_text(), "no columns of dashes"
     assert page.locator("text=No readings").count() == 1
     page = opened.open("/node?name=c500-0000")
-    assert "(simulated)" in page.locator("section[aria-labelledby=real] tbody tr").first.inner_text()
+    assert "simulated" in page.locator("section[aria-labelledby=devices] header").inner_text()
+    assert " W" in page.locator("section[aria-labelledby=devices] tbody tr").first.inner_text()
     page = opened.open("/device?id=nvidia.hami.io/a100-0001/gpu-2")
     page.wait_for_selector("text=°C")
     opened.keep("card-real")

@@ -18,7 +18,7 @@
 
   const options = (chart, width) => {
     const ink = css("--soft"), grid = { stroke: css("--line"), width: 1 };
-    const unit = chart.unit ? ` ${chart.unit}` : "";
+    const unit = chart.unit;
     return {
       width, height: 150,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),

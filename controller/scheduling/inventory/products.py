@@ -32,6 +32,13 @@ class Products(DerivedColumns):
         self.refresh()
         return self._names[int(self._numbers[row])]
 
+    def groups(self, rows: Positions) -> dict[str, Positions]:
+        """Return some devices by product, by name."""
+        self.refresh()
+        numbers = self._numbers[rows]
+        found = {self._names[number]: rows[numbers == number] for number in np.unique(numbers).tolist()}
+        return dict(sorted(found.items()))
+
     def counted(self, rows: Positions) -> str:
         """Return `NVIDIA A10G (4), Tesla T4 (4)` for some devices, by name."""
         self.refresh()

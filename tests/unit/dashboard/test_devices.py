@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from controller.dashboard import render
+from controller.dashboard.fleet import product_rows
 from controller.dashboard.history import History
 from controller.dashboard.pages import site
 from controller.dashboard.readings import Readings
+from controller.insight.overview import CardTable
 from tests.cards import card, slice_of
 from tests.unit.dashboard.test_access import Empty
 from tests.unit.insight.test_overview import cluster, holding, share
@@ -37,6 +39,22 @@ class Fleet(Empty):
 @pytest.fixture
 def pages():
     return site(Fleet(), History(), Readings(None))
+
+
+def test_products_are_counted_by_state():
+    table = CardTable(Fleet().inventory)
+    table.refresh()
+    (row,) = product_rows(table)
+    assert (row.cards, row.free, row.partly, row.full, row.unhealthy) == (160, 158, 1, 0, 1)
+
+
+def test_nodes_are_ordered_by_what_is_free(pages):
+    def first(**query):
+        return asyncio.run(pages.pages["/nodes"].context(query))["machines"][0].row.name
+
+    assert first() == "n1"
+    assert first(sort="used") == "n2"
+    assert first(sort="free", q="n2") == "n20"
 
 
 @pytest.fixture

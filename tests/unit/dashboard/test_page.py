@@ -108,7 +108,7 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
         assert "<script" not in text
         assert EVIL not in text
         assert "70 W" in text
-        assert "12 %" in text
+        assert "12%" in text
     page = pages.Page("/device", "device.html", "Device", "/nodes", lambda _: {})
     whole = render.whole(
         page, render.fragment("device.html", context, "en"), Preferences(), here=f"/device?id={EVIL}", state=STATE
@@ -133,16 +133,17 @@ def test_links_carry_any_name():
 def test_amounts_as_people_read_them():
     gib = 1 << 30
     assert [wording.amount(each) for each in (0, 16 * gib, 7500 << 20, 640 * gib, 1536 << 30)] == [
-        "0 B", "16 GiB", "7.32 GiB", "640 GiB", "1.50 TiB",
+        "0 B", "16 GiB", "7.32 GiB", "640 GiB", "1.5 TiB",
     ]  # fmt: skip
     assert [wording.percent(*each) for each in ((0, 8), (1, 1000), (999, 1000), (8, 8), (1, 3))] == [
-        "0 %",
-        "<1 %",
-        "99 %",
-        "100 %",
-        "33 %",
+        "0%",
+        "<1%",
+        "99%",
+        "100%",
+        "33%",
     ]
     assert [wording.permille(*each) for each in ((0, 5), (1, 10**9), (5, 5), (9, 5), (1, 0))] == [0, 1, 1000, 1000, 0]
+    assert wording.count(1440) == "1,440"
     assert [wording.score(each) for each in (0.0, 10.0, 4.917)] == ["0", "10", "4.92"]
     assert wording.moment("2026-11-21T12:00:00+01:00") == "2026-11-21 11:00:00"
     assert wording.moment("no moment") == "no moment"
@@ -305,6 +306,44 @@ def packed(used):
         full_cards=0, free_islands={}, free_capacity=1 - used / 100, fragmentation=0.0, memory_total=100, memory_used=used, cores_total=0,
         cores_used=0, shares_total=0, shares_used=0,
     )  # fmt: skip
+
+
+def colours(scheme):
+    """The variables of the style sheet: those of the light scheme, or of the dark one."""
+    text = (DASHBOARD / "static/page.css").read_text()
+    start = text.index(":root {") if scheme == "light" else text.index(':root[data-theme="dark"] {')
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", text[start : text.index("}", start)]))
+
+
+def contrast(one, other):
+    """WCAG 2.2: 1.0 to 21.0."""
+
+    def light(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    darker, lighter = sorted((light(one), light(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_drawn_stands_out(scheme):
+    """Letters and numbers on colours: 4.5 to 1 (1.4.3); shapes on what is behind them: 3 to 1 (1.4.11)."""
+    found = colours(scheme)
+    for name in (*(f"c{number}" for number in range(10)), "free", "partly", "full", "unhealthy"):
+        assert contrast(found["mark-ink"], found[name]) >= 4.5, name
+        assert contrast(found[name], found["panel"]) >= 3, name
+    for name in ("free", "partly", "full", "unhealthy"):
+        assert contrast(found["ink"], found[f"{name}-bg"]) >= 4.5, name
+    assert contrast(found["focus"], found["panel"]) >= 3
+
+
+def test_both_ways_to_a_dark_page_have_the_same_colours():
+    text = (DASHBOARD / "static/page.css").read_text()
+    blocks = re.findall(r"(?s)(?:not\(\[data-theme=\"light\"\]\)|data-theme=\"dark\"\]) \{(.*?)\}", text)
+    assert len(blocks) == 2
+    assert len({" ".join(block.split()) for block in blocks}) == 1
 
 
 VENDORED = {

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from controller.dashboard import render
 from controller.dashboard.driverpods import DriverPods, NoAnswer, session_for_drivers, target_of
+from controller.dashboard.fleet import ProductRow
 from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Readings, Target, readings_of
 from controller.dashboard.source import ControllerState
 from controller.dashboard.summary import summary
@@ -213,14 +214,14 @@ PACKED = Packing(
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_overview_shows_real_use_beside_allocation(language):
     context = {
-        "packing": [PACKED], "linked": {EVIL: ()}, "summary": summary([PACKED], (0, "")), "waiting": [], "reserved": 0, "spans": {"2h": ""}, "span": "2h", "allocated": None,
+        "packing": [PACKED], "linked": {EVIL: ()}, "products": [ProductRow(EVIL, EVIL, 2, 1, 0, 0, 1)], "summary": summary([PACKED], (0, "")), "waiting": [], "reserved": 0, "spans": {"2h": ""}, "span": "2h", "allocated": None,
         "pending": None, "tiles": [], "machines": None, "nodes": 50, "states": {}, "problems": {}, "known": 48, "has_readings": True,
         "state": ControllerState("1.0", Mode.NATIVE, False, "none"),
     }  # fmt: skip
     use = CardUse(memory_used=30 << 30, memory_total=80 << 30, busy=80.0, measured=2, simulated=True)
     text = render.fragment("overview.html", context | {"uses": {EVIL: use}}, language)
     assert "30 GiB" in text
-    assert "40 %" in text
+    assert "40%" in text
     assert ("simulated" if language == "en" else "模拟") in text
     assert ("readings of 48 of 50 nodes" if language == "en" else "50 个节点中已有 48 个") in text
     assert "<script" not in text
