@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.insight.overview import CORDONED, READY, CardTable, vendor_name
-from controller.scheduling.inventory.products import products_of
+from controller.scheduling.inventory import products_of
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "unhealthy")

@@ -90,6 +90,9 @@ class NamespacedSource:
     def gang_key(self, pod: Pod) -> GangKey | None:
         return self._source.gang_key(pod)
 
+    def gang_keys(self) -> Iterable[GangKey]:
+        return [key for key in self._source.gang_keys() if key.namespace in self._mine]
+
     def gang(self, key: GangKey) -> GangState:
         return self._source.gang(key)
 

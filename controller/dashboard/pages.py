@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.dashboard.cardpages import CardPages, Context, Query
 from controller.dashboard.devicepages import DevicePages
+from controller.dashboard.gangpages import GangPages
 from controller.dashboard.history import History
 from controller.dashboard.podpages import PodPages
 from controller.dashboard.quotapages import QuotaPages
@@ -44,6 +45,7 @@ MENU: Final = (
     ("/nodes", "Nodes"),
     ("/devices", "Devices"),
     ("/pods", "Pods"),
+    ("/gangs", "Gangs"),
     ("/claims", "Claims"),
     ("/pending", "Pending"),
     ("/decisions", "Decisions"),
@@ -57,6 +59,7 @@ MENU_KEYS: Final = {
     "/nodes": "n",
     "/devices": "v",
     "/pods": "p",
+    "/gangs": "a",
     "/claims": "c",
     "/pending": "w",
     "/decisions": "d",
@@ -77,7 +80,9 @@ class Site:
 def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodPages(source)
     devices, quotas = DevicePages(source, cards), QuotaPages(source, cards)
+    gangs = GangPages(source)
     exports: dict[str, Export] = {
+        "gangs": gangs.exported_gangs,
         "pods": pods.exported_pods,
         "pending": pods.exported_pending,
         "claims": pods.exported_claims,
@@ -95,6 +100,7 @@ def site(source: Source, history: History, readings: Readings) -> Site:
             Page("/devices", "devices.html", "Devices", "/devices", devices.devices),
             Page("/device", "device.html", "Device", "/devices", cards.device, reads_cards=True),
             Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
+            Page("/gangs", "gangs.html", "Gangs", "/gangs", gangs.gangs),
             Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
             Page("/pending", "pending.html", "Pending", "/pending", pods.pending),
             Page("/decisions", "decisions.html", "Decisions", "/decisions", pods.decisions),

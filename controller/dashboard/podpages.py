@@ -55,6 +55,8 @@ class PodRow:
     memory: int
     """Bytes allocated on all its devices."""
     cores: int
+    cores_total: int
+    """Of all its devices."""
     policy: str
     """Node and device policy that its annotations ask for; empty: the controller's defaults."""
     gang: GangKey | None = None
@@ -228,7 +230,7 @@ class PodPages:
 
     def _row(self, pod: Pod) -> PodRow:
         missing = sum(not ref.key for ref in claim_refs(pod))
-        memory, cores = self._amounts(pod)
+        memory, cores, cores_total = self._amounts(pod)
         annotations = pod.metadata.annotations
         return PodRow(
             placed_pod(pod, self._source.claim),
@@ -239,21 +241,25 @@ class PodPages:
             (*claim_keys(pod), *[""] * missing),
             memory,
             cores,
+            cores_total,
             " / ".join(value for name in _POLICIES if (value := annotations.get(name))),
             self._source.gang_key(pod),
         )
 
-    def _amounts(self, pod: Pod) -> tuple[int, int]:
-        """Return memory in bytes and cores that its claims hold on all their devices."""
+    def _amounts(self, pod: Pod) -> tuple[int, int, int]:
+        """Return memory in bytes and cores that its claims hold on all their devices, and the
+        devices' cores.
+        """
         devices = self._source.inventory.devices
-        memory = cores = 0
+        memory = cores = total = 0
         for key in claim_keys(pod):
             claim = self._source.claim(key)
             for holding in holdings_of(claim.status.allocation) if claim is not None else ():
                 if (row := devices.row_of(holding.device)) >= 0:
                     used = used_of(devices.device(row), 1, holding.consumed or {}, exclusive=holding.consumed is None)
                     cores, memory = cores + used[1], memory + used[2]
-        return memory, cores
+                    total += int(devices.cores_total[row])
+        return memory, cores, total
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
         users = [

@@ -105,6 +105,9 @@ class Source(Protocol):
     def gang_key(self, pod: Pod) -> GangKey | None:
         """Return the gang that the pod is a member of, or None."""
 
+    def gang_keys(self) -> Iterable[GangKey]:
+        """Return the gangs that have members."""
+
     def gang(self, key: GangKey) -> GangState:
         """Return the state of a gang. It reads all members."""
 
@@ -219,6 +222,9 @@ class InformerSource:
 
     def gang_key(self, pod: Pod) -> GangKey | None:
         return self._informers.gangs.of(pod)
+
+    def gang_keys(self) -> Iterable[GangKey]:
+        return self._informers.gangs.keys()
 
     def gang(self, key: GangKey) -> GangState:
         return self._informers.gangs.state(key)

@@ -96,7 +96,9 @@ def number_of_pods(nodes):
 
 
 def load(nodes, machines=MACHINES):
-    """Pods of several namespaces on every vendor's cards, some that find no room, and a gang of which a member is missing."""
+    """Pods of several namespaces on every vendor's cards, some that find no room, a gang that runs, and one of which a member is
+    missing.
+    """
     kinds_of_pods = (
         ("infer", "team-a", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 7500, "nvidia.com/gpucores": 30}),
         ("train", "team-b", {"nvidia.com/gpu": 4}),
@@ -117,6 +119,9 @@ def load(nodes, machines=MACHINES):
     gang = {"pod-group.scheduling.sigs.k8s.io/name": "pretrain", "pod-group.scheduling.sigs.k8s.io/min-available": "4"}
     for number in range(3):
         yield pod(f"pretrain-{number}", {"nvidia.com/gpu": 8}, namespace="research", labels=gang)
+    gang = {key: {"pretrain": "tuning", "4": "2"}[value] for key, value in gang.items()}
+    for number in range(2):
+        yield pod(f"tuning-{number}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}, labels=gang)
     yield pod(
         "too-many-0",
         {"nvidia.com/gpu": 12} if machines is ONE_VENDOR else {"metax-tech.com/gpu": 12},

@@ -16,6 +16,7 @@ PAGES = {
     "node-zones": "/node?name=c500-0000",
     "card": "/device?id=nvidia.hami.io/a100-0000/gpu-2",
     "pods": "/pods",
+    "gangs": "/gangs",
     "claims": "/claims",
     "pending": "/pending",
     "decisions": "/decisions",

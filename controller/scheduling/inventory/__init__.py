@@ -7,6 +7,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holdings_of
 from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
 from controller.scheduling.inventory.pools import PoolGates
+from controller.scheduling.inventory.products import products_of
 from controller.scheduling.inventory.quotas import limits_of
 from controller.scheduling.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
@@ -32,6 +33,7 @@ __all__ = [
     "consumed_of",
     "holdings_of",
     "limits_of",
+    "products_of",
     "totals_of",
     "used_of",
 ]

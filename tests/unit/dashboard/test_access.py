@@ -94,7 +94,7 @@ class Empty:
     def pods(self):
         return []
 
-    claims = pending_pods = pods
+    claims = pending_pods = gang_keys = pods
 
     def objects(self):
         return []
@@ -134,7 +134,7 @@ async def get(client, path, **options):
     return await client.get(path, allow_redirects=False, **options)
 
 
-PAGES = ("/", "/nodes", "/devices", "/pods", "/claims", "/pending", "/decisions", "/quota", "/whatif")
+PAGES = ("/", "/nodes", "/devices", "/pods", "/gangs", "/claims", "/pending", "/decisions", "/quota", "/whatif")
 
 
 @pytest.mark.parametrize("path", PAGES)

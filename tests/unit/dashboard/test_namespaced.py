@@ -24,8 +24,8 @@ from tests.unit.insight.test_overview import cluster, holding, share
 MINE, OTHER = "team-a", "secret-team"
 DEVICE = f"{DRIVER}/n1/gpu-0"
 PATHS = (
-    "/", "/nodes", "/devices", "/node?name=n1", f"/device?id={DEVICE}", "/pods", "/claims", "/pending", "/decisions", "/quota",
-    "/decision?pod=team-a/waits", "/export/pods.csv", "/export/pods.json", "/export/pending.json", "/export/nodes.csv", "/export/devices.csv", "/export/claims.json", "/export/usage.csv", "/export/quota.csv",
+    "/", "/nodes", "/devices", "/node?name=n1", f"/device?id={DEVICE}", "/pods", "/gangs", "/claims", "/pending", "/decisions", "/quota",
+    "/decision?pod=team-a/waits", "/export/pods.csv", "/export/pods.json", "/export/pending.json", "/export/nodes.csv", "/export/devices.csv", "/export/claims.json", "/export/gangs.csv", "/export/usage.csv", "/export/quota.csv",
     "/api/v1/explanations", "/api/v1/explanations/pods/team-a/waits",
 )  # fmt: skip
 REFUSED = (
@@ -100,8 +100,12 @@ class Both:
     def gang_key(self, each):
         return GangKey("labels", each.metadata.namespace, "train") if each.metadata.name == "waits" else None
 
+    def gang_keys(self):
+        return [GangKey("labels", namespace, "train") for namespace in (MINE, OTHER)]
+
     def gang(self, key):
-        return GangState(key, 2, (), 0, 0)
+        members = [each for each in self.all if each.metadata.namespace == key.namespace]
+        return GangState(key, 2, tuple(members), 0, 0)
 
     def claims(self):
         return self.held

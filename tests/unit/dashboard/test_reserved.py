@@ -1,6 +1,7 @@
 """Why is this device not free: held for a gang, on the page of the node, of the device, and of pending pods."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -55,6 +56,9 @@ class Gang(Empty):
     def gang_key(self, _pod):
         return KEY
 
+    def gang_keys(self):
+        return [KEY]
+
     def gang(self, key):
         return GangState(key, 3, tuple(self.all), 1, 0)
 
@@ -63,8 +67,13 @@ class Gang(Empty):
 
 
 @pytest.fixture
-def shown():
-    pages = site(Gang(), History(), Readings(None)).pages
+def gang():
+    return Gang()
+
+
+@pytest.fixture
+def shown(gang):
+    pages = site(gang, History(), Readings(None)).pages
 
     def shown(path, language="en", **query):
         page = pages[path]
@@ -110,3 +119,35 @@ def test_the_table_of_pods_says_held(shown):
 
 def test_the_overview_counts_them(shown):
     assert "1 held for a gang" in shown("/")
+
+
+def test_the_table_of_gangs_says_what_each_needs_has_and_holds(shown):
+    text = shown("/gangs")
+    assert text.count("<tbody>") == 1
+    cells = [" ".join(each.split()) for each in re.findall(r'data-label="[^"]*">(.*?)</td>', text)]
+    assert re.sub("<[^>]*>", "", cells[1]) == "devices held"
+    assert cells[2:5] == ["3", "3", "1"]
+    assert "until 2026-11-21 08:02:00" in cells[5]
+    assert "n1" in cells[6]
+    assert "No gang matches" in shown("/gangs", state="running")
+    assert "No gang matches" in shown("/gangs", q="elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("needed", "nodes", "state"),
+    [
+        (2, ("n1", "n2"), "running"),
+        (1, ("n1", ""), "growing"),
+        (2, ("", ""), "waiting"),
+        (3, ("", ""), "incomplete"),
+        (0, ("", ""), "invalid"),
+    ],
+)
+def test_the_state_of_a_gang(shown, gang, needed, nodes, state):
+    gang.held, bound = [], sum(map(bool, nodes))
+    members = tuple(pod(f"p{number}", nodeName=node) for number, node in enumerate(nodes))
+    problem = "" if needed else "pod default/p0 of gang default/train lacks min-available"
+    gang.gang = lambda key: GangState(key, needed, members, bound, 0, problem=problem)
+    text = shown("/gangs", state=state)
+    assert f"chip g-{state}" in text
+    assert problem in text
