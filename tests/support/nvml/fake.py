@@ -1,16 +1,17 @@
 """The pretended NVML of fake_nvml.c: building it, describing machines to it, asking the back end behind it.
 
 nvidia-ml-py loads `libnvidia-ml.so.1` and nothing else, once in a process; so each question runs in a process of its own, with
-the folder of the fake in LD_LIBRARY_PATH. In that process `nvml_answers.py` runs one of its functions and prints JSON.
+the folder of the fake in LD_LIBRARY_PATH. In that process `nvml_answers.py` runs one of its functions and prints JSON; answering.py
+makes these processes.
 """
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.compiling import built, compiler
+from tests.support.nvml.answering import answering_with
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
@@ -58,25 +59,10 @@ class FakeNvml:
 
     def ask(self, function: str, *arguments, library: bool = True):
         """The answer of a function of nvml_answers.py; its arguments and answer are JSON."""
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                HERE / "nvml_answers.py",
-                function,
-                json.dumps(arguments),
-                self.sys,
-                self.events,
-            ],
-            env=self.environment(library=library),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        environment = self.environment(library=library)
+        process = answering_with(environment["LD_LIBRARY_PATH"] if library else "/nowhere")
+        words = [function, json.dumps(arguments), str(self.sys), str(self.events)]
+        return json.loads(process.ask(words, environment, self.config.parent, seconds=LIMIT))
 
 
 def gpu(index: int, **values) -> str:

@@ -356,6 +356,10 @@ def health(found):
     return {"faults": faults, "problems": list(found.problems)}
 
 
-if __name__ == "__main__":
-    name, arguments, sys_folder, events = sys.argv[1:]
+def answer(name, arguments, sys_folder, events):
+    """Print the answer of a function; its arguments are JSON."""
     print(json.dumps(getattr(Story(sys_folder, events), name)(*json.loads(arguments))))  # noqa: T201 (its answer)
+
+
+if __name__ == "__main__":
+    answer(*sys.argv[1:])
