@@ -12,18 +12,18 @@ _WIDTH: Final = 80
 _INTRODUCTION: Final = """\
 # Commands
 <!-- Generated from the commands' --help: change it there and run make generate. -->
-`hami-dra` is one program for users and operators, and for what runs on the cluster. Installed with
-kubectl on the same machine it is a plugin, too: `kubectl hami status` is `hami-dra status`.
-`hami-dra completion` prints completion scripts; kubectl completes the plugin by itself.
+`hami-dra` is one program for users, for operators, and for everything that runs in the cluster. On
+a machine with kubectl it is also a plugin: `kubectl hami status` is `hami-dra status`.
+`hami-dra completion` prints completion scripts; kubectl completes the plugin without one.
 
 Options have the names and meanings that they have in kubectl: `-n`, `-A`, `-l`, `-o`, `-w`,
 `--context`. `-o json` and `-o yaml` print everything, in a form that only grows; tables may change.
 Pods, claims and quotas are those of the kubeconfig context's namespace unless `-n` or `-A` says
 otherwise.
 
-Results go to stdout, notes and progress to stderr. The exit status is 0, or 1 where a command found
-what it looks for (`doctor` errors, `--fail-unplaced` a pod without a node), or 2 for bad input and
-a cluster that cannot be read.
+Results go to stdout, notes and progress to stderr. The exit status is 0; 1 if a command found what
+it looks for (`doctor` errors, `--fail-unplaced` a pod without a node); or 2 for bad input or a
+cluster that cannot be read.
 """
 
 

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 HELP = """Write the state of a cluster that decisions read to one file: nodes, slices, classes, claims, templates,
 pods, quotas.
 
-It contains nothing else of these objects: no command, argument, environment, image, volume, no annotation
-that hami-dra does not read, no parameter of other drivers. Secrets and ConfigMaps are not even read. Names,
-labels and namespaces are unchanged. The same state always gives the same text, so that two files can be
-compared line by line. Inside a pod its service account is used.
+It contains nothing else of these objects: no commands, arguments, environment variables or images, no
+volumes but those that restrict a pod's node, no annotations that hami-dra does not read, no parameters of
+other drivers. Secrets and ConfigMaps are never read. Names, labels and namespaces are unchanged. The same
+state always gives the same text, so that two files can be compared line by line. Inside a pod the command
+uses the pod's service account.
 
 Read the file with `-f` of simulate, explain, whatif, status and topology.
 
