@@ -13,6 +13,7 @@ import typer
 from controller.cli.command import Command
 from controller.cli.program import PROGRAM, program
 from controller.cli.tables import Line, TextTable, print_lines
+from hami_dra.api.printable import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +110,7 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
     console.print(_picture(pattern, ascii_only=console.options.ascii_only))
     used = [card for card in pattern.cards if card.tenants]
     nodes = len({card.node for card in used})
-    console.print(f"{len(pattern.pods)} pods on {_many(nodes, 'node')} and {_many(len(used), 'card')}")
+    console.print(f"{len(pattern.pods)} pods on {counted(nodes, 'node')} and {counted(len(used), 'card')}")
 
 
 def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":
@@ -137,10 +138,6 @@ def _bar(card: "Card", blocks: str, free: str) -> "Text":
         text.append(blocks[number % len(blocks)] * share, style=COLOURS[number % len(COLOURS)])
     text.append(free * (BAR - share * pods), style="dim")
     return text.append("]")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _next(*, in_checkout: bool) -> list[Line]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from controller.insight.explain import Explanation
     from controller.insight.simulation import SimulationSettings
-    from hami_dra.api.core import Pod
     from hami_dra.kube.documents import Document
 
 HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
@@ -204,7 +203,7 @@ def _computed(
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
-    from controller.insight.explain import Explanation, with_gang
+    from controller.insight.explain import Explanation, of_unmanaged, with_gang
     from controller.insight.explain import explain as compute
     from controller.insight.manifests import BadManifest
     from controller.insight.simulation import NoSuchPod, question
@@ -229,10 +228,9 @@ def _computed(
             note(f"it is on {node} already; what follows is where it would go now")
         if state.leaderless:
             note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
-        if not asked.request.claims and not _extended_resources(asked.pod):
-            note(f"Pod {asked.pod.key} asks for no device: kube-scheduler places it on any node that fits")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
-            return with_gang(compute(asked.inventory, asked.request, asked.options), asked.gang)
+            found = compute(asked.inventory, asked.request, asked.options)
+        return with_gang(of_unmanaged(found, asked.pod.spec.scheduler_name), asked.gang)
 
 
 def _present_node(documents: "Iterable[Document]", key: str) -> str:
@@ -242,12 +240,6 @@ def _present_node(documents: "Iterable[Document]", key: str) -> str:
         if each.raw.get("kind") == "Pod" and f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" == key:
             return str((each.raw.get("spec") or {}).get("nodeName") or "")
     return ""
-
-
-def _extended_resources(pod: "Pod") -> bool:
-    """Return whether a container asks for a resource that a device plugin would serve."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return any("/" in name for each in containers for name in (*each.resources.limits, *each.resources.requests))
 
 
 async def _kept(

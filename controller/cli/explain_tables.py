@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph, without_pod
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, paragraph, without_pod
 
 if TYPE_CHECKING:
     from controller.insight.explain import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
@@ -24,7 +24,7 @@ class Shown:
     """Show those of the most relevant nodes where none is named."""
     all_nodes: bool = False
     """List all nodes, not only the first."""
-    when: str = "on the present state, as if it had no place yet; other pods that wait do not count"
+    when: str = "computed now, as if the pod were not placed yet and no other pod waited"
     """The state that the explanation is about, where it was computed just now."""
 
 
@@ -55,14 +55,16 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
 
 
 def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]:
-    when = f"decided at {what.at}" if what.at else state
+    when = f" (decided at {what.at})" if what.at else f" ({state})"
+    when = "" if what.outcome == "unmanaged" else when
     result = {
         "placed": f"goes to {what.node}",
         "refused": "finds no node",
         "error": "cannot be placed",
         "waiting": "waits",
+        "unmanaged": "requests no devices that hami-dra manages",
     }[what.outcome]
-    lines = paragraph(f"Pod {what.pod} {result} ({when})", layout, colour="bold")
+    lines = paragraph(f"Pod {what.pod} {result}{when}", layout, colour="bold")
     texts = without_pod(what.message, what.pod).splitlines()
     if what.reasons and what.outcome != "placed":
         counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
@@ -71,7 +73,7 @@ def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]
 
 
 def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:
-    yield Line(f"Member of {gang.gang}: {gang.min_count} of {len(gang.members)} members must run at once", "bold")
+    yield Line(f"Member of {gang.gang}: {_must_run(gang)}", "bold")
     table = TextTable("MEMBER", "NODE")
     for each in gang.members[:_NODES_SHOWN]:
         table.add(each.pod, f"{each.node} (runs)" if each.runs else each.node or NONE)
@@ -84,6 +86,12 @@ def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:
             note = "chosen" if domain.chosen else domain.problem
             table.add(domain.name, str(domain.nodes), str(domain.fits), str(domain.left), note)
         yield from table.lines(layout)
+
+
+def _must_run(gang: "GangExplanation") -> str:
+    if not gang.min_count:
+        return f"it has {counted(len(gang.members), 'member')}"
+    return f"{gang.min_count} of {counted(len(gang.members), 'member')} must run at once"
 
 
 def _requests(what: "Explanation") -> TextTable:
@@ -100,8 +108,8 @@ def _requests(what: "Explanation") -> TextTable:
 _AXES: Final = {
     "node": "which node",
     "packing": "weights of packing",
-    "device": "which cards",
-    "weights": "weights of a card's score",
+    "device": "which devices",
+    "weights": "weights of a device's score",
 }
 
 

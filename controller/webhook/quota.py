@@ -46,7 +46,7 @@ def excesses(
             wanted = asked[name.resource]
             if wanted > limit.grains:
                 found.append(
-                    f"exceeding resource quota: ResourceQuota {limit.quota} allows {limit.grains // name.per_unit} {name.unit} "
+                    f"exceeding resource quota: ResourceQuota {limit.quota} allows {name.figure(limit.grains // name.per_unit)} "
                     f"of {name.key} in this namespace, and the pod asks for {name.in_units(wanted)}; it would never run: "
                     "ask for less, or have the quota raised"
                 )

@@ -29,3 +29,12 @@ def mebibytes(amount: int) -> str:
     """
     whole, rest = divmod(amount, _MIB)
     return f"{amount / _MIB:.1f} MiB" if rest else f"{whole} MiB"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "node"), counted(3, "whole device")
+    ('1 node', '3 whole devices')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

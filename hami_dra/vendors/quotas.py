@@ -72,6 +72,10 @@ class QuotaName:
         """Return units, rounded up, so that nothing is left where nothing can be taken."""
         return -(-grains // self.per_unit)
 
+    def figure(self, units: int) -> str:
+        """Return an amount with its unit: `1 card`, `3000 MiB`."""
+        return f"{units} {self.unit.removesuffix('s') if units == 1 else self.unit}"
+
     def is_about(self, model: str) -> bool:
         """Return whether it counts cards of this series."""
         return self.model in ("", model)

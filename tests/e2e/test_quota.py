@@ -68,7 +68,7 @@ def test_a_pod_over_the_quota_waits_is_told_so_and_runs_when_another_goes(quotas
     lab.create(legacy_pod("second", gpu=1, gpumem=3000))
     note = lab.wait_event("second", "FilteringFailed", "1 node ResourceQuotaNotFit")
     assert f"needs 3000 MiB of {GPUMEM.removeprefix('limits.')}" in note
-    assert f"ResourceQuota {lab.namespace}/q allows 8000 MiB of {GPUMEM}, 6000 of them are used" in note
+    assert f"ResourceQuota {lab.namespace}/q allows 8000 MiB of {GPUMEM}, of which 6000 are used" in note
     wait_used(lab, {GPU: "2", GPUMEM: "6000"})
     kubectl = [build.ensure("kubectl") / "kubectl", "--kubeconfig", lab.plane.admin_kubeconfig, "-n", lab.namespace]
     shown = subprocess.run([*kubectl, "get", "quota", "q", "-o", "yaml"], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from hami_dra.api.printable import counted
 from hami_dra.api.times import elapsed
 
 
@@ -21,4 +22,4 @@ def in_words(span: timedelta | None) -> str:
         count = int(span.total_seconds() // length)
         if count:
             return f"{count} {unit}{'s' if count > 1 else ''}"
-    return f"{int(span.total_seconds())} seconds"
+    return counted(int(span.total_seconds()), "second")

@@ -249,7 +249,7 @@ def quotas(state: State) -> Iterator[Finding]:
                 check="quotas",
                 severity=Severity.WARNING,
                 object=f"ResourceQuota {line.namespace}/{line.quota}",
-                problem=f"{line.resource}: {line.used} {line.unit} are used, and the limit is {line.hard}",
+                problem=f"{line.resource}: {line.used} of {line.hard} {line.unit} in use, more than the limit",
                 fix="claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
             )
 

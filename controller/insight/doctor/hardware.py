@@ -8,6 +8,7 @@ from controller.insight.doctor.model import Finding, Severity, State
 from controller.webhook import clash_warnings
 from hami_dra.api import names
 from hami_dra.api.nodelacks import InvalidLacks, Lack, LackKind, decode
+from hami_dra.api.printable import counted
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.vendors.registry import plugin_resources
 
@@ -85,7 +86,7 @@ def slices(state: State) -> Iterator[Finding]:
             check="slices",
             severity=Severity.WARNING,
             object=f"Node {node}",
-            problem=f"{len(listed)} ResourceSlices name this node, which does not exist",
+            problem=f"{counted(len(listed), 'ResourceSlice')} {'names' if len(listed) == 1 else 'name'} this node, which does not exist",
             fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
         )
 

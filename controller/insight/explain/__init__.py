@@ -5,7 +5,7 @@ decision made now) and the log at levels 4 and 5. Pure: reads the inventory and 
 `decide`, and decides nothing itself.
 """
 
-from controller.insight.explain.explain import explain, with_gang
+from controller.insight.explain.explain import explain, of_unmanaged, with_gang
 from controller.insight.explain.gang import explained_gang
 from controller.insight.explain.model import (
     CardExplanation,
@@ -35,6 +35,7 @@ __all__ = [
     "explained_gang",
     "explanation_of",
     "from_json",
+    "of_unmanaged",
     "share_parts",
     "take",
     "to_json",

@@ -35,6 +35,28 @@ def explain(
     return explanation_of(take(inventory, scheduling_request, options, answer, most=most_nodes))
 
 
+def of_unmanaged(found: Explanation, scheduler: str) -> Explanation:
+    """Return the explanation of a pod that requests no devices of hami-dra's: another scheduler's
+    choice has no scores here. `scheduler`: its `spec.schedulerName`.
+    """
+    if found.outcome == "error" or any(each.ours for each in found.requests):
+        return found
+    message = f"{scheduler} schedules it; see kubectl describe pod {found.pod.partition('/')[2]} -n {found.pod.partition('/')[0]}"
+    if found.outcome == "refused":
+        message = f"{found.message}\n{message}"
+    return msgspec.structs.replace(
+        found,
+        outcome="unmanaged",
+        node="",
+        message=message,
+        reasons={},
+        policies=(),
+        nodes=(),
+        runner_up=None,
+        notes=(),
+    )
+
+
 def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
     """Return the explanation of a gang's member: it is not placed where the gang is not."""
     if gang is None or gang.fits:
@@ -49,5 +71,5 @@ def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
         nodes=nodes,
         chosen=(),
         runner_up=None,
-        notes=(*found.notes, "nodes and cards are shown as if this member were placed alone"),
+        notes=(*found.notes, "nodes and devices are shown as if this member were placed alone"),
     )

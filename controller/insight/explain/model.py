@@ -11,9 +11,9 @@ import msgspec
 
 from controller.scheduling.decide import RefusalReason
 
-Outcome = Literal["placed", "refused", "error", "waiting"]
+Outcome = Literal["placed", "refused", "error", "waiting", "unmanaged"]
 """`refused`: no node has room. `error`: the pod or its claims must be fixed. `waiting`: not decided
-yet.
+yet. `unmanaged`: the pod requests no device that hami-dra allocates; only the command says it.
 """
 
 RANK: Final = "rank"

@@ -17,6 +17,7 @@ from controller.scheduling.decide import Decision, Unschedulable, listing_annota
 from controller.scheduling.incremental import node_terms
 from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId
 from controller.scheduling.scoring import device_terms
+from hami_dra.api.printable import counted
 from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
 
@@ -57,7 +58,11 @@ def explanation_of(picture: DecisionSnapshot, at: datetime | None = None, *, bri
 def _message(answer: Decision | Unschedulable) -> str:
     if isinstance(answer, Unschedulable):
         return answer.error or answer.message
-    return f"{answer.node} is the best of {answer.fitting_count} nodes that fit, {answer.unfit_count} do not"
+    fits = answer.fitting_count
+    best = f"{answer.node} is {f'the best of {fits} nodes that fit' if fits > 1 else 'the only node that fits'}"
+    if not answer.unfit_count:
+        return best
+    return f"{best}; {counted(answer.unfit_count, 'other')} {'does' if answer.unfit_count == 1 else 'do'} not"
 
 
 def _why(answer: Decision | Unschedulable) -> tuple[str, ...]:
@@ -70,13 +75,13 @@ def _notes(picture: DecisionSnapshot) -> Iterator[str]:
     answer = picture.answer
     yield from _why(answer)
     if picture.first_fit:
-        yield "first-fit: takes cards in the order in which drivers list them, without scores"
+        yield "first-fit: takes devices in the order in which drivers list them, without scores"
     if not picture.places:
         yield "no details of this decision were kept"
     elif picture.left_out:
-        yield f"{picture.left_out} nodes are not shown"
+        yield f"{counted(picture.left_out, 'node')} {'is' if picture.left_out == 1 else 'are'} not shown"
     if any(picture.policies.for_claim(claim).follows_node for claim in picture.claims):
-        yield f"cards are chosen by the node policy {picture.policies.node_policy}, not by their score"
+        yield f"devices are chosen by the node policy {picture.policies.node_policy}, not by their score"
 
 
 def _chosen(picture: DecisionSnapshot) -> Iterator[ChosenDevice]:

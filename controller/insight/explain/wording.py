@@ -37,13 +37,13 @@ NODE_TEXTS: Final[Mapping[str, str]] = {
     names.NODE_POD_ANTI_AFFINITY: "an anti-affinity between pods excludes it",
     names.NODE_DECLARED_FEATURES: "the node does not declare a feature that the pod needs",
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
-    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the cards there",
+    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the devices there",
     names.NODE_OUTSIDE_DOMAIN: "outside the topology domain that the pod's gang was tried in",
     names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
-    names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than requested",
+    names.NODE_INSUFFICIENT_DEVICE: "fewer devices of the class than requested",
     names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for this many slices",
-    names.TOPOLOGY_NOT_FIT: "enough cards, but no set of them joined by the fast interconnect",
-    names.NUMA_NOT_FIT: "enough cards, but no set of them that the vendor's rules allow",
+    names.TOPOLOGY_NOT_FIT: "enough devices, but no set of them joined by the fast interconnect",
+    names.NUMA_NOT_FIT: "enough devices, but no set of them that the vendor's rules allow",
 }
 
 
@@ -165,7 +165,7 @@ def _slots(figures: Figures, view: ResolvedRequest, device: Device) -> str:
 
 
 def _exclusive(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    return f"asks for a whole idle card, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
+    return f"asks for a whole idle device, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
 
 
 def _exhausted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)

@@ -26,6 +26,7 @@ from typing import Final
 from controller.reconcile.runtime import Metrics, SelectorLimits
 from controller.scheduling.incremental import digest_of_text
 from controller.scheduling.inventory import OverBudget, Overrun, Payer, SliceSpent
+from hami_dra.api.printable import counted
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT
 from hami_dra.kube.backoff import doubled
@@ -189,7 +190,7 @@ class DecisionBudget:
         total = book.add_to_expression(digest, seconds)
         most = limits.device_class if payer is Payer.CLASS else limits.expression
         if left and total > most:
-            what = f"took {total:.2g} s of CPU and {left} devices are left; a selector may take {most:g} s"
+            what = f"took {total:.2g} s of CPU and {counted(left, 'device')} {'is' if left == 1 else 'are'} left; a selector may take {most:g} s"
             raise self._over(expression, payer, "expression", digest, what)
         if done and not left:
             book.expression_is_known(digest)

@@ -40,6 +40,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.podstate import is_live
+from hami_dra.api.printable import counted
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.api.times import timestamp
 from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden, Invalid, NotFound
@@ -88,9 +89,7 @@ async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
         lines.append(line)
     templates = await webhook_templates(cluster)
     if templates:
-        lines.append(
-            f"{_counted(len(templates), 'ResourceClaimTemplate')} of converted pods, where no pod waits for it"
-        )
+        lines.append(f"{counted(len(templates), 'ResourceClaimTemplate')} of converted pods, where no pod waits for it")
     return lines
 
 
@@ -214,7 +213,7 @@ class Uninstaller:
 
         await asyncio.gather(*map(lift, pods))
         if pods:
-            self._say(f"gate {names.GATE} lifted from {_counted(len(pods), 'pod')}")
+            self._say(f"gate {names.GATE} lifted from {counted(len(pods), 'pod')}")
 
     async def _lift(self, pod: Pod) -> None:
         await take_off(self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
@@ -236,7 +235,7 @@ class Uninstaller:
                 f"annotation {names.QUOTA_USED} of ResourceQuota {quota.key}", partial(self._unmark_quota, quota)
             )
         if quotas:
-            self._say(f"annotation {names.QUOTA_USED} removed from {_counted(len(quotas), 'quota')}")
+            self._say(f"annotation {names.QUOTA_USED} removed from {counted(len(quotas), 'quota')}")
 
     async def _unmark_quota(self, quota: Object) -> None:
         meta = quota.metadata
@@ -291,7 +290,3 @@ class Uninstaller:
                 if was_there:
                     self._say(f"{what} deleted")
                 return
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -352,7 +352,7 @@ class GangCycle:
         if state.problem or state.uid != decided.uid:
             return state.problem or f"{state.key} was created again"
         count = sum(pod.metadata.uid in uids for pod in state.pending)
-        return f"{state.least} members are needed, and {count} of those placed are left" if count < state.least else ""
+        return f"of the members placed, {count} of the {state.least} needed are left" if count < state.least else ""
 
     def _refuse(
         self,

@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from controller.scheduling.decide.idle_nodes import IdleNodes, Verdict
-from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.request_words import RequestWords
 from controller.scheduling.decide.scheduling_request import PodClaim, SchedulingRequest
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
-from hami_dra.api.printable import printable
+from hami_dra.api.printable import counted, printable
 from hami_dra.api.resource import DeviceConstraint, ResourceClaim
 
 _SEARCHED: Final = 8

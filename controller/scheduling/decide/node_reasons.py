@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.decide.node_filter import NodeFilter
-from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES
@@ -22,7 +22,7 @@ from controller.scheduling.node_filter.taint_toleration import untolerated_taint
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import NodeSelectorTerm
-from hami_dra.api.printable import printable
+from hami_dra.api.printable import counted, printable
 
 _BEFORE_AFFINITY: Final = (names.NODE_UNSCHEDULABLE, names.NODE_NOT_READY, names.NODE_TAINTED)
 """Checked before node affinity: such nodes need not be those that the pod may use."""

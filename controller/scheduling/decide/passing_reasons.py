@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.idle_devices import IdleDevices
-from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.request_words import ROLES, RequestWords, Role
 from controller.scheduling.inventory.products import products_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
-from hami_dra.api.printable import printable
+from hami_dra.api.printable import counted, printable
 from hami_dra.vendors.reasons import CODES
 
 _TEXTS: Final = {

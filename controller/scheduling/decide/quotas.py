@@ -123,7 +123,7 @@ class QuotaVerdicts:
         (resource, note) = next(each for each in self._headroom.notes if each[1] in shortage.notes)
         for name, asked, limit in zip(self._headroom.names, least, self._headroom.limits, strict=True):
             if name.resource == resource and 0 < asked < CARD_MOST:
-                wanted = f"needs {name.in_units(asked)} {name.unit} of {name.resource}"
+                wanted = f"needs {name.figure(name.in_units(asked))} of {name.resource}"
                 return self._reason(wanted, note, never=asked > limit)
         return self._reason(f"needs more of {resource} than is left", note)
 

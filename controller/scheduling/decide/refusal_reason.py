@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hami_dra.api.printable import mebibytes
+from hami_dra.api.printable import counted, mebibytes
 
 MOST: Final = 1_024
 """Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
@@ -83,15 +83,6 @@ def _bracket(node_counts: Mapping[str, int]) -> str:
     named = [f"{counted(node_counts[code], 'node')} {code}" for code in codes[:_CODES_NAMED]]
     named += ["..."] if len(codes) > _CODES_NAMED else []
     return f" [{', '.join(named)}]" if named else ""
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "node"), counted(3, "whole device")
-    ('1 node', '3 whole devices')
-    """
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def memory_text(amount: int) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 from controller.scheduling.allocation.idle_devices import IdleDevices
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import ResolvedRequest
-from controller.scheduling.decide.refusal_reason import RefusalReason, counted, memory_text
+from controller.scheduling.decide.refusal_reason import RefusalReason, memory_text
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import value_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints
+from hami_dra.api.printable import counted
 from hami_dra.vendors.protocol import CardRequest, DriverProfile
 
 

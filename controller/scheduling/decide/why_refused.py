@@ -33,14 +33,14 @@ from controller.scheduling.decide.lasting_sets import DEMANDS, LastingSets, set_
 from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.node_reasons import NodeReasons
 from controller.scheduling.decide.passing_reasons import passing_reason
-from controller.scheduling.decide.refusal_reason import RefusalReason, counted
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.request_words import RequestWords
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
-from hami_dra.api.printable import printable
+from hami_dra.api.printable import counted, printable
 
 
 def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:

@@ -9,7 +9,7 @@ from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Pod
-from hami_dra.api.printable import mebibytes
+from hami_dra.api.printable import counted, mebibytes
 
 Wanted = tuple[tuple[str, int], ...]
 """(resource, amount) of what a pod requests, above 0."""
@@ -74,7 +74,7 @@ class NodeResources:
                 offered = int(self._nodes.offers(resource)[row])
                 free = max(int(self.left(resource, own)[row]), 0)
                 if resource == "pods":
-                    return f"NodeResourcesFit: the node runs {offered} pods already, as many as it may"
+                    return f"NodeResourcesFit: the node runs {counted(offered, 'pod')} already, as many as it may"
                 return (
                     f"NodeResourcesFit: asks {figure(resource, amount)} of {resource}, "
                     f"{figure(resource, free)} of {figure(resource, offered)} are free"

@@ -32,6 +32,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.printable import counted
 from hami_dra.api.selectors import label_selector_matches, selector_problem
 
 _SHAPES_KEPT: Final = 64
@@ -215,7 +216,7 @@ class SpreadFilter(RecomputedFilter):
             there = int(pods[self._state.domains.of(rule.topology_key)[row]])
             if there + int(hard.matches_itself) - fewest > rule.max_skew:
                 return (
-                    f"PodTopologySpread: {there} pods with {selector_in_words(hard.selector)} "
+                    f"PodTopologySpread: {counted(there, 'pod')} with {selector_in_words(hard.selector)} "
                     f"{place_in_words(node, rule.topology_key)}, {fewest} in the domain with the fewest, "
                     f"maxSkew {rule.max_skew}"
                 )

@@ -81,9 +81,10 @@ def headroom_of(inventory: Inventory, namespace: str) -> QuotaHeadroom | None:
         in_use = used.get(name.resource, 0)
         left[name] = min(limit.grains - in_use, left.get(name, limit.grains - in_use))
         allowed[name] = min(limit.grains, allowed.get(name, limit.grains))
+        units = name.in_units(in_use)
         note = (
-            f"ResourceQuota {namespace}/{limit.quota} allows {limit.grains // name.per_unit} {name.unit} of {name.key}, "
-            f"{name.in_units(in_use)} of them are used"
+            f"ResourceQuota {namespace}/{limit.quota} allows {name.figure(limit.grains // name.per_unit)} of {name.key}, "
+            f"of which {units} {'is' if units == 1 else 'are'} used"
         )
         notes.append((limit.grains - in_use, name.resource, note))
     return QuotaHeadroom(

@@ -72,8 +72,7 @@ def _check_device(
         if len(before) + len(mine) > 1:
             holder = f"is held by {_holders(before)}" if before else "is allocated to it more than once"
             raise NoRoom(
-                f"ResourceClaim {claim}: device {name} is for one claim at a time and {holder}: delete the pod and this claim, "
-                "so that another device is allocated"
+                f"ResourceClaim {claim}: device {name} is for one claim at a time and {holder}: {_way_out(before)}"
             )
         return
     offered = device.capacity if device is not None else {}
@@ -83,8 +82,7 @@ def _check_device(
         if asked and used + asked > total:
             raise NoRoom(
                 f"ResourceClaim {claim}: status.allocation.devices.results take {asked} of {capacity!r} of device {name}, which "
-                f"has {total}, and {used} of it held by {_holders(before)}: delete the pod and this claim, so that they are "
-                "allocated again"
+                f"has {total}{f', and {used} of it held by {_holders(before)}' if before else ''}: {_way_out(before)}"
             )
 
 
@@ -109,8 +107,7 @@ def _check_counters(
             )
             raise NoRoom(
                 f"ResourceClaim {claim}: device {device} needs {amount} of {counter!r} of {counter_set}, of which there are {total} and "
-                f"{used[card, counter]} in use by {devices} ({_holders(blocking)}): delete the pod and this claim, so that "
-                "they are allocated again"
+                f"{used[card, counter]} in use by {devices}{f' ({_holders(blocking)})' if blocking else ''}: {_way_out(blocking)}"
             )
 
 
@@ -127,7 +124,7 @@ def _check_cut(claim: str, held: GrantedDevice, taken: Sequence[ClaimHolding]) -
         devices = ", ".join(sorted({tenant.held.device for tenant in in_the_way}))
         raise NoRoom(
             f"ResourceClaim {claim}: device {held.device} and {devices}, which is held by {_holders(in_the_way)}, are of one card "
-            f"({held.card}): a card is used as one or in parts; delete the pod and this claim, so that another device is allocated"
+            f"({held.card}), and a card is used as one or in parts: {_way_out(in_the_way)}"
         )
 
 
@@ -155,3 +152,13 @@ def _holders(tenants: Sequence[ClaimHolding]) -> str:
     claims = sorted({tenant.claim for tenant in tenants})
     shown = ", ".join(claims[:3]) + (f" and {len(claims) - 3} more" if len(claims) > 3 else "")
     return shown or "no other claim"
+
+
+def _way_out(holders: Sequence[ClaimHolding]) -> str:
+    """Return what to do: kubelet repeats its call, which succeeds once the holders have ended."""
+    if holders:
+        return (
+            "kubelet keeps trying, and the pod starts once that is free; to have another device allocated now, "
+            "delete the pod and this claim"
+        )
+    return "delete the pod and this claim, so that another device is allocated"

@@ -53,7 +53,7 @@ def test_a_waiting_pod_as_a_table(hami_dra, file):
     result = hami_dra("explain", "p", "-f", path)
     assert result.code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("Pod default/p goes to n1 (on the present state, as if")
+    assert lines[0].startswith("Pod default/p goes to n1 (computed now, as if")
     policy = next(line for line in lines if line.startswith("which node"))
     assert policy.split() == ["which", "node", "spread", "annotation", "of", "Pod", "default/p"]
     assert "Runner-up: n2, lost in name: equal in everything: the lower name wins" in lines
@@ -65,6 +65,22 @@ def test_a_waiting_pod_as_a_table(hami_dra, file):
     assert "Devices of n2, runner-up" in wide
     [chosen] = [line for line in wide if line.startswith("gpu-") and " chosen " in line]
     assert "1.00 (1 of 10)" in chosen
+
+
+def test_a_pod_without_devices_is_not_ours_to_place(hami_dra, file):
+    path = file(cluster("n1"), pod("plain"), pod("picky", nodeSelector={"disk": "fast"}))
+    plain = hami_dra("explain", "plain", "-f", path)
+    assert (plain.code, plain.stdout) == (
+        0,
+        (
+            "Pod default/plain requests no devices that hami-dra manages\n"
+            "default-scheduler schedules it; see kubectl describe pod plain -n default\n"
+        ),
+    )
+    assert json.loads(hami_dra("explain", "plain", "-f", path, "-o", "json").stdout)["outcome"] == "unmanaged"
+    picky = hami_dra("explain", "picky", "-f", path).stdout
+    assert "nodeSelector wants disk=fast; no node has the label disk" in " ".join(picky.split())
+    assert "SCORE" not in picky
 
 
 def test_a_refused_pod_says_for_each_card_what_was_compared(hami_dra, file):

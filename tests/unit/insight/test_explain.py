@@ -109,7 +109,7 @@ def test_a_card_is_refused_with_the_figures_that_were_compared():
     [seen] = of(explain(inventory, scheduling_request(shared("b", memory="1Gi", cores="100")), OPTIONS), "n1").cards
     assert (seen.code, seen.text) == (
         "ExclusiveDeviceAllocateConflict",
-        "asks for a whole idle card, 1 of 10 shares are taken",
+        "asks for a whole idle device, 1 of 10 shares are taken",
     )
 
 

@@ -97,7 +97,7 @@ def test_two_pods_at_the_same_moment_cannot_both_take_the_last_share():
         notes = {event["note"] for event in await harness.events("FilteringFailed")}
         assert (
             f"no node fits now: needs 4096 MiB of {GPUMEM.removeprefix('limits.')}; "
-            f"ResourceQuota {SPACE}/q allows 6144 MiB of {GPUMEM}, 4096 of them are used. "
+            f"ResourceQuota {SPACE}/q allows 6144 MiB of {GPUMEM}, of which 4096 are used. "
             f"Run: hami-dra explain q -n {SPACE} [2 nodes ResourceQuotaNotFit]"
         ) in notes
         await harness.delete_pod("p")

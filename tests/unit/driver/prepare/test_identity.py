@@ -44,7 +44,8 @@ def test_a_whole_card_is_not_given_out_a_second_time_under_another_name(node):
     why = node.prepare(whole("late", "gpu-0"), pods=[pod("late", claims=("late",))])["uid-late"]
     assert why == (
         "ResourceClaim default/late: status.allocation.devices.results take 17179869184 of 'memory' of device gpu-0, which has "
-        "17179869184, and 17179869184 of it held by default/held: delete the pod and this claim, so that they are allocated again"
+        "17179869184, and 17179869184 of it held by default/held: kubelet keeps trying, and the pod starts once that is free; "
+        "to have another device allocated now, delete the pod and this claim"
     )
     free = node.prepare(whole("free", "gpu-1"), pods=[pod("free", claims=("free",))])["uid-free"]
     assert free.held[0].card == "GPU-2"
@@ -142,8 +143,9 @@ def test_a_card_that_is_held_as_one_is_not_cut_after_its_mode_was_switched(tmp_p
     restarted(node, gpu(0, mig=True))
     why = node.prepare(claim("part", result("gpu-0-mig-1g-5gb-0")))["uid-part"]
     assert why == (
-        "ResourceClaim default/part: device gpu-0-mig-1g-5gb-0 and gpu-0, which is held by default/held, are of one card (GPU-0): a "
-        "card is used as one or in parts; delete the pod and this claim, so that another device is allocated"
+        "ResourceClaim default/part: device gpu-0-mig-1g-5gb-0 and gpu-0, which is held by default/held, are of one card (GPU-0), and a "
+        "card is used as one or in parts: kubelet keeps trying, and the pod starts once that is free; "
+        "to have another device allocated now, delete the pod and this claim"
     )
 
 

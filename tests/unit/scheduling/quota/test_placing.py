@@ -27,8 +27,16 @@ def test_no_card_is_small_enough_for_the_quota():
     assert reasons_of(report) == {"default/p": {NOT_FIT: 4}}
     assert report.unplaced[0]["message"] == (
         "no node fits: needs 2000 MiB of nvidia.com/gpumem; "
-        "ResourceQuota default/quota allows 1500 MiB of limits.nvidia.com/gpumem, 0 of them are used. "
+        "ResourceQuota default/quota allows 1500 MiB of limits.nvidia.com/gpumem, of which 0 are used. "
         "Ask for less, or have the quota raised"
+    )
+
+
+def test_a_quota_of_one_card_is_one_card():
+    report = run({"nvidia.com/gpu": 1}, legacy("a", gpu=1), legacy("b", gpu=1))
+    assert report.unplaced[0]["message"] == (
+        "no node fits now: needs 1 card of nvidia.com/gpu; "
+        "ResourceQuota default/quota allows 1 card of limits.nvidia.com/gpu, of which 1 is used"
     )
 
 
@@ -114,7 +122,7 @@ def test_all_quotas_of_a_namespace_hold():
     assert len(report.placements) == 1
     assert "limits.nvidia.com/gpu:" not in report.unplaced[0]["message"]  # that one would allow it
     assert (
-        "ResourceQuota default/small allows 1000 MiB of limits.nvidia.com/gpumem, 600 of them are used"
+        "ResourceQuota default/small allows 1000 MiB of limits.nvidia.com/gpumem, of which 600 are used"
         in report.unplaced[0]["message"]
     )
 
