@@ -721,7 +721,7 @@ def test_quotas():
     assert "limits.nvidia.com/gpumemory" in found.problem
     assert found.fix.endswith("limits.nvidia.com/gpumem")
     found = one("quotas", quotas=[quota(**{"limits.nvidia.com/gpumem": "1024"})], claims=[held()], pods=[USER])
-    assert "4096 MiB are used, and the limit is 1024" in found.problem
+    assert "4096 of 1024 MiB in use, more than the limit" in found.problem
 
 
 def test_ages():
