@@ -1,7 +1,7 @@
 """The Grafana dashboard, made from a list of panels: `monitoring/dashboard.json`. Called by hack/generate.py.
 
 Grafana's own format says every place on the screen and every default again; here a row is a list of panels, each a title, a unit and
-expressions. Nothing is read but this file. The names of metrics are checked by tests/unit/test_monitoring.py.
+expressions. Nothing is read but this file. The names of metrics are checked by tests/conformance/test_metrics_prometheus.py.
 """
 
 import json
@@ -76,17 +76,17 @@ ROWS: Final = (
         (
             Panel("Leaders", "none", [Query("sum(hami_dra_leader)")], "stat", 3, 4, limits=_BAD_WHEN_LOW),
             Panel(
-                "Fence holds", "none", [Query("max(hami_dra_fence_ready)")], "stat", 3, 4,
+                "Fence in force", "none", [Query("max(hami_dra_fence_ready)")], "stat", 3, 4,
                 "In native mode there is none.", limits=_BAD_WHEN_LOW,
             ),
             Panel(
-                "Pods that wait", "none", [Query("sum by (state) (hami_dra_pending_pods)", "{{state}}")], "stat", 6, 4,
-                "ready: to be decided on. no_room: refused, until something changes. waiting: for an event or a time.",
+                "Pending pods", "none", [Query("sum by (state) (hami_dra_pending_pods)", "{{state}}")], "stat", 6, 4,
+                "ready: to be decided on. no_room: refused until something changes. waiting: for an event or a time.",
             ),
             Panel("Cards", "none", [Query(_sum("hami_dra_cards"), "{{vendor}}")], "stat", 6, 4),
             Panel(
                 "Unusable cards", "none", [Query(f'sum(hami_dra_cards{{{_VENDOR}, state="unusable"}})')], "stat", 3, 4,
-                "Faulty, cordoned, or on a node that takes no pods.", limits=_BAD_WHEN_HIGH,
+                "Unhealthy, cordoned, or on a node that accepts no pods.", limits=_BAD_WHEN_HIGH,
             ),
             Panel(
                 "Free whole cards", "none", [Query(f'sum(hami_dra_cards{{{_VENDOR}, state="free"}})')], "stat", 3, 4
@@ -150,7 +150,7 @@ ROWS: Final = (
         "Cards",
         (
             Panel(
-                "Cards out of order", "none", [Query(f"hami_dra_gpu_health{{{_CARD}}} == 0")], "table", 24, 6,
+                "Unhealthy cards", "none", [Query(f"hami_dra_gpu_health{{{_CARD}}} == 0")], "table", 24, 6,
                 "Cards with a taint that keeps pods away, other than an operator's cordon.",
             ),
             Panel(
@@ -166,7 +166,7 @@ ROWS: Final = (
                 width=12, height=9,
             ),
             Panel(
-                "Who has most memory", "bytes",
+                "Largest memory holders", "bytes",
                 [Query(
                     f"topk(20, sum by (namespace, pod) (hami_dra_vgpu_memory_allocated_bytes{{{_HOST}}}))",
                     "{{namespace}}/{{pod}}",
@@ -184,22 +184,22 @@ ROWS: Final = (
         "Queue and latency",
         (
             Panel(
-                "Oldest pod that waits", "s",
+                "Oldest pending pod", "s",
                 [Query("max by (state) (hami_dra_pending_pod_oldest_seconds)", "{{state}}")],
             ),
             Panel("Decisions", "cps", [Query(_rate("hami_dra_decisions_total", "result"), "{{result}}")]),
-            Panel("Time of a decision", "s", _quantiles("hami_dra_decision_seconds")),
-            Panel("From decision to written", "s", _quantiles("hami_dra_commit_seconds")),
-            Panel("Written", "cps", [Query(_rate("hami_dra_commits_total", "result"), "{{result}}")]),
-            Panel("Refused, by reason", "cps", [Query(_rate("hami_dra_refusals_total", "reason"), "{{reason}}")]),
+            Panel("Decision time", "s", _quantiles("hami_dra_decision_seconds")),
+            Panel("Time from decision to write", "s", _quantiles("hami_dra_commit_seconds")),
+            Panel("Commits, by result", "cps", [Query(_rate("hami_dra_commits_total", "result"), "{{result}}")]),
+            Panel("Refusals, by reason", "cps", [Query(_rate("hami_dra_refusals_total", "reason"), "{{reason}}")]),
         ),
     ),
     Row(
         "Controller and webhook",
         (
-            Panel("Taken back, by cause", "cps", [Query(_rate("hami_dra_undos_total", "cause"), "{{cause}}")]),
+            Panel("Undone, by cause", "cps", [Query(_rate("hami_dra_undos_total", "cause"), "{{cause}}")]),
             Panel(
-                "Should not happen", "none",
+                "Unexpected", "none",
                 [
                     Query("sum(increase(hami_dra_foreign_allocations_total[1h]))", "foreign allocations"),
                     Query("sum(increase(hami_dra_overlaps_total[1h]))", "overlaps"),
@@ -213,9 +213,9 @@ ROWS: Final = (
                 text="In the last hour.",
             ),
             Panel(
-                "Silence of the API server", "s",
+                "Time since the last message of the API server", "s",
                 [Query("max by (resource) (hami_dra_watch_age_seconds)", "{{resource}}")],
-                text="It says something about each minute, even if nothing happens.",
+                text="It sends one about every minute, even if nothing changes.",
             ),
             Panel(
                 "Lists and failures", "none",
@@ -225,9 +225,9 @@ ROWS: Final = (
                 ],
             ),
             Panel(
-                "Pods at the webhook", "cps", [Query(_rate("hami_dra_webhook_reviews_total", "result"), "{{result}}")]
+                "Pods reviewed by the webhook", "cps", [Query(_rate("hami_dra_webhook_reviews_total", "result"), "{{result}}")]
             ),
-            Panel("Time at the webhook", "s", _quantiles("hami_dra_webhook_review_seconds")),
+            Panel("Webhook review time", "s", _quantiles("hami_dra_webhook_review_seconds")),
         ),
     ),
     Row(
@@ -249,16 +249,16 @@ ROWS: Final = (
                 "Claims", "cps",
                 [Query(_rate("hami_dra_driver_claims_total", "call, result"), "{{call}} {{result}}")],
             ),
-            Panel("Time of preparing", "s", _quantiles("hami_dra_driver_claim_seconds", 'call="prepare"')),
+            Panel("Preparation time", "s", _quantiles("hami_dra_driver_claim_seconds", 'call="prepare"')),
             Panel(
-                "Drivers that kubelet does not know", "none", [Query("hami_dra_driver_registered == 0")], "table"
+                "Drivers not registered with kubelet", "none", [Query("hami_dra_driver_registered == 0")], "table"
             ),
             Panel(
                 "Faults found", "none",
                 [Query("sum by (driver, kind) (hami_dra_driver_faulty_cards)", "{{driver}} {{kind}}")],
             ),
             Panel(
-                "Cards found, devices offered", "none",
+                "Cards found, devices published", "none",
                 [
                     Query("sum by (driver) (hami_dra_driver_cards)", "{{driver}} cards"),
                     Query("sum by (driver) (hami_dra_driver_cordoned_cards)", "{{driver}} cordoned"),
@@ -266,7 +266,7 @@ ROWS: Final = (
                 ],
             ),
             Panel(
-                "Looks at cards that failed", "cps",
+                "Failed sensor reads", "cps",
                 [Query(_rate("hami_dra_driver_monitor_failures_total", "driver, kind"), "{{driver}} {{kind}}")],
             ),
         ),
@@ -275,7 +275,7 @@ ROWS: Final = (
         "Hardware",
         (
             Panel(
-                "Memory in use, beside what is allocated", "percentunit",
+                "Memory in use and allocated", "percentunit",
                 [
                     Query(
                         f"sum(hami_host_gpu_memory_used_bytes{{{_HOST}}}) / sum(hami_host_gpu_memory_total_bytes{{{_HOST}}})",
@@ -288,7 +288,7 @@ ROWS: Final = (
                 ],
             ),
             Panel(
-                "Utilisation", "percent",
+                "Utilization", "percent",
                 [
                     Query(f"avg by (device_type) (hami_host_gpu_utilization_ratio{{{_HOST}}})", "{{device_type}}"),
                     Query(
@@ -318,7 +318,7 @@ ROWS: Final = (
                     " and on (node, device_uuid) max by (node, device_uuid) (hami_host_gpu_utilization_ratio < 5)) or vector(0)",
                     "cards",
                 )],
-                text="Cards of which somebody holds some and that are less than 5 percent busy.",
+                text="Cards with tenants that are less than 5 percent busy.",
             ),
             Panel(
                 "Memory in use by container", "bytes",
@@ -340,7 +340,7 @@ ROWS: Final = (
                     _CONTAINER,
                 )],
                 "bargauge", 24, 9,
-                text="What containers were granted of shared cards and do not use now.",
+                text="Memory of shared cards that containers were granted and do not use now.",
             ),
         ),
     ),
