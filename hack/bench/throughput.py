@@ -7,6 +7,7 @@
 One control plane with raised client limits, the same nodes and slices for all; one pod has one claim for a part of a
 card. In each round every variant runs once, in an order of the round's own: hami-dra with webhook and policies is
 installed or removed, the API server comes to rest, the pods are created and bound, and everything of the run is deleted.
+A controller that was just started binds a few pods first, uncounted: kube-scheduler runs all the time, too.
 Before the first round each variant runs once with a quarter of the pods, uncounted, so that all is warm. The node
 life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules is measured.
 
