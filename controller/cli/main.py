@@ -4,6 +4,8 @@ A command raises `CommandError` (exit 2) for what the user must fix; anything el
 keeps its traceback.
 """
 
+import atexit
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -16,6 +18,7 @@ from controller.cli.errors import CommandError
 from controller.cli.extras import needed_extra
 from controller.cli.program import program
 
+_SERVICES: Final = "Run on the cluster"
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look at a cluster": {
         "status": "Show devices, what is in use, and by whom",
@@ -31,7 +34,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "convert": "Convert HAMi manifests to ResourceClaims",
         "demo": "Show four placements on a cluster in memory",
     },
-    "Run on the cluster": {
+    _SERVICES: {
         "controller": "Run the controller, which allocates devices to pods",
         "webhook": "Run the webhook, which converts HAMi resources to claims",
         "driver": "Run the node driver, which publishes and prepares devices",
@@ -139,6 +142,8 @@ def loaded(name: str) -> Any:
 def run(arguments: list[str] | None = None) -> None:
     """Entry point of the console scripts `hami-dra` and `kubectl-hami`."""
     given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None and not COMMANDS[_SERVICES].keys() & set(given[:1]):
+        _collect_garbage_seldom()
     if given[:1] == ["__complete"]:
         from controller.cli.completion import answer
 
@@ -155,6 +160,14 @@ def run(arguments: list[str] | None = None) -> None:
             raise
         typer.echo(f"{program()}: this command {advice}", err=True)
         sys.exit(2)
+
+
+def _collect_garbage_seldom() -> None:
+    """Save a tenth of a short command's time: the 100,000 objects of its modules live until it ends,
+    and looking for garbage among them, last of all at exit, finds none.
+    """
+    gc.set_threshold(200_000, 50, 100)
+    atexit.register(gc.disable)
 
 
 def _lines() -> Iterator[tuple[str, str]]:
