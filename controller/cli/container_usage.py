@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from controller.cli.state import Connection, note
+from controller.cli.connection import Connection
+from controller.cli.tables import note
 
 if TYPE_CHECKING:
     from controller.insight.overview import ContainerUse, Overview

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli.command import Command
+from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace, Mode
-from controller.cli.state import Connection, Context, Files, Kubeconfig, ask_cluster, note, read_state
-from controller.cli.tables import Line, TextLayout, counted, paragraph, print_lines
+from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig, Mode
+from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
 from hami_dra.api import names
-from hami_dra.api.core import Pod
-from hami_dra.api.podstate import is_done
 
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
@@ -78,6 +76,7 @@ def doctor(
 
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
+    from controller.cli.state import read_state
     from controller.insight.doctor import examine
 
     profiles = driver_profiles(manage_profile)
@@ -103,6 +102,7 @@ def doctor(
 
 def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
     from controller.cli.doctor_reading import read_live
+    from controller.cli.state import ask_cluster
 
     return ask_cluster(connection, lambda cluster: read_live(cluster, namespace, progress))
 
@@ -133,6 +133,8 @@ def _scheduler_names(read: "Read | None") -> frozenset[str]:
 def _notices(documents: "list[Document]", read: "Read | None", state: "State") -> dict[str, tuple[str, ...]]:
     """Return what pods and workloads that do not run to their end yet say without effect."""
     from controller.webhook import Served, object_notices
+    from hami_dra.api.core import Pod
+    from hami_dra.api.podstate import is_done
 
     def offers(resource: str) -> bool:
         by_class = any(each.spec.extended_resource_name == resource for each in state.objects.classes)

@@ -1,6 +1,5 @@
 """`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -11,20 +10,22 @@ import typer
 
 from controller.cli import completion_values as values
 from controller.cli.command import Command
+from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
+    Context,
     FeatureGatesOption,
+    Kubeconfig,
     KubernetesVersionOption,
     PreferenceMode,
     PreferencesOption,
     SchedulerNamesOption,
 )
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
-from controller.cli.tables import TextLayout, print_lines
+from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def explain(
             "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
         )
     if controller is not None:
+        import asyncio
+
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
         settings = simulation_settings(
@@ -203,6 +206,7 @@ def _computed(
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
+    from controller.cli.state import read_versioned
     from controller.insight.explain import Explanation, of_unmanaged, with_gang
     from controller.insight.explain import explain as compute
     from controller.insight.manifests import BadManifest

@@ -10,7 +10,7 @@ from controller.cli import completion_values as values
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.cli.state import Connection
+    from controller.cli.connection import Connection
     from hami_dra.kube.documents import Document
 
 _DEFAULT: Final = "default"

@@ -24,8 +24,7 @@ from controller.cli.service_options import (
     PreferencesOption,
     SchedulerNamesOption,
 )
-from controller.cli.state import note
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, print_lines, without_pod
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, note, print_lines, without_pod
 from hami_dra.api import names
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.command import Command
+from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, print_objects
 from controller.cli.program import program
-from controller.cli.state import KINDS, Connection, Context, Kubeconfig, note, read_state
-from controller.cli.tables import counted
+from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.tables import counted, note
 
 if TYPE_CHECKING:
     from hami_dra.kube.documents import Document
@@ -58,6 +59,7 @@ def snapshot(
     context: Context = None,
 ) -> None:
     from controller.cli.progress import Progress
+    from controller.cli.state import read_state
     from controller.insight.manifests import gather
 
     file, form = _destination(file, output)
@@ -98,6 +100,7 @@ def _destination(file: Path | None, output: str) -> tuple[Path | None, Manifest]
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:
     """Return the documents as one `kind: List`."""
+    from controller.cli.state import KINDS
     from controller.insight.simulation import essence
 
     kinds = {(kind.group, kind.name): kind for kind in KINDS}

@@ -15,15 +15,13 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import typer
-
+from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.progress import OnProgress, quiet
 from controller.cli.rights import with_grant
-from controller.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
-from controller.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
+from controller.cli.tables import note
 from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
 from hami_dra.kube.documents import Document
@@ -33,15 +31,6 @@ if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
 
 T = TypeVar("T")
-
-Files = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "-f",
-        "--filename",
-        help="File or folder, such as what snapshot writes; may be repeated. Default: the live cluster.",
-    ),
-]
 
 _GROUPS: Final[tuple[Kind[Any], ...]] = (
     kinds.POD_GROUP,
@@ -101,14 +90,6 @@ SOURCE: Final = Path("cluster")
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """Arguments of `hami_dra.kube.http.connect`."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class VersionedState:
     documents: list[Document]
     kubernetes: tuple[int, int] | None
@@ -117,14 +98,9 @@ class VersionedState:
     """No controller leads in the live cluster, so nothing is placed now."""
 
 
-def note(text: str) -> None:
-    """Print a note on stderr."""
-    typer.echo(f"note: {text}", err=True)
-
-
 def read_state(
     paths: Sequence[Path] | None,
-    connection: Connection = Connection(),
+    connection: Connection,
     *,
     progress: OnProgress = quiet,
     tell: Callable[[str], None] = note,
@@ -143,7 +119,7 @@ def read_state(
 
 
 def read_versioned(
-    paths: Sequence[Path] | None, connection: Connection = Connection(), *, progress: OnProgress = quiet
+    paths: Sequence[Path] | None, connection: Connection, *, progress: OnProgress = quiet
 ) -> VersionedState:
     """Return what `read_state` does, and the version of the live cluster. Raises CommandError."""
 

@@ -8,29 +8,20 @@ import typer
 
 from controller.cli import completion_values as values
 from controller.cli.command import Command
+from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import InstallNamespace, SchedulerNamesOption
-from controller.cli.state import (
-    SHOWN,
-    Connection,
-    Context,
-    Files,
-    Kubeconfig,
-    VersionedState,
-    note,
-    read_state,
-    read_versioned,
-)
+from controller.cli.service_options import Context, InstallNamespace, Kubeconfig, SchedulerNamesOption
 from controller.cli.status_view import By, Selection
-from controller.cli.tables import TextLayout, print_lines
+from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.cli.progress import OnProgress
+    from controller.cli.state import VersionedState
     from controller.insight.simulation import PendingPods
     from hami_dra.api.core import Pod
     from hami_dra.vendors.profiles import DriverProfiles
@@ -130,6 +121,7 @@ def status(
         return
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
+    from controller.cli.state import SHOWN, VersionedState, read_state, read_versioned
     from hami_dra.api import kinds
 
     with Progress() as progress:
@@ -179,7 +171,7 @@ def _meant(pods: "Iterable[Pod]", namespace: str | None, selector: str) -> "Call
 
 
 def _pending(
-    found: VersionedState,
+    found: "VersionedState",
     meant: "Callable[[str], bool]",
     scheduler_names: list[str] | None,
     profiles: "DriverProfiles",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output
 from controller.cli.rights import with_grant
-from controller.cli.state import Connection, note
 from controller.cli.status_view import Selection, View
-from controller.cli.tables import Line, TextLayout
+from controller.cli.tables import Line, TextLayout, note
 
 if TYPE_CHECKING:
     from controller.reconcile.runtime import Informers

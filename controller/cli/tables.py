@@ -125,6 +125,11 @@ def print_lines(lines: Iterable[Line | str]) -> None:
         typer.echo("\n".join(texts))
 
 
+def note(text: str) -> None:
+    """Print a note on stderr."""
+    typer.echo(f"note: {text}", err=True)
+
+
 def printable(text: str) -> str:
     """Replace unprintable characters."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
-from controller.cli.state import Connection, ask_cluster
+from controller.cli.state import ask_cluster
 from hami_dra.api.similar_names import similar
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """`hami-dra version`: versions of this program, of Kubernetes, and of what is installed."""
 
-import asyncio
 from collections.abc import Mapping
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,7 +10,7 @@ from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.service_options import Context, InstallNamespace, Kubeconfig
-from controller.cli.state import note
+from controller.cli.tables import note
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def version(
     problem: Exception | None = None
     if not client:
         try:
+            import asyncio
+
             found |= asyncio.run(_installed(kubeconfig, context, install_namespace))
         except (ClusterError, ConfigError) as error:
             problem = error

@@ -8,18 +8,20 @@ import typer
 
 from controller.cli import completion_values as values
 from controller.cli.command import Command
+from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
+    Context,
     FeatureGatesOption,
+    Kubeconfig,
     KubernetesVersionOption,
     PreferenceMode,
     PreferencesOption,
     SchedulerNamesOption,
 )
-from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_versioned
-from controller.cli.tables import TextLayout, print_lines
+from controller.cli.tables import TextLayout, note, print_lines
 
 if TYPE_CHECKING:
     from controller.insight.whatif import Change, Comparison
@@ -120,6 +122,7 @@ def whatif(
     from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
+    from controller.cli.state import read_versioned
     from controller.insight.manifests import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.state import SHOWN, Connection, read_state
+from controller.cli.state import SHOWN, read_state
 from hami_dra.api import names
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, pod
@@ -164,7 +165,7 @@ def test_a_cluster_that_cannot_be_reached(tmp_path):
 def test_files_are_read_as_simulate_reads_them(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("kind: Pod\nmetadata: {name: a}\n")
-    (document,) = read_state([path])
+    (document,) = read_state([path], Connection())
     assert str(document) == f"{path}, document 1"
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.cli import container_usage, status_tables
-from controller.cli.state import Connection
+from controller.cli.connection import Connection
 from controller.cli.tables import TextLayout
 from controller.insight.overview import ContainerUse, Overview
 from hami_dra.api import names
