@@ -15,6 +15,9 @@ UV_VERSION := 0.13.8
 K8S ?= 1.37.1
 NAME ?= play
 IMAGE ?= registry.example.com/hami-dra
+# The commit that bench-compare compares with, and further options of it and of packing.
+BASE ?=
+ARGS ?=
 
 help: ## list the targets
 	@echo "hami-dra: make <target>"
