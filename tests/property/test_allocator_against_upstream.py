@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
+from tests.support.examples import examples
 from tests.support.failures import kept
 from tests.support.oracles import conversation
 from tests.support.random_clusters import random_clusters
@@ -23,7 +24,7 @@ def asking():
 
 
 @pytest.mark.timeout(600)  # a first build with empty caches takes minutes
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(cluster=random_clusters())
 def test_same_as_kubernetes(asking, cluster):
     with kept("allocator", cluster):

@@ -18,6 +18,7 @@ from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.pool_content import NodeReference, PoolOptions, devices_of, pool_content, uuid_of
 from hami_dra.driver.node.settings import EFFECTS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from tests.support.examples import examples
 from tests.support.node import at_once
 from tests.support.pretended_cards import COUNT, VENDORS, Machine, NvmlMachine, nvml_uuid
 from tests.support.virtual_time import run
@@ -111,7 +112,7 @@ def story(vendor, seed, scenario):
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(weather=WEATHER, seed=st.integers(0, 1 << 32))
 def test_cards_that_are_there_keep_their_pods_and_their_names(vendor, weather, seed):
     """And one that is not there loses its pods only once nothing has shown it for the confirm time."""
@@ -175,7 +176,7 @@ def test_a_card_that_is_gone_drives_its_pods_out_and_no_others(vendor, gone):
     story(vendor, 0, scenario)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     weather=st.lists(
         st.tuples(st.sampled_from([10, 40, 90]), st.sampled_from([0.0, 0.02, 0.3, 1.0]), st.booleans()), max_size=6

@@ -17,6 +17,7 @@ from hami_dra.vendors.metax import discovery as metax
 from hami_dra.vendors.neuron import discovery as neuron
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.publishing import common_attributes
+from tests.support.examples import examples
 from tests.support.mutations import mutated
 from tests.support.tools import FIXTURES
 
@@ -85,14 +86,14 @@ def check(name, text):
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 @given(data=st.data())
 def test_mishaps(name, data):
     check(name, data.draw(mutated(TEXTS[name])))
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(text=st.one_of(st.text(), st.binary().map(lambda raw: raw.decode(errors="replace"))))
 def test_anything(name, text):
     check(name, text)

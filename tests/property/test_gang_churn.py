@@ -28,7 +28,7 @@ from tests.support.mortal import Mortal
 SETTINGS = {"quiet_time": 0.0, "probe": False, "decide": decide, "gang_hold": 20.0}
 REST: Final = 90.0
 """Seconds after which nothing is under way any more: undo, holds, pauses after failed commits."""
-LIVES: Final = 400 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 24
+LIVES: Final = 400 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 16
 FIRST: Final = random.randrange(2**32) if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 0
 BLOCKS: Final = 4
 SIZES: Final = (4, 8, 16)

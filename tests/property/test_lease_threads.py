@@ -15,6 +15,7 @@ from hami_dra.kube.lease import Timings
 from hami_dra.kube.lease_thread import ThreadedElection
 from hami_dra.kube.protocol import Unavailable
 from hami_dra.kube.side_thread import run_in
+from tests.support.examples import examples
 from tests.support.steered_cluster import SteeredCluster
 from tests.unit.kube.test_lease import Candidate, Time
 
@@ -127,7 +128,7 @@ class Replicas:
                 task.result()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=20))
 @example([("wait", 10), ("stop", "a", ("main",)), ("wait", 60), ("go on", "a", ("main",)), ("wait", 5)])
 @example([("wait", 10), ("stop", "a", ("main", "side")), ("wait", 25), ("go on", "a", ("main",)), ("wait", 9)])

@@ -6,11 +6,12 @@
 import pytest
 
 from tests.support import nodefit
+from tests.support.examples import examples
 from tests.support.failures import kept
 from tests.support.nodefit_worlds import random_world
 from tests.support.oracles import conversation
 
-WORLDS = 1_000
+WORLDS = examples(500)
 
 
 @pytest.fixture(scope="module", params=nodefit.VERSIONS)

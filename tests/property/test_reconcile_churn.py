@@ -28,7 +28,7 @@ SETTINGS = {"quiet_time": 2.0, "probe": True, "lease": Timings()}
 SIZES = (2, 4, 6)
 KEPT: Final = 6
 OTHER_GATE: Final = {"name": "kueue.x-k8s.io/admission"}
-LIVES: Final = 2_000 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 88
+LIVES: Final = 2_000 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 44
 REAL: Final = 12
 """Lives with the real `decide`, besides."""
 FIRST: Final = random.randrange(2**32) if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 0

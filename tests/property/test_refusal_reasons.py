@@ -12,6 +12,7 @@ from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 from tests.support.changing import MACHINES, NODES, ChangingCluster
+from tests.support.examples import examples
 
 OF_NODES = {"label", "taint", "resource", "node", "volume"}
 """Kinds of reasons that do not depend on devices."""
@@ -124,7 +125,7 @@ def check(busy, idle):
         assert busy.reason == idle.reason
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(steps=st.lists(step, min_size=6, max_size=30))
 def test_what_can_never_be_met_is_said_first_however_busy_the_cluster_is(steps):
     cluster = Cluster()
