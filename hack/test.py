@@ -68,7 +68,7 @@ SUITES: dict[str, list[list[str]]] = {
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak restore": [[*PYTEST, "tests/e2e/test_etcd_restore.py", "tests/node/test_node_restore.py"]],
-    "soak gangs": [[*PYTEST, "tests/e2e/test_gang_life.py", "-k", "another_rack"]],
+    "soak gangs": [[*PYTEST, "tests/e2e/test_gang_life.py", "-k", "another_rack or in_the_middle"]],
     "soak trouble": [[*PYTEST, *(f"tests/e2e/test_{name}.py" for name in TROUBLE)]] * 5,
 }
 ENVIRONMENT = {

@@ -156,10 +156,19 @@ def test_the_device_of_the_first_member_is_reconsidered(lab, gang):
 
 @pytest.mark.kubernetes(GANGS, BARE)
 @pytest.mark.parametrize(
-    ("resource", "written"), [("resourceclaims/status", 0), ("resourceclaims/status", 2), ("pods", 0), ("pods", 2)]
+    ("resource", "written"),
+    [
+        pytest.param("resourceclaims/status", 0, marks=pytest.mark.soak),
+        ("resourceclaims/status", 2),
+        pytest.param("pods", 0, marks=pytest.mark.soak),
+        ("pods", 2),
+    ],
 )
 def test_killed_in_the_middle_of_the_commit(lab, gang, resource, written):
-    """Before the first or the third allocation, and before the first or the third gate: the next leader finishes it."""
+    """Before the first or the third allocation, and before the first or the third gate: the next leader finishes it.
+
+    `make soak` also kills it before the first of each; tests/unit/reconcile/test_gang_crash.py kills it at any write.
+    """
     lab.machines(MACHINE, "n0")
     lab.create(template("card", request()))
     process = lab.hami.programs["controller"].process
