@@ -131,7 +131,7 @@ def test_a_gang_of_sixteen_nodes_goes_into_the_tightest_clique(lab, gang):
     # a label that no node has
     lost = gang("lost", *like(pod(templates=["node"]), "lost", 2), topology="example.com/rock")
     note = lab.wait_event(lost[0], "FilteringFailed", "no node has the label example.com/rock")
-    assert "correct the key, or label the nodes. Run: hami-dra explain " in note
+    assert "Correct the key, or label the nodes. Run: hami-dra explain " in note
     assert not {*third, *lost} & bound(lab).keys()
 
 

@@ -68,6 +68,7 @@ def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
         outcome="refused",
         node="",
         message=gang.message,
+        reason=gang.reason,
         nodes=nodes,
         chosen=(),
         runner_up=None,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from controller.insight.explain.model import GangDomain, GangExplanation, GangMember
+from controller.scheduling.decide import RefusalReason
 from controller.scheduling.gangs import DomainVerdict, GangState
 
 
@@ -13,9 +14,10 @@ def explained_gang(
     domain: str = "",
     domains: Sequence[DomainVerdict] = (),
     message: str = "",
+    reason: RefusalReason | None = None,
 ) -> GangExplanation:
     """Return the gang with its members, by name. `nodes`: by key of a pod, where it is placed;
-    `message`: why the gang is not.
+    `message`, `reason`: why the gang is not.
     """
     return GangExplanation(
         gang=str(state.key),
@@ -26,6 +28,7 @@ def explained_gang(
         ),
         fits=not message,
         message=message,
+        reason=reason,
         domains=tuple(
             GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
             for each in domains

@@ -171,6 +171,8 @@ class GangExplanation(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     domains: tuple[GangDomain, ...] = ()
     """In order of preference; empty if the gang has no topology constraint."""
+    reason: RefusalReason | None = None
+    """What the message says, in parts; None where the gang fits, or cannot be decided on."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):

@@ -28,7 +28,7 @@ def decide_together(
         return explained_gang(state, {}, message=answer), answer
     if not isinstance(answer, GangDecision):
         message = f"{state.key}: {answer.message}"
-        return explained_gang(state, {}, domains=answer.domains, message=message), ""
+        return explained_gang(state, {}, domains=answer.domains, message=message, reason=answer.reason), ""
     nodes = {member.pod.key: decision.node for member, decision in answer.placed}
     for member, decision in answer.placed:
         if member.pod.key != pod.pod.key:

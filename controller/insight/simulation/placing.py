@@ -142,10 +142,12 @@ class Placing:
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
-            gang = explained_gang(state, {}, domains=answer.domains, message=message)
+            gang = explained_gang(state, {}, domains=answer.domains, message=message, reason=answer.reason)
             self._explain(request.members, gang=gang)
             self._refuse_gang(
-                state, members, replace(answer.refusal, message=message, error=answer.refusal.error and message)
+                state,
+                members,
+                replace(answer.refusal, message=message, error=answer.refusal.error and message, reason=answer.reason),
             )
             return
         self._report.gang(state, placed=len(answer.placed), domain=answer.domain)

@@ -277,7 +277,9 @@ class GangCycle:
         if isinstance(answer, GangDecision) and not answer.placed:
             # all are elastic, and none of them found room
             first, refusal = answer.left[0]
-            answer = GangUnschedulable(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps)
+            answer = GangUnschedulable(
+                refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason
+            )
         result = "placed" if isinstance(answer, GangDecision) else "refused"
         self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
         for member in found.ready:
@@ -301,7 +303,7 @@ class GangCycle:
                     log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
                 else:
                     log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
-            gang = explained_gang(found.state, {}, domains=answer.domains, message=answer.message)
+            gang = explained_gang(found.state, {}, domains=answer.domains, message=answer.message, reason=answer.reason)
         log_.together(gang, (member.request.pod for member in found.ready))
 
     def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:

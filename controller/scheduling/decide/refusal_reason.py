@@ -36,7 +36,7 @@ class RefusalReason:
     kind: str
     """What is lacking: `memory`, `cores`, `slots`, `devices` (their number on a node), `whole
     devices`, `class`, `selector`, `annotation`, `capacity`, `health`, `set`, `requests`, `label`,
-    `taint`, `resource`, `node`, `quota`, `volume`, `pool`, `search`.
+    `taint`, `resource`, `node`, `quota`, `volume`, `pool`, `search`, `gang`.
     """
     asked: str
     """What fails, with the figure asked for: `needs 80000 MiB on one device`."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from controller.scheduling.decide.answers import Decision, Unfinished, Unschedulable
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 
 
@@ -56,6 +57,8 @@ class GangUnschedulable:
     """The most members that fitted at once."""
     domains: tuple[DomainVerdict, ...] = ()
     steps: int = 0
+    reason: RefusalReason | None = None
+    """What the message says; None where no gang was searched for."""
 
 
 GangAnswer = GangDecision | GangUnschedulable | Unfinished

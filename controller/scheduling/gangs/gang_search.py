@@ -26,10 +26,10 @@ from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
 from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node, idle_fits_per_node
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
+from controller.scheduling.gangs.gang_refusal import gang_reason, gang_sentence, verdicts_of
 from controller.scheduling.gangs.gang_request import GangRequest
 from controller.scheduling.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps, Steps
 from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
-from controller.scheduling.gangs.refusal_message import refusal_message, verdicts_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.scoring.formulas import sort_sign
@@ -240,13 +240,12 @@ class GangSearch:
         members, placements, verdicts = self._request.members, self._placements, self._verdicts()
         failure = placements.failure
         placeable = max((each.fits for each in verdicts), default=0)
-        member, reason = members[0].pod.key, ""
+        member, closest = members[0].pod.key, ""
         if failure is not None:
             placeable = failure.placeable
-            member, reason = failure.member.request.pod.key, failure.refusal.message
-        message = refusal_message(
-            self._request, verdicts, len(self._domains), placeable, reason, lasting=self._lasting()
-        )
+            member, closest = failure.member.request.pod.key, failure.refusal.message
+        reason = gang_reason(self._request, verdicts, len(self._domains), placeable, closest, lasting=self._lasting())
+        message = gang_sentence(reason)
         if exhausted:
             message = f"{message} (given up after {self._steps + placements.steps} steps; other placements may exist)"
         return GangUnschedulable(
@@ -256,6 +255,7 @@ class GangSearch:
             placeable=placeable,
             domains=verdicts,
             steps=self._steps + placements.steps,
+            reason=reason,
         )
 
     def _lasting(self) -> Domain | None:

@@ -74,7 +74,7 @@ def test_a_refusal_says_which_clique_lacks_how_much():
     assert found.placeable == 15
     assert found.message == (
         f"15 of 16 members fit at once in one domain of {CLIQUE}, as PodGroup default/train "
-        f"spec.schedulingConstraints.topology[0].key requires: {CLIQUE}=c2 has room for 15 of 16 members, 1 too few; "
+        f"spec.schedulingConstraints.topology[0].key requires; {CLIQUE}=c2 has room for 15 of 16 members, 1 too few; "
         f"{CLIQUE}=c0 has room for 9 of 16 members, 7 too few; {CLIQUE}=c1 has room for 8 of 16 members, 8 too few"
     )
     assert found.steps == 16  # one attempt, for the reasons

@@ -45,6 +45,7 @@ def test_none_is_placed_where_one_finds_no_room():
         "4 of 5 members fit at once; even idle, the devices of all nodes are enough for 4, so it never will"
     )
     assert found.refusal.reasons
+    assert (found.reason.kind, found.reason.never) == ("gang", True)
 
 
 def test_only_a_gang_for_which_all_idle_devices_are_too_few_never_fits():

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.gangs.domains import Domain
 from controller.scheduling.gangs.gang_answers import DomainVerdict
 from controller.scheduling.gangs.gang_request import GangRequest
+from hami_dra.api.printable import counted
 
 _NAMED: Final = 3
 """Domains that a message names."""
@@ -36,18 +38,18 @@ def verdicts_of(
     return tuple(found)
 
 
-def refusal_message(
+def gang_reason(
     request: GangRequest,
     verdicts: Sequence[DomainVerdict],
     domains: int,
     placeable: int,
-    reason: str,
+    member: str,
     *,
     lasting: Domain | None = None,
-) -> str:
-    """Return one sentence: how many members fit, and which domain lacks how much.
+) -> RefusalReason:
+    """Return how many members fit, and which domain lacks how much.
 
-    `domains`: number of all domains; `reason`: why the member that came closest found no room.
+    `domains`: number of all domains; `member`: why the one that came closest found no room.
     `lasting`: the domain that could hold the most members with idle devices, where that is too few.
     """
     total, least = len(request.members), request.least
@@ -55,16 +57,32 @@ def refusal_message(
     required = [each for each in request.topology if each.required]
     keys = " and ".join(dict.fromkeys(each.key for each in required))
     if required and not domains:
-        return f"no node has the label {keys}, which {required[0].source} requires; correct the key, or label the nodes"
-    head = f"{placeable} of {total} members fit at once{must}"
+        asked = f"no node has the label {keys}, which {required[0].source} requires"
+        return RefusalReason("gang", asked, never=True, fix="Correct the key, or label the nodes")
+    head = f"{placeable} of {counted(total, 'member')} fit at once{must}"
+    never = lasting is not None
     if not required:
         if lasting is not None:
-            return f"{head}; even idle, the devices of all nodes are enough for {lasting.placeable}, so it never will"
-        return f"{head}; the next one: {reason}" if reason else head
-    named = [f"{each.name} {each.problem or reason}" for each in verdicts[:_NAMED]]
-    more = f"; and {domains - len(named)} more" if domains > len(named) else ""
+            best = f"even idle, the devices of all nodes are enough for {lasting.placeable}"
+        else:
+            best = f"the next one: {member}" if member else ""
+        return RefusalReason("gang", head, best, never=never)
+    named = [f"{each.name} {each.problem or member}" for each in verdicts[:_NAMED]]
+    best = "; ".join([*named, *([f"and {domains - len(named)} more"] if domains > len(named) else [])])
     tie = " with the members that run already" if request.settled_nodes else ""
-    text = f"{head} in one domain of {keys}{tie}, as {required[0].source} requires: {'; '.join(named)}{more}"
+    asked = f"{head} in one domain of {keys}{tie}, as {required[0].source} requires"
     if lasting is not None:
-        text += f"; even idle, the devices of the largest ({lasting.name}) are enough for {lasting.placeable}, so it never will"
-    return text
+        best += f"; even idle, the devices of the largest ({lasting.name}) are enough for {lasting.placeable}"
+    return RefusalReason("gang", asked, best, never=never)
+
+
+def gang_sentence(reason: RefusalReason) -> str:
+    """Return the sentence, without a full stop.
+
+    >>> gang_sentence(RefusalReason("gang", "0 of 3 members fit at once", "all devices are enough for 2", never=True))
+    '0 of 3 members fit at once; all devices are enough for 2, so it never will'
+    """
+    text = f"{reason.asked}; {reason.best}" if reason.best else reason.asked
+    if reason.fix:
+        return f"{text}. {reason.fix}"
+    return f"{text}, so it never will" if reason.never else text
