@@ -6,7 +6,7 @@ decision made now) and the log at levels 4 and 5. Pure: reads the inventory and 
 """
 
 from controller.insight.explain.explain import explain, of_unmanaged, with_gang
-from controller.insight.explain.gang import explained_gang
+from controller.insight.explain.gang import explained_gang, refused_gang
 from controller.insight.explain.model import (
     CardExplanation,
     Explanation,
@@ -36,6 +36,7 @@ __all__ = [
     "explanation_of",
     "from_json",
     "of_unmanaged",
+    "refused_gang",
     "share_parts",
     "take",
     "to_json",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.insight.explain.model import GangDomain, GangExplanation, GangMember
 from controller.scheduling.decide import RefusalReason
-from controller.scheduling.gangs import DomainVerdict, GangState
+from controller.scheduling.gangs import DomainVerdict, GangState, GangUnschedulable
 
 
 def explained_gang(
@@ -35,3 +35,8 @@ def explained_gang(
             if each.name
         ),
     )
+
+
+def refused_gang(state: GangState, refusal: GangUnschedulable, message: str = "") -> GangExplanation:
+    """Return a gang that found no room. `message`: default that of the refusal."""
+    return explained_gang(state, {}, domains=refusal.domains, message=message or refusal.message, reason=refusal.reason)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from controller.insight.explain import GangExplanation, explained_gang
+from controller.insight.explain import GangExplanation, explained_gang, refused_gang
 from controller.insight.simulation.placing import Placing, WaitingPod
 from controller.insight.simulation.view import SimulatedCluster
 from controller.scheduling.decide import Options, Unfinished
@@ -28,7 +28,7 @@ def decide_together(
         return explained_gang(state, {}, message=answer), answer
     if not isinstance(answer, GangDecision):
         message = f"{state.key}: {answer.message}"
-        return explained_gang(state, {}, domains=answer.domains, message=message, reason=answer.reason), ""
+        return refused_gang(state, answer, message), ""
     nodes = {member.pod.key: decision.node for member, decision in answer.placed}
     for member, decision in answer.placed:
         if member.pod.key != pod.pod.key:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.insight.explain import GangExplanation, explain, explained_gang, with_gang
+from controller.insight.explain import GangExplanation, explain, explained_gang, refused_gang, with_gang
 from controller.insight.manifests import Raw, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.report import SimulationReport, claim_entry
@@ -142,7 +142,7 @@ class Placing:
         assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
-            gang = explained_gang(state, {}, domains=answer.domains, message=message, reason=answer.reason)
+            gang = refused_gang(state, answer, message)
             self._explain(request.members, gang=gang)
             self._refuse_gang(
                 state,

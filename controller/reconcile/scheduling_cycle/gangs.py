@@ -14,7 +14,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from controller.insight.explain import explained_gang
+from controller.insight.explain import explained_gang, refused_gang
 from controller.reconcile.queueing import (
     FOREVER,
     Change,
@@ -275,11 +275,7 @@ class GangCycle:
         """Raises SliceSpent: the next turn goes on from there."""
         answer = self.searches.decide(found)
         if isinstance(answer, GangDecision) and not answer.placed:
-            # all are elastic, and none of them found room
-            first, refusal = answer.left[0]
-            answer = GangUnschedulable(
-                refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason
-            )
+            answer = GangUnschedulable.of_elastic(answer)
         result = "placed" if isinstance(answer, GangDecision) else "refused"
         self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
         for member in found.ready:
@@ -303,7 +299,7 @@ class GangCycle:
                     log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
                 else:
                     log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
-            gang = explained_gang(found.state, {}, domains=answer.domains, message=answer.message, reason=answer.reason)
+            gang = refused_gang(found.state, answer)
         log_.together(gang, (member.request.pod for member in found.ready))
 
     def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:

@@ -58,7 +58,13 @@ class GangUnschedulable:
     domains: tuple[DomainVerdict, ...] = ()
     steps: int = 0
     reason: RefusalReason | None = None
-    """What the message says; None where no gang was searched for."""
+    """What the message says; None where it is an error."""
+
+    @classmethod
+    def of_elastic(cls, answer: GangDecision) -> "GangUnschedulable":
+        """Return the refusal of a gang whose members are all elastic, and none of which found room."""
+        first, refusal = answer.left[0]
+        return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
 
 
 GangAnswer = GangDecision | GangUnschedulable | Unfinished
