@@ -357,7 +357,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Runner-up: {node}. What decided: {key}": "次优节点：{node}。决定因素：{key}",
     "Topology domains": "拓扑域",
     "What is in use is simulated.": "实际使用量为模拟值。",
-    "Where would its pods go if {node} were drained?": "如果排空 {node}，其上的 Pod 会去哪里？",
+    "Where would the pods of {node} go if it were drained?": "如果排空 {node}，其上的 Pod 会去哪里？",
     "ago": "前",
     "by name": "按名称",
     "decided": "决策于",

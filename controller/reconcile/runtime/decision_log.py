@@ -4,7 +4,9 @@ They are lost with the process. Filled by the scheduling cycle at each decision;
 dashboard and by `hami-dra explain --controller`. Storing copies a few figures (`explain.snapshot`);
 the explanation is rendered on demand. Clusters of up to 64 nodes are stored whole; of larger ones
 the chosen node, the runner-up and two more. While many pods are decided at once, most are stored
-without nodes and cards. It never raises, and never delays a decision for long.
+without nodes and cards: placed and refused ones have an allowance each, so that a wave of pods that
+fit leaves the explanations of those that do not. It never raises, and never delays a decision for
+long.
 """
 
 import logging
@@ -43,6 +45,24 @@ _BYTES_OF_MEMBER: Final = 300
 
 
 @dataclass(slots=True)
+class _Allowance:
+    """How many decisions may be stored with nodes and cards: a burst, then so many a second."""
+
+    per_second: float
+    tokens: float = _BURST
+    filled_at: float = 0.0
+
+    def take(self, now: float) -> bool:
+        """Return whether one more may be. `now`: monotonic seconds."""
+        self.tokens = min(_BURST, self.tokens + (now - self.filled_at) * self.per_second)
+        self.filled_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+@dataclass(slots=True)
 class _LoggedDecision:
     at: datetime
     uid: str
@@ -77,9 +97,7 @@ class DecisionLog:
     ) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._per_second = details_per_second
-        self._tokens = _BURST
-        self._filled_at = 0.0
+        self._placed, self._refused = _Allowance(details_per_second), _Allowance(details_per_second)
         self._bytes = 0
         self._kept: OrderedDict[str, _LoggedDecision] = OrderedDict()
         """By key of the pod, oldest first."""
@@ -111,7 +129,8 @@ class DecisionLog:
             self._bytes += before.size
             self._kept.move_to_end(key)
             return
-        detailed = answer.trace is not None and self._may_be_detailed(now)
+        allowance = self._refused if isinstance(answer, Unschedulable) else self._placed
+        detailed = answer.trace is not None and allowance.take(now)
         try:
             picture = (take if detailed else bare)(inventory, request, options, answer)
             if detailed:
@@ -152,14 +171,6 @@ class DecisionLog:
                 self._bytes -= kept.size
                 kept.gang = gang
                 self._bytes += kept.size
-
-    def _may_be_detailed(self, now: float) -> bool:
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
     def _keep(self, key: str, kept: _LoggedDecision) -> None:
         self._drop(key)

@@ -94,6 +94,15 @@ def test_details_are_kept_of_so_many_a_second_only(inventory):
     assert log.of_pod("default/later").nodes
 
 
+def test_pods_that_fit_take_no_details_from_those_that_do_not(inventory):
+    log = DecisionLog(details_per_second=1.0)
+    for number in range(60):
+        record(log, inventory, wanted(f"p{number}"), now=100.0)
+    record(log, inventory, wanted("large", memory="90Gi"), now=100.0)
+    assert log.of_pod("default/p59").nodes == ()
+    assert log.of_pod("default/large").nodes
+
+
 def test_the_same_refusal_again_keeps_the_details_and_counts_as_new(inventory):
     log = DecisionLog()
     scheduling_request = wanted("a", memory="90Gi")
