@@ -50,6 +50,8 @@ from hami_dra.kube.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers store no longer cookie."""
+_NAMESPACES_NAMED: Final = 6
+"""Of those that a user may view."""
 _ROWS_AT_ONCE: Final = 100
 """Rows of an export that are sent together."""
 _YEAR: Final = int(timedelta(days=365).total_seconds())
@@ -184,9 +186,11 @@ class _Site:
         return response
 
     async def whatif(self, request: web.Request) -> web.Response:
-        if request[grant_key].namespaces is not None:
-            raise web.HTTPForbidden(text="a simulation needs the right to view all namespaces\n")
+        page = Page("/whatif", "whatif.html", "What if", "/whatif", lambda _: {})
         wants, query, status = _preferences(request), dict(request.query), 200
+        if request[grant_key].namespaces is not None:
+            body = render.fragment("whatif_refused.html", {}, wants.language)
+            return self._answer(request, page, body, live=False, status=403)
         context: dict[str, object] = {
             "asked": query,
             "node_choices": whatif_runs.NODE_CHOICES,
@@ -209,7 +213,6 @@ class _Site:
             except whatif_runs.Refused as error:
                 context["refused"], status = str(error), 400
         body = render.fragment("whatif.html", context, wants.language)
-        page = Page("/whatif", "whatif.html", "What if", "/whatif", lambda _: {})
         return self._answer(request, page, body, live=False, status=status)
 
     def _some_node(self) -> str:
@@ -220,14 +223,20 @@ class _Site:
     def _answer(
         self, request: web.Request, page: Page, body: str, *, live: bool = True, status: int = 200
     ) -> web.Response:
-        notices = []
+        notices: list[tuple[str, dict[str, str]]] = []
         if self._source.problems():
-            notices.append("The data may be outdated: the API server does not answer the controller at the moment.")
+            notices.append(
+                ("The data may be outdated: the API server does not answer the controller at the moment.", {})
+            )
         view = self._view(request)
         if view.namespaces is not None:
-            notices.append("You see the workloads of your namespaces only; what others hold is gray.")
+            mine = ", ".join(sorted(view.namespaces)[:_NAMESPACES_NAMED])
+            mine += ", ..." if len(view.namespaces) > _NAMESPACES_NAMED else ""
+            notices.append(
+                ("You see the workloads of {namespaces} only; what others hold is gray.", {"namespaces": mine})
+            )
         if not self._source.state.is_leader:
-            notices.append("This replica is on standby; the leader makes and stores decisions.")
+            notices.append(("This replica is on standby; the leader makes and stores decisions.", {}))
         text = render.whole(
             page,
             body,
@@ -271,7 +280,10 @@ class _Site:
         return _html(render.alone("refused.html", context, _preferences(request)), status_of(verdict))
 
     async def login_form(self, request: web.Request) -> web.Response:
-        return self._login_page(request, request.query.get("next", "/"), "")
+        token = token_of(request)
+        is_unknown = token and (await self._access.grant(token)).verdict is AccessVerdict.UNKNOWN
+        problem = AccessVerdict.UNKNOWN.name if is_unknown else ""  # a session that has expired
+        return self._login_page(request, request.query.get("next", "/"), problem)
 
     def _login_page(self, request: web.Request, onward: str, problem: str, status: int = 200) -> web.Response:
         context = {"next": onward if is_own_path(onward) else "/", "problem": problem, "here": request.path_qs}

@@ -118,13 +118,13 @@ def whole(
     sees_all: bool = True,
     grafana: str = "",
     is_open: bool = False,
-    notices: tuple[str, ...] = (),
+    notices: tuple[tuple[str, Mapping[str, str]], ...] = (),
 ) -> str:
     """Return a whole page.
 
     `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `sees_all`: the user may view all namespaces.
-    `grafana`: address to link to; empty: none. `notices`: keys of the catalogue, shown above
-    everything.
+    `grafana`: address to link to; empty: none. `notices`: keys of the catalogue with their values,
+    shown above everything.
     """
     return (
         environment()

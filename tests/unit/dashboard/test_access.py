@@ -203,6 +203,12 @@ async def test_the_login_puts_the_token_into_a_cookie_and_nowhere_else(client, c
     assert VIEWER not in caplog.text
 
 
+async def test_a_session_that_has_expired_says_so(client):
+    for token, is_told in (("", False), ("expired", True), (VIEWER, False)):
+        answer = await get(client, "/login", headers=bearer(token) if token else {})
+        assert (answer.status, "or it has expired" in await answer.text()) == (200, is_told)
+
+
 async def test_https_cookies_stay_with_https(client):
     headers = {"X-Forwarded-Proto": "https"}
     answer = await client.post("/login", data={"token": VIEWER}, headers=headers, allow_redirects=False)

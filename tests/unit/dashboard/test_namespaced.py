@@ -176,9 +176,11 @@ async def test_amounts_of_all_are_shown_without_their_names(opened):
     _, text = await text_of(opened, f"/device?id={DEVICE}", MINE)
     assert "8 GiB of 16 GiB" in text, "both tenants count"
     _, text = await text_of(opened, "/", MINE)
-    assert "You see the workloads of your namespaces only; what others hold is gray." in text
+    assert f"You see the workloads of {MINE} only; what others hold is gray." in text
     assert "/whatif" not in text
-    assert (await text_of(opened, "/whatif", MINE))[0] == 403
+    status, text = await text_of(opened, "/whatif", MINE)
+    assert (status, "needs the right to view all namespaces" in text, "<nav" in text) == (403, True, True)
+    assert f"the workloads of {MINE} only" in text
     assert (await text_of(opened, "/whatif", "all"))[0] == 200
 
 

@@ -33,7 +33,7 @@ def messages():
     found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
     found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.insight.explain.model
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
-    found |= set(re.findall(r'notices\.append\("([^"]*)"\)', (DASHBOARD / "app.py").read_text()))
+    found |= set(re.findall(r'notices\.append\(\s*\("([^"]*)"', (DASHBOARD / "app.py").read_text()))
     for template in TEMPLATES:
         text = template.read_text()
         found |= set(re.findall(r'\bt\("([^"]*)"', text)) | set(re.findall(r"\bt\('([^']*)'", text))
