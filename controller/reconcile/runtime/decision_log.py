@@ -46,7 +46,7 @@ _BYTES_OF_MEMBER: Final = 300
 
 @dataclass(slots=True)
 class _Allowance:
-    """How many decisions may be stored with nodes and cards: a burst, then so many a second."""
+    """How many decisions may be stored with nodes and cards: a burst, then `per_second`."""
 
     per_second: float
     tokens: float = _BURST
