@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from controller.cli.errors import CommandError
 from controller.insight.manifests import BadManifest, Item, gather
 from controller.scheduling.allocation import FeatureGates
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs
 from controller.scheduling.inventory import Inventory, PoolGates
 from hami_dra.api import kinds
 from hami_dra.api.core import Node
@@ -36,6 +37,15 @@ class Seen:
 
     def of(self, kind: Kind[T]) -> tuple[T, ...]:
         return tuple(item.object for item in self.items[kind.name])
+
+    def gangs(self) -> Gangs:
+        """Return the gangs of the pods, each by its group where that is known."""
+        found = Gangs(OPTIONAL_SOURCES)
+        for item in self.items[kinds.POD_GROUP.name]:  # of every API group
+            found.group_changed(SOURCES[item.kind.group], None, item.object)
+        for pod in self.of(kinds.POD):
+            found.pod_changed(None, pod)
+        return found
 
     def taken(self, now: datetime) -> datetime:
         """Return the latest timestamp that objects carry: of files, the best estimate of when they were

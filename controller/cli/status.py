@@ -135,7 +135,8 @@ def status(
         judged = _pending(found, meant, scheduler_name, profiles, progress) if pending else None
     for text in state.notes:
         note(text)
-    view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD), state.of(kinds.NODE))
+    pods = state.of(kinds.POD)
+    view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), pods, state.of(kinds.NODE), state.gangs().of)
     view.pending = judged
     if files:
         view.now = state.taken(view.now)

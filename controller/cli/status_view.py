@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.errors import CommandError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
     from controller.insight.overview import Overview
     from controller.insight.simulation import PendingPods
+    from controller.scheduling.gangs import GangKey
     from controller.scheduling.inventory import Inventory
     from controller.scheduling.quota import QuotaLine
     from hami_dra.api.core import Node, Pod
@@ -51,21 +51,19 @@ class Selection:
         claims: "Iterable[ResourceClaim]",
         pods: "Iterable[Pod]",
         nodes: "Iterable[Node]",
+        gang_of: "Callable[[Pod], GangKey | None]",
     ) -> "View":
-        """Return the requested view. Raises CommandError if a named node or vendor does not
-        exist.
+        """Return the requested view. `gang_of`: the gang of a pod, of which devices may be kept. Raises
+        CommandError if a named node or vendor does not exist.
         """
         import msgspec
 
         from controller.insight.overview import namespaces, overview
-        from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of
         from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)
         chosen = self._chosen_nodes(nodes)
-        found = overview(
-            inventory, claims, pods, nodes=chosen, vendors=vendors, gang_of=partial(gang_of, also=OPTIONAL_SOURCES)
-        )
+        found = overview(inventory, claims, pods, nodes=chosen, vendors=vendors, gang_of=gang_of)
         self._check_nodes(inventory, {each.node for each in found.nodes})
         if self.namespace is not None:
             cards = tuple(

@@ -46,6 +46,7 @@ async def _watching(
     """Show updates until cancelled; `layout` None: as JSON lines. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
     from controller.reconcile.runtime import Informers, LoopClock, taint_rule_kind
+    from controller.scheduling.gangs import OPTIONAL_SOURCES
     from controller.scheduling.inventory import Inventory
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError, Forbidden
@@ -59,14 +60,22 @@ async def _watching(
             except Forbidden as error:
                 raise ConfigError(with_grant(error)) from error
         inventory = Inventory(profiles=profiles)
-        informers = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
+        informers = Informers(
+            cluster, inventory, LoopClock(), await taint_rule_kind(cluster), gang_sources=OPTIONAL_SOURCES
+        )
         changed = asyncio.Event()
         for feed in informers.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
 
         def view() -> View:
             try:
-                return wanted.of(inventory, informers.claims.store, informers.pods.store, informers.nodes.store)
+                return wanted.of(
+                    inventory,
+                    informers.claims.store,
+                    informers.pods.store,
+                    informers.nodes.store,
+                    informers.gangs.of,
+                )
             except CommandError as error:
                 # unwrapped from the task group, as `run_service` expects it
                 raise ConfigError(str(error)) from error

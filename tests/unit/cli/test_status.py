@@ -12,7 +12,7 @@ import yaml
 
 from controller.cli.status_tables import in_bytes
 from tests.support.commands import Typed
-from tests.support.gang_objects import in_labelled_group, named
+from tests.support.gang_objects import in_labelled_group, in_pod_group, named, pod_group
 from tests.support.manifests import claim, cluster, part, pod, template
 
 QUOTA = {
@@ -128,6 +128,18 @@ def test_tables_say_what_is_held_for_a_gang(hami_dra, kept):
         "holds gpu-0 of n1 for gang team/train",
     ]
     assert lines[1].split()[:2] == ["team/pod-m0", "3m"]
+
+
+def test_nothing_is_kept_for_pods_whose_group_schedules_them_one_by_one(hami_dra, file):
+    [claim, waits] = holder("m0", "gpu-0")
+    waits = in_pod_group(waits, "train")
+    del waits["spec"]["nodeName"], waits["status"]
+    group = {**pod_group("train", 2), "metadata": {"name": "train", "namespace": "team"}}
+    both = file(cluster("n1"), [claim, waits, group])
+    assert json.loads(hami_dra("status", "-f", both, "-o", "json").stdout)["reservations"]
+    group["spec"]["schedulingPolicy"] = {"basic": {}}
+    both = file(cluster("n1"), [claim, waits, group])
+    assert json.loads(hami_dra("status", "-f", both, "-o", "json").stdout)["reservations"] == []
 
 
 def test_json_says_what_is_kept_for_a_gang(hami_dra, kept):
