@@ -42,7 +42,7 @@ def why_not_connected(error: Exception, server: str) -> str:
         return f"{server} closed the connection"
     if isinstance(error, aiohttp.ClientPayloadError):
         return f"the answer of {server} ended early"
-    if isinstance(error, aiohttp.InvalidURL):
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
         return f"{server} is not a valid address: see server in the kubeconfig"
     known = _CAUSES.get(_errno(error))
     return known.format(server=server) if known else f"the connection to {server} failed{_system_error(error)}"

@@ -13,12 +13,14 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
+from yarl import URL
 
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.bootclock import boot_clock
@@ -221,7 +223,8 @@ class Transport:
         headers = {"Accept": accept}
         if content_type:
             headers["Content-Type"] = content_type
-        options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}
+        url = _url_of(self._access.server, path, query)
+        options: dict[str, Any] = {"data": data, "allow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
         if self._access.server_name:
@@ -232,9 +235,7 @@ class Transport:
         while True:
             if authorization := await self._access.identity.header(renew=renew):
                 headers["Authorization"] = authorization
-            response = await self._open_session().request(
-                method, self._access.server + path, headers=headers, **options
-            )
+            response = await self._open_session().request(method, url, headers=headers, **options)
             if response.status != 401 or renew:
                 return response
             response.release()
@@ -262,6 +263,24 @@ class Transport:
                 read_bufsize=2**18,
             )
         return self._session
+
+
+def _url_of(server: str, path: str, query: Mapping[str, str]) -> URL:
+    """Return the URL of a request. Raises InvalidURL.
+
+    aiohttp would parse address and query again for each request, which takes it three times as long.
+    """
+    try:
+        below = _asking(server, tuple(query.items()))
+        return below.with_path(below.path.rstrip("/") + path, keep_query=True)
+    except ValueError:
+        raise aiohttp.InvalidURL(server) from None
+
+
+@lru_cache(maxsize=256)
+def _asking(server: str, query: tuple[tuple[str, str], ...]) -> URL:
+    """Return the server's URL with a query: nearly all requests have one of a few."""
+    return URL(server).with_query(query)
 
 
 def _abandon(response: aiohttp.ClientResponse) -> None:

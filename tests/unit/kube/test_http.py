@@ -111,6 +111,26 @@ async def test_a_server_that_is_not_there_is_unavailable_and_no_secret_is_told()
     await cluster.close()
 
 
+@pytest.mark.parametrize("url", ["https://", "127.0.0.1:6443", "https://a:notaport", "ftp://a/"])
+async def test_an_address_that_is_none_is_said_to_be_one(url):
+    cluster = HttpCluster(Access(url), timeouts=Timeouts(attempts=1))
+    with pytest.raises(Unavailable, match="is not a valid address"):
+        await cluster.get(kinds.NODE, "a")
+    await cluster.close()
+
+
+async def test_a_server_below_a_path_and_names_that_must_be_quoted(server):
+    cluster = HttpCluster(Access(f"{server.url}/k8s/"))
+    server.will(Answer({"metadata": {"name": "a"}}), Answer({"metadata": {}, "items": []}))
+    await cluster.get(kinds.POD, "a b?c%2f", "n s")
+    await cluster.list(kinds.POD, label_selector="a in (b, c)&d", field_selector="e=f+g")
+    await cluster.close()
+    (_, first, _, _, _), (_, second, query, _, _) = server.seen
+    assert first == "/k8s/api/v1/namespaces/n s/pods/a b?c%2f"
+    assert second == "/k8s/api/v1/pods"
+    assert (query["labelSelector"], query["fieldSelector"]) == ("a in (b, c)&d", "e=f+g")
+
+
 async def test_an_answer_that_is_no_json_is_unavailable(server, cluster):
     server.will(Answer("<html>welcome</html>"))
     with pytest.raises(Unavailable):
