@@ -1,8 +1,8 @@
 # One image for all programs: `hami-dra controller`, `webhook`, `driver`, `slices`, `uninstall`. hack/image/build.sh builds it.
 #
 # The same commit gives the same image: dependencies come from uv.lock and hack/image/build-constraints.txt, both with hashes; files
-# carry the time of the commit; bytecode is checked by nothing but its place. What is left is the base image: a tag here, so that a
-# build by hand just works and gets the fixes of Debian. A release names it by digest (build.sh --release insists).
+# carry the time of the commit; bytecode is validated by its location only. What remains is the base image: a tag here, so that
+# a manual build just works and gets Debian's fixes. A release names it by digest (build.sh --release requires it).
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
@@ -34,8 +34,8 @@ COPY --from=build /opt/hami-dra /opt/hami-dra
 ENV PATH=/opt/hami-dra/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
-# Nothing in here needs root. The node driver does, for sockets and files in folders of the node that are root's; its DaemonSet
-# says so (runAsUser: 0) where it is needed.
+# Nothing in here needs root, except the node driver, for sockets and files in folders of the node that belong to root: its DaemonSet
+# sets runAsUser: 0.
 USER 65532:65532
 ENTRYPOINT ["hami-dra"]
 CMD ["--help"]

@@ -9,10 +9,10 @@ Environment: KUBECONFIG CLUSTER=$CLUSTER NAMESPACE=$NAMESPACE RELEASE=$RELEASE T
 need "$KUBECTL" "$HELM"
 if helm status "$RELEASE" --namespace "$NAMESPACE" >/dev/null 2>&1; then
   helm uninstall "$RELEASE" --namespace "$NAMESPACE" --wait --timeout "${TIMEOUT}s"
-  # simulated nodes, if there are any, are nobody's now
+  # simulated nodes, if any, have no owner now
   kubectl delete nodes,resourceslices -l hami.io/fleet --ignore-not-found
   kubectl label namespace default hami.io/webhook-
-  # takes along the controller's lease, with its mark that hami-dra has left
+  # also deletes the controller's lease, with its mark that hami-dra was uninstalled
   kubectl delete namespace "$NAMESPACE" --wait=false
 else
   say "the chart is not installed"

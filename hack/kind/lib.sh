@@ -23,7 +23,7 @@ helm() { command "$HELM" "$@"; }
 say() { printf '==> %s\n' "$*" >&2; }
 fail() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# Exits where a program is missing.
+# Exits if a program is missing.
 need() {
   local program
   for program in "$@"; do

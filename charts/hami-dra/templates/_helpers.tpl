@@ -138,7 +138,7 @@ metadata:
   {{- include "hami-dra.metadata" (dict "root" .root "component" .component) | nindent 2 }}
 spec:
   minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
-  # a replica that is not well anyway does not stop a drain
+  # an unhealthy replica must not block a drain
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels: {{- include "hami-dra.selector" .component | nindent 6 }}
