@@ -388,5 +388,10 @@ MESSAGES: Final[dict[str, str]] = {
     "running": "运行中",
     "running, more members wait": "运行中，另有成员等待",
     "until {time}": "至 {time}",
+    "Ask for less, or add nodes that have what it asks for.": "请减少请求量，或添加满足其请求的节点。",
+    "It is placed as soon as enough is free; until then: ask for less, or add nodes.": (
+        "有足够空闲资源时即会放置；在此之前可减少请求量或添加节点。"
+    ),
+    "Would another policy make room?": "换一种策略能腾出空间吗？",
     **REASONS,
 }

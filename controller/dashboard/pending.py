@@ -30,6 +30,8 @@ Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "sc
 - `bypassed`: it asks for vendor resources, and the webhook did not convert it.
 - `unknown`: it was not evaluated yet.
 """
+_AMOUNTS: Final = frozenset({"memory", "cores", "slots", "devices", "whole devices"})
+"""Kinds of `RefusalReason`."""
 _SETTLED: Final[dict[Cause, int]] = {"unknown": 1, "unbound": 2}
 """Causes that say less than others of why a gang waits, in this order."""
 _OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}
@@ -48,6 +50,8 @@ class PendingPod:
     """Why some nodes are refused: plugin, object, figure."""
     reasons: tuple[tuple[str, int], ...] = ()
     """Reason code and number of devices or nodes."""
+    lacks_amount: bool = False
+    """No node has as much as it asks for: asking for less, or more nodes, would help."""
     node: str = ""
     """Where its devices are allocated."""
     has_decision: bool = False
@@ -195,6 +199,7 @@ def _undecided(source: Source, pod: Pod, since: str, gang: GangState | None) -> 
         decision.message,
         decision.why,
         tuple(sorted(decision.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        lacks_amount=decision.reason is not None and decision.reason.kind in _AMOUNTS and not decision.reason.fix,
         has_decision=True,
         gang=gang,
     )

@@ -173,6 +173,7 @@ class PodPages:
         return {
             "leaf": page_slice(grouped(pods), query.get("leaf", ""), ON_LEAF),
             "pods": len(pods),
+            "sees_all": self._source.namespaces is None,
             "asked": {"q": text},
         }
 

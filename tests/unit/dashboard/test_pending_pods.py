@@ -16,6 +16,7 @@ from controller.insight.explain import explain
 from controller.insight.explain.model import Explanation, GangDomain, GangExplanation, GangMember
 from controller.insight.simulation import SimulationSettings, question
 from controller.reconcile.runtime import Mode
+from controller.scheduling.decide import RefusalReason
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
@@ -28,6 +29,8 @@ class Source:
 
     scheduler_names = frozenset({"default-scheduler"})
     state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
+
+    namespaces = None
 
     def __init__(self, found, decision=None, gang=None, bypassed=""):
         self.found = found if isinstance(found, list) else [found]
@@ -89,6 +92,23 @@ def test_a_refused_pod(asked):
     assert decision.why == ()
     text = shown(PodPages(Source(asked.pod, decision)))
     assert "no node fits now: on n1: NodePorts: port 8080/TCP is taken by Pod default/web" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "never", "fix", "advice"),
+    [
+        ("memory", True, "", "Ask for less, or add nodes that have what it asks for."),
+        ("devices", False, "", "It is placed as soon as enough is free"),
+        ("label", True, "Label a node, or change nodeSelector", ""),
+        ("node", False, "", ""),
+    ],
+)
+def test_what_to_do_about_an_amount_that_is_not_there(asked, kind, never, fix, advice):
+    reason = RefusalReason(kind, "needs 4", never=never, fix=fix)
+    decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits", reason=reason)
+    text = shown(PodPages(Source(asked.pod, decision)))
+    assert advice in text
+    assert ("Ask for less" in text or "It is placed" in text) == bool(advice)
 
 
 def test_a_pod_that_no_node_may_run(asked):
