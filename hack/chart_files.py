@@ -1,7 +1,8 @@
-"""What of the chart is generated: copies of the folders that ship without Helm, too, and the value table of its README.
+"""What of the chart is generated: copies of the folders that ship without Helm, too, and the value
+table of its README.
 
-A package of the chart, a checkout on Windows and tools that copy one folder need real files, not links. Called by
-`hack.generate`; a test checks that all are up to date.
+A package of the chart, a checkout on Windows and tools that copy one folder need real files, not
+links. Called by `hack.generate`; a test checks that all are up to date.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Row(NamedTuple):
 
 
 def chart_files(generated: Mapping[str, str]) -> dict[str, str]:
-    """Return path → text of the generated files of the chart. `generated`: other files, as they should be."""
+    """Return path → text of the generated files of the chart. `generated`: other files, as they
+    should be.
+    """
 
     def text(path: str) -> str:
         return generated.get(path) or (ROOT / path).read_text()

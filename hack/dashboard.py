@@ -1,7 +1,9 @@
-"""The Grafana dashboard, made from a list of panels: `monitoring/dashboard.json`. Called by hack/generate.py.
+"""The Grafana dashboard, made from a list of panels: `monitoring/dashboard.json`. Called by
+hack/generate.py.
 
-Grafana's own format says every place on the screen and every default again; here a row is a list of panels, each a title, a unit and
-expressions. Nothing is read but this file. The names of metrics are checked by tests/conformance/test_metrics_prometheus.py.
+Grafana's own format says every place on the screen and every default again; here a row is a list of
+panels, each a title, a unit and expressions. Nothing is read but this file. The names of metrics
+are checked by tests/conformance/test_metrics_prometheus.py.
 """
 
 import json
@@ -26,7 +28,8 @@ class Query:
 class Panel:
     title: str
     unit: str
-    """Grafana's id of the unit: `bytes`, `percentunit` (0 to 1), `percent` (0 to 100), `s`, `none`."""
+    """Grafana's id of the unit: `bytes`, `percentunit` (0 to 1), `percent` (0 to 100), `s`, `none`.
+    """
     queries: Sequence[Query]
     kind: str = "timeseries"
     width: int = 8

@@ -1,14 +1,15 @@
-"""Our allocator, selectors and node filter against Kubernetes' own, on random cases that differ each time: what `make fuzz`
-runs.
+"""Our allocator, selectors and node filter against Kubernetes' own, on random cases that differ
+each time: what `make fuzz` runs.
 
     python hack/fuzz.py                                      (20,000 cases of each kind; about 30 minutes on two cores)
     python hack/fuzz.py allocator --cases 1000 --seed 7      (again what seed 7 drew)
     python hack/fuzz.py --replay .fuzz/allocator-0f3a9c1b.json
 
-Kinds: `allocator` (tests/support/random_clusters.py, compared as tests/support/upstream.py says) and `selector`
-(tests/support/selector_cases.py). Cases come in rounds of 500, each with a seed of its own, on as many processes as there
-are cores. A case that fails is made smaller, kept in .fuzz/ and named with the command that shows it again; then the
-exit status is 1. At the end it prints how often each verdict came, and why known differences are no mistake.
+Kinds: `allocator` (tests/support/random_clusters.py, compared as tests/support/upstream.py says)
+and `selector` (tests/support/selector_cases.py). Cases come in rounds of 500, each with a seed of
+its own, on as many processes as there are cores. A case that fails is made smaller, kept in .fuzz/
+and named with the command that shows it again; then the exit status is 1. At the end it prints how
+often each verdict came, and why known differences are no mistake.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Kind:
     """Verdicts of one case; raises where the two differ."""
     known: dict[str, str]
     shrink: Callable[[Any, Callable[[Any], bool]], Any] | None = None
-    """Makes a failed case smaller, where its strategy cannot: (case, whether another still fails) to a case."""
+    """Makes a failed case smaller, where its strategy cannot: (case, whether another still fails)
+    to a case.
+    """
 
 
 KINDS: Final = {

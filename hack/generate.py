@@ -1,12 +1,13 @@
-"""Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
-outputs of `hami-dra convert`, `simulate` and `whatif`, the JSON Schema of driver profiles, the pictures of the documents,
-Grafana's dashboard, the chart's copies of what ships and the table of its values, and the stubs of kubelet's gRPC interfaces.
+"""Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the
+reference machines, the golden outputs of `hami-dra convert`, `simulate` and `whatif`, the JSON
+Schema of driver profiles, the pictures of the documents, Grafana's dashboard, the chart's copies of
+what ships and the table of its values, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
 
-A test does the check, so a change of what we publish is seen as a diff. Files that belong to nobody any more are removed;
-`deviceclasses/compat/` holds other projects' manifests and is left alone.
+A test does the check, so a change of what we publish is seen as a diff. Files that belong to nobody
+any more are removed; `deviceclasses/compat/` holds other projects' manifests and is left alone.
 """
 
 import argparse
@@ -55,7 +56,9 @@ SIMULATE: Final = "tests/golden/simulate"
 WHATIF: Final = "tests/golden/whatif"
 _RULES: Final = "Parameters that no claim may change (final) and minimums go into spec.config: docs/claims.md."
 GOLDEN: Final = {SIMULATE: simulate.register, WHATIF: whatif.register}
-"""Folder → its command. Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
+"""Folder → its command. Each folder in it is a case: `arguments`, and `output` as the command
+prints it; `notes`, if there are any, from stderr.
+"""
 
 
 def generated() -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""One Go program, built once with the toolchain that builds the control plane. Used by hack/oracle, hack/helm and hack/actionlint.
+"""One Go program, built once with the toolchain that builds the control plane. Used by hack/oracle,
+hack/helm and hack/actionlint.
 
-In: the folder of a Go module, a package, where the program shall be. Out: the program there, whole or not at all. The control plane's
-own builds, which take minutes and show their progress, are in hack/controlplane/build.py.
+In: the folder of a Go module, a package, where the program shall be. Out: the program there, whole
+or not at all. The control plane's own builds, which take minutes and show their progress, are in
+hack/controlplane/build.py.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from hack.controlplane.build import BuildError, cache_folder, find_go, go_enviro
 def build(
     what: str, module: Path, package: str, target: Path, *, modules: Path | None = None, cgo: bool = False
 ) -> Path:
-    """Return `target`, built first where it is missing. Raises BuildError, which calls the program `what`.
+    """Return `target`, built first where it is missing. Raises BuildError, which calls the program
+    `what`.
 
     `modules`: a go.mod to use in place of the module's own; go.sum is expected beside it.
     `cgo`: it has parts in C, and is linked against this machine's C library.
@@ -68,7 +71,9 @@ class Tool:
         return build(self.title, self.folder, self.package, self.binary())
 
     def main(self) -> int:
-        """Where it cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
+        """Where it cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is
+        a failure.
+        """
         if not self.binary().exists():
             print(f"[{self.folder.name}] building it into {self.binary()} (once; {self.takes} on 2 cores)", flush=True)
         try:

@@ -1,8 +1,10 @@
-"""hami-dra on a real control plane: what ships, applied as an administrator would, run under its own ServiceAccounts.
+"""hami-dra on a real control plane: what ships, applied as an administrator would, run under its
+own ServiceAccounts.
 
-Used by tests/e2e, hack/bench and hack/play.py. In: a control plane (`Host`) and an operator's choices. Out: manifests and
-device classes in the cluster, controller, webhook and fleet as processes beside it. Readiness is what a user could see:
-metrics of the processes, and dry runs that the API server answers as it would answer anybody.
+Used by tests/e2e, hack/bench and hack/play.py. In: a control plane (`Host`) and an operator's
+choices. Out: manifests and device classes in the cluster, controller, webhook and fleet as
+processes beside it. Readiness is what a user could see: metrics of the processes, and dry runs that
+the API server answers as it would answer anybody.
 
     with ControlPlane() as plane:
         hami = Installation(plane)
@@ -48,7 +50,9 @@ QUICK: Final = (
     "--orphan-age=3s",
     "--event-interval=3s",
 )
-"""Flags of a controller that does all it does sooner: for tests, on small clusters and a busy machine."""
+"""Flags of a controller that does all it does sooner: for tests, on small clusters and a busy
+machine.
+"""
 
 _HAMI_DRA: Final = (sys.executable, "-m", "controller.cli.main")
 _SYSTEM: Final = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}"
@@ -77,7 +81,9 @@ class Host(Protocol):
 
 @dataclass
 class Program:
-    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz and /metrics."""
+    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz
+    and /metrics.
+    """
 
     name: str
     process: Any
@@ -133,7 +139,8 @@ class Installation:
     # -- manifests -------------------------------------------------------------------------------------------------
 
     def install(self, **changes: Any) -> None:
-        """Applies manifests/ and deviceclasses/ (server-side). `changes` are fields of `controller.webhook.installation`.
+        """Applies manifests/ and deviceclasses/ (server-side). `changes` are fields of
+        `controller.webhook.installation`.
 
         The webhook is reached on loopback, at the port that start_webhook() serves.
         """
@@ -145,7 +152,9 @@ class Installation:
             self.applied.append(item)
 
     def remove(self) -> None:
-        """Stops the programs and deletes what was applied and what they made, but the Namespace: that takes long to go."""
+        """Stops the programs and deletes what was applied and what they made, but the Namespace:
+        that takes long to go.
+        """
         for program in self.programs.values():
             program.process.stop()
         self.programs.clear()
@@ -163,7 +172,9 @@ class Installation:
                 self.api.patch(self.api.path_of(rule), {"metadata": {"finalizers": None}})
 
     def fence_rules(self, *drivers: str) -> list[Object]:
-        """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not serve them."""
+        """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not
+        serve them.
+        """
         for version in ("v1", "v1beta2"):
             try:
                 rules = self.api.list(_RULES.format(version))
@@ -191,7 +202,9 @@ class Installation:
         return self._start(name, token, arguments, port, program=program)
 
     def start_webhook(self, *flags: str, name: str = "webhook") -> Program:
-        """The admission server as its own ServiceAccount, where the webhook configuration looks for it."""
+        """The admission server as its own ServiceAccount, where the webhook configuration looks for
+        it.
+        """
         port = self._webhook_port
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}", "--certificate-host=127.0.0.1"]
@@ -202,7 +215,8 @@ class Installation:
     def start_driver(
         self, node: str, *flags: str, name: str = "driver", environment: Mapping[str, str] | None = None
     ) -> Program:
-        """The node driver as its own ServiceAccount, with a token that is bound to the Node, which must be there.
+        """The node driver as its own ServiceAccount, with a token that is bound to the Node, which
+        must be there.
 
         `environment`: variables beside ours.
         """
@@ -212,7 +226,9 @@ class Installation:
         return self._start(name, token, arguments, port, environment=environment or {})
 
     def uninstall_token(self) -> str:
-        """A token of the account that uninstall has where it runs in the cluster; the account is made for it."""
+        """A token of the account that uninstall has where it runs in the cluster; the account is
+        made for it.
+        """
         for item in shipped(f"manifests/{OPTIONAL}/uninstall.yaml"):
             self.api.apply(item, manager=_MANAGER)
             self.applied.append(item)
@@ -226,7 +242,9 @@ class Installation:
         return self._run(name, [*_HAMI_DRA, *arguments, "--kubeconfig", str(self.host.admin_kubeconfig)], 0)
 
     def publish(self, fleet: FleetFile, *, fence: FenceMode = "auto") -> None:
-        """Makes nodes and slices as the fleet wants them, once. Raises NotPublished. A fleet without nodes removes all."""
+        """Makes nodes and slices as the fleet wants them, once. Raises NotPublished. A fleet
+        without nodes removes all.
+        """
 
         async def sync() -> None:
             cluster = HttpCluster.from_kubeconfig(str(self.host.admin_kubeconfig))
@@ -263,7 +281,8 @@ class Installation:
     # -- readiness -------------------------------------------------------------------------------------------------
 
     def wait_ready(self, seconds: float = 60.0) -> None:
-        """Until a controller decides, pods are gated, the fence policy refuses and legacy pods are converted, as chosen.
+        """Until a controller decides, pods are gated, the fence policy refuses and legacy pods are
+        converted, as chosen.
 
         Raises TimeoutError, or ComponentDied with the end of the log.
         """
@@ -338,8 +357,8 @@ class Installation:
 def service_account_token(api: Api, name: str, *, bound_to: Object | None = None) -> str:
     """A token by TokenRequest, as a pod of that ServiceAccount would get it.
 
-    `bound_to` is a Pod of it, as the API server has it, or a Node: the token then names the node, without which the driver may
-    write no slices.
+    `bound_to` is a Pod of it, as the API server has it, or a Node: the token then names the node,
+    without which the driver may write no slices.
     """
     spec: Object = {"expirationSeconds": 24 * 3600}
     if bound_to is not None:
@@ -365,7 +384,9 @@ def _order(item: Mapping[str, Any]) -> int:
 
 
 def _unverified() -> ssl.SSLContext:
-    """The webhook's authority is known to the API server only, and this asks on loopback whether it lives."""
+    """The webhook's authority is known to the API server only, and this asks on loopback whether it
+    lives.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

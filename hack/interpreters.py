@@ -1,9 +1,11 @@
-"""Run tests/hostile on the other Pythons that hami-dra supports: parsers recurse to other depths there. Called by `hack/test.py`.
+"""Run tests/hostile on the other Pythons that hami-dra supports: parsers recurse to other depths
+there. Called by `hack/test.py`.
 
     python hack/interpreters.py [3.12] [3.13]
 
-Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken from the PATH and from pyenv,
-otherwise uv downloads one. The last lines say which versions ran; a missing one is a failure with REQUIRE_ALL=1.
+Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken
+from the PATH and from pyenv, otherwise uv downloads one. The last lines say which versions ran; a
+missing one is a failure with REQUIRE_ALL=1.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The picture of the packages, and of a pod's way through them, as SVG. Called by `hack.generate`.
 
-Rows are the layers that import-linter checks (pyproject.toml): a package imports only from rows below
-its own. So the picture cannot say what is not so, and `make generate` shows a changed structure as a
-changed picture.
+Rows are the layers that import-linter checks (pyproject.toml): a package imports only from rows
+below its own. So the picture cannot say what is not so, and `make generate` shows a changed
+structure as a changed picture.
 """
 
 import tomllib
@@ -39,7 +39,9 @@ _STYLE: Final = 'role="img" font-family="system-ui, sans-serif" font-size="13"'
 
 
 def package_picture() -> dict[str, str]:
-    """Return path below the root of the checkout → SVG. Raises ValueError where the way names no module."""
+    """Return path below the root of the checkout → SVG. Raises ValueError where the way names no
+    module.
+    """
     for package, module, _ in WAY:
         path = ROOT / "/".join([*package.split("."), module]).rstrip("/")
         if not path.is_dir() and not path.with_suffix(".py").is_file():

@@ -1,7 +1,9 @@
-"""The pictures of README and docs, as SVG: nodes, their cards, and who sits on them. Called by `hack.generate`.
+"""The pictures of README and docs, as SVG: nodes, their cards, and who sits on them. Called by
+`hack.generate`.
 
-Nothing is drawn by hand: each picture is what `simulate` says of manifests that a reader can run, so that a change of what
-hami-dra decides is seen as a changed picture. Light colours on a ground of their own: readable in a dark page, too.
+Nothing is drawn by hand: each picture is what `simulate` says of manifests that a reader can run,
+so that a change of what hami-dra decides is seen as a changed picture. Light colours on a ground of
+their own: readable in a dark page, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +27,8 @@ _GAP: Final = 8
 _PAD: Final = 14
 _HEAD: Final = 24
 _TENANTS: Final = ("#33658a", "#b3424f", "#1b6e2b", "#8a7400", "#2c7a94", "#8b2a63", "#6b5200", "#52606d")
-"""Apart for most colour-blind eyes, dark enough for white letters; each tenant is labelled as well."""
+"""Apart for most colour-blind eyes, dark enough for white letters; each tenant is labelled as well.
+"""
 _INK, _FAINT, _GROUND, _LINE = "#1f2933", "#52606d", "#ffffff", "#9aa5b1"
 
 

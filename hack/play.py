@@ -5,9 +5,10 @@
     python hack/play.py show                                                  # which pod is on which cards
     python hack/play.py down --name play
 
-Brings up etcd, API server, scheduler, controller-manager, kwok, a simulated fleet, device classes, controller with its page, and
-webhook, all in the background, and says what to try. Several clusters with different names can be up side by side; `down` ends all
-processes of one and removes its folder. What it starts is what hack/installation.py starts for the tests.
+Brings up etcd, API server, scheduler, controller-manager, kwok, a simulated fleet, device classes,
+controller with its page, and webhook, all in the background, and says what to try. Several clusters
+with different names can be up side by side; `down` ends all processes of one and removes its
+folder. What it starts is what hack/installation.py starts for the tests.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""What a real NVIDIA GPU tells hami-dra, and where that differs from the library that the tests pretend with.
+"""What a real NVIDIA GPU tells hami-dra, and where that differs from the library that the tests
+pretend with.
 
     .venv/bin/python hack/real_card.py [--output report.json]
 
-Run it on a machine with a GPU and NVIDIA's driver; a C compiler is needed for the comparison. It discovers the GPUs,
-builds and checks their slices, reads topology, MIG, health and what they report at work, as the node driver does, and
-records how each function of NVML answered. Then it describes the same GPUs to tests/support/nvml/fake_nvml.c, asks
-again in a process of its own, and prints each difference: every line is a case for a test. Nothing on the machine is
-changed: no MIG mode, no instance, no clock.
+Run it on a machine with a GPU and NVIDIA's driver; a C compiler is needed for the comparison. It
+discovers the GPUs, builds and checks their slices, reads topology, MIG, health and what they report
+at work, as the node driver does, and records how each function of NVML answered. Then it describes
+the same GPUs to tests/support/nvml/fake_nvml.c, asks again in a process of its own, and prints each
+difference: every line is a case for a test. Nothing on the machine is changed: no MIG mode, no
+instance, no clock.
 
-Exit status: 0 when the GPUs were read (with or without differences), 2 when there is nothing to read.
+Exit status: 0 when the GPUs were read (with or without differences), 2 when there is nothing to
+read.
 """
 
 import argparse
@@ -51,7 +54,8 @@ _MEASURED: Final = (
     "power",
     "fan",
 )
-"""Of a reading: these move from one moment to the next, so only whether they are told is compared."""
+"""Of a reading: these move from one moment to the next, so only whether they are told is compared.
+"""
 _OF_THE_MACHINE: Final = ("pcie_root", "numa_node")
 """Of a record: read from /sys, which is the same for both."""
 _NOT_DESCRIBED: Final = ("brand", "architecture", "faults", "fabric", "distances", "peer_access")
@@ -209,7 +213,9 @@ def _of_links(cards: list[Json]) -> Iterator[str]:
 
 
 def ask_pretended(fake: FakeNvml) -> Json:
-    """Return what the pretended library tells, asked in a process of its own: NVML is loaded once in a process."""
+    """Return what the pretended library tells, asked in a process of its own: NVML is loaded once
+    in a process.
+    """
     command = [sys.executable, __file__, "--only-read"]
     done = subprocess.run(command, env=fake.environment(), capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:

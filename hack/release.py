@@ -12,9 +12,10 @@
 | hami-dra-VERSION.cdx.json | what the image contains from PyPI (CycloneDX 1.5, from uv.lock) |
 | SHA256SUMS | of all of them |
 
-The same commit gives the same bytes: files carry the time of the commit (SOURCE_DATE_EPOCH), the build backend is pinned by
-hashes, and whatever a tool adds of its own (times, random identifiers, owners of files) is replaced. The image is built apart
-(hack/image/build.sh), since that needs Docker.
+The same commit gives the same bytes: files carry the time of the commit (SOURCE_DATE_EPOCH), the
+build backend is pinned by hashes, and whatever a tool adds of its own (times, random identifiers,
+owners of files) is replaced. The image is built apart (hack/image/build.sh), since that needs
+Docker.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ NAMESPACE: Final = "hami-dra-system"
 DEFAULT_IMAGE: Final = "registry.example.com/hami-dra"
 _REPOSITORY: Final = re.compile(r"(^image:\n(?:  .*\n|\n)*?  repository: )[^\s#]+", re.MULTILINE)
 _VALUES: Final = ("webhook.certificate.from=self",)
-"""Beside the image. The chart's own default makes an authority with each rendering, whose key would stand in the file."""
+"""Beside the image. The chart's own default makes an authority with each rendering, whose key would
+stand in the file.
+"""
 
 
 def version() -> str:
@@ -131,13 +134,17 @@ def default_manifests(*values: str) -> str:
 
 
 def write_kustomize_base() -> None:
-    """Write kustomize/base/hami-dra.yaml, which a kustomization cannot read from the chart's folder."""
+    """Write kustomize/base/hami-dra.yaml, which a kustomization cannot read from the chart's
+    folder.
+    """
     head = f"# {CHART} with {', '.join(_VALUES)}. Written by `make kustomize`: change the chart.\n"
     (ROOT / KUSTOMIZE / "hami-dra.yaml").write_text(head + default_manifests())
 
 
 def write_sbom(out: Path, epoch: int) -> None:
-    """Write what uv.lock pins for the image, without the random number and the time that uv puts in."""
+    """Write what uv.lock pins for the image, without the random number and the time that uv puts
+    in.
+    """
     options = ("--format", "cyclonedx1.5", "--frozen", "--no-dev", "--all-extras", "--quiet")
     listed = json.loads(_output(UV, "export", *options))
     listed["metadata"]["timestamp"] = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
@@ -161,7 +168,9 @@ def write_checksums(out: Path) -> None:
 
 
 def notes(wanted: str) -> str:
-    """Return the section of CHANGELOG.md on a version. Raises SystemExit if it is another version, or has none."""
+    """Return the section of CHANGELOG.md on a version. Raises SystemExit if it is another version,
+    or has none.
+    """
     if wanted != version():
         raise SystemExit(f"release: the tag says {wanted}, pyproject.toml {version()}")
     sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)

@@ -1,9 +1,10 @@
-"""The dashboard's pictures in README and docs: docs/pictures/dashboard*.png, taken in Chromium of the fleet that browser tests
-look at.
+"""The dashboard's pictures in README and docs: docs/pictures/dashboard*.png, taken in Chromium of
+the fleet that browser tests look at.
 
     python -m hack.screenshots
 
-Take them again when the dashboard looks different. They are not part of `make generate`: they need a browser, and show times.
+Take them again when the dashboard looks different. They are not part of `make generate`: they need
+a browser, and show times.
 """
 
 import sys

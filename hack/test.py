@@ -2,9 +2,10 @@
 
     python hack/test.py all | lint | unit | browser | e2e | node | soak
 
-A suite is a list of commands. `all` is lint, unit, the dashboard in a browser, e2e on both Kubernetes versions, and node. What they need is built before
-them, while nothing else runs, and cached outside the checkout. Suites that use one core run side by side, one for each core; their output follows when
-they end.
+A suite is a list of commands. `all` is lint, unit, the dashboard in a browser, e2e on both
+Kubernetes versions, and node. What they need is built before them, while nothing else runs, and
+cached outside the checkout. Suites that use one core run side by side, one for each core; their
+output follows when they end.
 """
 
 import argparse
@@ -115,9 +116,11 @@ GROUPS: dict[str, Sequence[Step]] = {
 
 
 def environment_of(suite: str) -> dict[str, str]:
-    """Bytecode is kept, whatever the machine says: the tests start hundreds of programs, and without it half of a start is compiling.
+    """Bytecode is kept, whatever the machine says: the tests start hundreds of programs, and
+    without it half of a start is compiling.
 
-    Where none is wanted beside the sources it is kept in the virtual environment, which `make clean` removes.
+    Where none is wanted beside the sources it is kept in the virtual environment, which `make
+    clean` removes.
     """
     found = {**os.environ, **ENVIRONMENT.get(suite, {})}
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):

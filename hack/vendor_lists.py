@@ -1,7 +1,8 @@
-"""Lists of vendors inside hand-written files: the chart's values and schema, policies, RBAC, the webhook's rules, docs, the
-contracts of import-linter.
+"""Lists of vendors inside hand-written files: the chart's values and schema, policies, RBAC, the
+webhook's rules, docs, the contracts of import-linter.
 
-Called by `hack.generate`. All of them are in the order of the registry; the text around each list is left as it is.
+Called by `hack.generate`. All of them are in the order of the registry; the text around each list
+is left as it is.
 """
 
 import re
@@ -30,7 +31,9 @@ class VendorList(NamedTuple):
 
 
 def vendor_lists(plugins: Sequence[VendorPlugin] = PLUGINS) -> dict[str, str]:
-    """Return path below the root of the checkout → text. Raises ValueError where a file has no such list."""
+    """Return path below the root of the checkout → text. Raises ValueError where a file has no such
+    list.
+    """
     texts = {}
     for path, place, write in LISTS:
         written = write(plugins).replace("\\", r"\\")

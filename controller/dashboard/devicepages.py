@@ -1,4 +1,5 @@
-"""Content of the page of all devices, as a table: filters, order, one leaf. HTML: `templates/devices.html`.
+"""Content of the page of all devices, as a table: filters, order, one leaf. HTML:
+`templates/devices.html`.
 
 Called by `pages`. Filters and order work on the columns of the `CardTable`; values are made for the
 devices of one leaf only.

@@ -20,8 +20,8 @@ from controller.dashboard.drawing import DrawnCard
 SIZE: Final = 320
 """Width of the link drawing."""
 MOST_LANES: Final = 18
-"""Lanes of a device at most (NVLink 4 and 5). Each of eight H100 has 18 to each of the seven others:
-no direct links can do that, so there is a switch.
+"""Lanes of a device at most (NVLink 4 and 5). Each of eight H100 has 18 to each of the seven
+others: no direct links can do that, so there is a switch.
 """
 MOST_LINES: Final = 4
 """Devices that are all linked to one another, at most, for a drawing with a line for each pair."""

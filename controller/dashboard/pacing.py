@@ -1,4 +1,5 @@
-"""Long work in pieces: the controller decides in the same event loop, and must never wait for a page.
+"""Long work in pieces: the controller decides in the same event loop, and must never wait for a
+page.
 
 Used by pages, exports and rendering. A piece is about `PIECE` seconds of processor time.
 """
@@ -31,5 +32,7 @@ async def paced_each(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def breath() -> None:
-    """Let the event loop run between two parts of a page. What was read before may have changed after."""
+    """Let the event loop run between two parts of a page. What was read before may have changed
+    after.
+    """
     await asyncio.sleep(0)

@@ -1,4 +1,5 @@
-"""Content of the quota page: limits for devices, and what namespaces hold. HTML: `templates/quota.html`.
+"""Content of the quota page: limits for devices, and what namespaces hold. HTML:
+`templates/quota.html`.
 
 Values only; see `cardpages`. One filter serves both tables; each has its own columns to sort by.
 """

@@ -122,9 +122,9 @@ def whole(
 ) -> str:
     """Return a whole page.
 
-    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu. `sees_all`: the user may view all namespaces.
-    `grafana`: address to link to; empty: none. `notices`: keys of the catalogue with their values,
-    shown above everything.
+    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu.
+    `sees_all`: the user may view all namespaces. `grafana`: address to link to; empty: none.
+    `notices`: keys of the catalogue with their values, shown above everything.
     """
     return (
         environment()

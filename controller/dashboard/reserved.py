@@ -1,4 +1,5 @@
-"""What is kept for pods that do not run yet, by card: for all pages that say why a device is not free.
+"""What is kept for pods that do not run yet, by card: for all pages that say why a device is not
+free.
 
 In: a `Source`. Out: `Reservation`s (`controller.insight.overview`). Reads the pods that wait, once.
 """

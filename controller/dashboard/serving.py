@@ -94,7 +94,8 @@ async def serving(
     """Serve the dashboard within the block and yield its port.
 
     `namespace`: namespace of the node drivers' pods, which are queried for readings unless `meters`
-    is given. `history`: what is known already. Raises OSError if the port is taken, ConfigError if the certificate cannot be used.
+    is given. `history`: what is known already. Raises OSError if the port is taken, ConfigError if
+    the certificate cannot be used.
     """
     access: Access = ClusterAccess(cluster, lambda: _namespaces(source)) if settings.auth else OpenAccess()
     if settings.auth and not await may_ask(cluster):

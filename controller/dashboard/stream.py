@@ -47,7 +47,9 @@ class EventBroker:
         self._version = 0
         self._turn = asyncio.Event()
         self._made: OrderedDict[tuple[str, str], tuple[int, float, str, float]] = OrderedDict()
-        """(view, language) → version, processor seconds of rendering, fragment, when it was rendered."""
+        """(view, language) → version, processor seconds of rendering, fragment, when it was
+        rendered.
+        """
         self._making: dict[tuple[str, str], asyncio.Lock] = {}
         self.streams = 0
 

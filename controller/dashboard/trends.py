@@ -1,7 +1,8 @@
 """Trends over a span that the user chooses, as SVG with axes and as data for uPlot. Pure.
 
-In: samples, oldest first. Out: `Chart`s. The axis always has the whole span, however short the history
-is. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with uPlot.
+In: samples, oldest first. Out: `Chart`s. The axis always has the whole span, however short the
+history is. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with
+uPlot.
 """
 
 import json
@@ -83,7 +84,9 @@ def chart(
 
 
 def _by_step(points: Points, start: datetime, step: int) -> dict[int, float]:
-    """Return the last value of each step of some seconds, by the step's start in seconds since 1970."""
+    """Return the last value of each step of some seconds, by the step's start in seconds since
+    1970.
+    """
     return {int(at.timestamp()) // step * step: round(value, 1) for at, value in points if at >= start}
 
 

@@ -3,9 +3,10 @@
     python hack/bench/allocate.py
     python hack/bench/allocate.py --devices 8 128 --times 50
 
-Selectors: evaluated on one device, with what is kept per expression and device left out, as when a slice is published anew.
-Allocations: `prepare` and `solve` on an idle node, warm (devices and selectors have been seen, the claim has not), in
-upstream's order (first-fit) and by a device policy (binpack). Prints medians.
+Selectors: evaluated on one device, with what is kept per expression and device left out, as when a
+slice is published anew. Allocations: `prepare` and `solve` on an idle node, warm (devices and
+selectors have been seen, the claim has not), in upstream's order (first-fit) and by a device policy
+(binpack). Prints medians.
 """
 
 from __future__ import annotations

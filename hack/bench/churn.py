@@ -1,12 +1,14 @@
-"""Does a controller that runs for long grow? Pods come and go at a steady pace on a real control plane; `make soak` runs an hour.
+"""Does a controller that runs for long grow? Pods come and go at a steady pace on a real control
+plane; `make soak` runs an hour.
 
     python hack/bench/churn.py [--minutes 60] [--nodes 500] [--rate 5] [--living 400]
 
-Every pod has a claim for a part of a card, of ten sizes; the oldest goes when more than `--living` are there. Nodes change their
-labels all the time. Printed each minute: pods bound, how long a pod waited from creation to node (median, 99th percentile: what
-watch and queue lag show up in), the controller's memory and CPU. At the end the first quarter is held against the last, and it
-fails when memory grew by more than `--growth` percent, or the wait by ten times that. The first minutes do not count: what is
-kept of decisions and events is bounded, and fills up.
+Every pod has a claim for a part of a card, of ten sizes; the oldest goes when more than `--living`
+are there. Nodes change their labels all the time. Printed each minute: pods bound, how long a pod
+waited from creation to node (median, 99th percentile: what watch and queue lag show up in), the
+controller's memory and CPU. At the end the first quarter is held against the last, and it fails
+when memory grew by more than `--growth` percent, or the wait by ten times that. The first minutes
+do not count: what is kept of decisions and events is bounded, and fills up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What the dashboard costs in a cluster of 5,000 nodes and 20,000 pods, with 2,000 more that wait: pages, updates, exports.
+"""What the dashboard costs in a cluster of 5,000 nodes and 20,000 pods, with 2,000 more that wait:
+pages, updates, exports.
 
     python hack/bench/dashboard.py [--nodes 5000] [--waiting 2000]
 
-For each: processor time of the thread, the longest piece in which the event loop did nothing else (the controller decides in
-the same loop), and size. The cluster is that of scale.py, read by the controller's own informers.
+For each: processor time of the thread, the longest piece in which the event loop did nothing else
+(the controller decides in the same loop), and size. The cluster is that of scale.py, read by the
+controller's own informers.
 """
 
 from __future__ import annotations

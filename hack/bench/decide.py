@@ -2,10 +2,11 @@
 
     python hack/bench/decide.py [--nodes 100 1000 5000] [--decisions 300]
 
-Two requests: a shared card (7,500 MiB), and eight whole cards. Every decision is assumed, so the next one sees it and the
-caches have something to mend; of the pods placed before, the last 50 stay. Prints median and p99 and the
-ratio to the smallest cluster: with caches updated by difference it stays far below the ratio of the sizes. The garbage
-collector is set as the controller sets it. All times are CPU time.
+Two requests: a shared card (7,500 MiB), and eight whole cards. Every decision is assumed, so the
+next one sees it and the caches have something to mend; of the pods placed before, the last 50 stay.
+Prints median and p99 and the ratio to the smallest cluster: with caches updated by difference it
+stays far below the ratio of the sizes. The garbage collector is set as the controller sets it. All
+times are CPU time.
 """
 
 from __future__ import annotations

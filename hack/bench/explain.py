@@ -1,9 +1,11 @@
-"""What keeping decisions costs: microseconds per decision with and without `DecisionLog`, and bytes per kept decision.
+"""What keeping decisions costs: microseconds per decision with and without `DecisionLog`, and bytes
+per kept decision.
 
     python hack/bench/explain.py [--nodes 50 1000 5000] [--decisions 300]
 
-The cluster and requests are those of hack/bench/decide.py. "in detail" is what happens up to 20 times a second, "without nodes" what
-happens to the decisions beyond. "told" is what reading one costs.
+The cluster and requests are those of hack/bench/decide.py. "in detail" is what happens up to 20
+times a second, "without nodes" what happens to the decisions beyond. "told" is what reading one
+costs.
 """
 
 from __future__ import annotations

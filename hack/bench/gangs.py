@@ -1,4 +1,5 @@
-"""CPU time of decisions about gangs, without a cluster. On one, beside kube-scheduler alone: `throughput.py --gangs`.
+"""CPU time of decisions about gangs, without a cluster. On one, beside kube-scheduler alone:
+`throughput.py --gangs`.
 
     python hack/bench/gangs.py [--rounds 5] [--only pairs whole eights]
 

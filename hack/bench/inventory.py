@@ -1,9 +1,11 @@
-"""Microseconds of CPU that the inventory spends on each kind of news and of question, for a cluster of 8-card nodes.
+"""Microseconds of CPU that the inventory spends on each kind of news and of question, for a cluster
+of 8-card nodes.
 
     python hack/bench/inventory.py [--nodes 100 1000 5000] [--times 300]
 
-News: one object changes. Questions: asked right after a change, so that what is kept has to be mended. Prints medians, one
-column per cluster size: a row that grows with the cluster is one that looks at all of it.
+News: one object changes. Questions: asked right after a change, so that what is kept has to be
+mended. Prints medians, one column per cluster size: a row that grows with the cluster is one that
+looks at all of it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def pod(number: int, node: str = "", **spec: object) -> Pod:
 
 
 class Cluster:
-    """A furnished inventory, its pods in three zones, and one step for every kind of news and question."""
+    """A furnished inventory, its pods in three zones, and one step for every kind of news and
+    question.
+    """
 
     def __init__(self, nodes: int) -> None:
         start = time.process_time()

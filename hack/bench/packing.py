@@ -2,13 +2,15 @@
 
     python hack/bench/run.py packing --trace FOLDER [--seeds 42 43 44] [--policies binpack fair-share] [--processes 2]
 
-Two experiments for each policy and seed. Arrival: the jobs of the trace in random order, then random ones again, until they ask
-for 130 % of the cards; none leaves. Churn: the load is held at 50, 80 and 90 %, jobs come and go. The table goes to stdout,
-progress to stderr. A policy is NODE, NODE/DEVICE or `first-fit`, and may have weights: `fair-share:theta=0.75,left=0.3`.
-FOLDER holds a list of nodes and one of jobs, in the format of openb (hkust-adsl/kubernetes-scheduler-simulator, data/csv); with
-several lists --nodes and --jobs name the one. Ten seeds and five policies take hours on one core: with --json FILE every run is
-kept as soon as it is done, the same command goes on where it was stopped, and other policies and seeds join the same file.
-Without --trace the small synthetic trace of hack/bench/trace is replayed, in a minute.
+Two experiments for each policy and seed. Arrival: the jobs of the trace in random order, then
+random ones again, until they ask for 130 % of the cards; none leaves. Churn: the load is held at
+50, 80 and 90 %, jobs come and go. The table goes to stdout, progress to stderr. A policy is NODE,
+NODE/DEVICE or `first-fit`, and may have weights: `fair-share:theta=0.75,left=0.3`. FOLDER holds a
+list of nodes and one of jobs, in the format of openb (hkust-adsl/kubernetes-scheduler-simulator,
+data/csv); with several lists --nodes and --jobs name the one. Ten seeds and five policies take
+hours on one core: with --json FILE every run is kept as soon as it is done, the same command goes
+on where it was stopped, and other policies and seeds join the same file. Without --trace the small
+synthetic trace of hack/bench/trace is replayed, in a minute.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Fragmentation gradient descent, on arrays, and the ranking of nodes that goes with it.
 
-The fragment of a node is what is left of its cards and of no use to a typical request, on average over `Typical`. A pod goes
-where it makes this grow least:
+The fragment of a node is what is left of its cards and of no use to a typical request, on average
+over `Typical`. A pod goes where it makes this grow least:
 
     F = sum over typical requests of frequency x (all that is left, where the node has too few fitting cards or too little CPU;
         else what is left of cards that do not fit)          pods without devices count all that is left
     d = F before - F after, in cards;  score = trunc(100 / (1 + exp(-d)))
 
-Equal scores, of which there are many: the best fit, by what is left of CPU and cards. `FgdRanker` takes the place of
-`scoring.ranking.rank_nodes` (`Options.rank_nodes`). Docs: docs/packing.md. Pure.
+Equal scores, of which there are many: the best fit, by what is left of CPU and cards. `FgdRanker`
+takes the place of `scoring.ranking.rank_nodes` (`Options.rank_nodes`). Docs: docs/packing.md. Pure.
 """
 
 from collections.abc import Iterator
@@ -41,24 +41,31 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 
 _CHUNK: Final = 1024
-"""Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches."""
+"""Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches.
+"""
 _CPU_UNIT: Final = 128_000
 _CARDS_UNIT: Final = 8
 """Best fit: the CPU and cards of a large node (the paper's)."""
 _SCARCITY_UNIT: Final = 25.0
-"""Points that a card's worth of scarcity counts: the score rises by as much for a card, where it is steepest."""
+"""Points that a card's worth of scarcity counts: the score rises by as much for a card, where it is
+steepest.
+"""
 _SHAPES_KEPT: Final = 256
 
 
 class Fragments:
-    """Some nodes as the typical requests see them, group by group. `shares`: int32, shape (groups, nodes, cards)."""
+    """Some nodes as the typical requests see them, group by group. `shares`: int32, shape (groups,
+    nodes, cards).
+    """
 
     def __init__(self, typical: Typical, shares: Narrow) -> None:
         self._typical = typical
         self._shares = shares
 
     def of(self, free: Ints, cpu: Ints) -> Floats:
-        """F in cards. `free`: shape (nodes, cards); `cpu`: millicores that are left, shape (nodes,)."""
+        """F in cards. `free`: shape (nodes, cards); `cpu`: millicores that are left, shape
+        (nodes,).
+        """
         fits = self._shares <= free
         useful = np.where(fits, free.astype(np.int32), 0).sum(axis=2)
         return self._mean(fits.sum(axis=2), useful, free.sum(axis=1), cpu)
@@ -81,7 +88,9 @@ class Fragments:
         return self._mean(counts, useful_then, free.sum(axis=1)[:, None] - share, cpu[:, None])
 
     def _mean(self, count: Narrow, useful: Narrow, total: Ints, cpu: Ints) -> Floats:
-        """All that is left, less what each typical request could use of it. Frequencies add up to 1."""
+        """All that is left, less what each typical request could use of it. Frequencies add up to
+        1.
+        """
         typical = self._typical
         served = count >= typical.cards_wanted.reshape(-1, *(1 for _ in total.shape))
         used = (np.where(served, useful, 0) * typical.weight(cpu)).sum(axis=0)
@@ -90,7 +99,9 @@ class Fragments:
 
 
 class Ground:
-    """Every node as it is, kept by difference: F, the CPU that is left, and where something changed."""
+    """Every node as it is, kept by difference: F, the CPU that is left, and where something
+    changed.
+    """
 
     def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
         self._inventory = inventory
@@ -175,7 +186,9 @@ class FgdAfter(AfterPlacement):
         return Fragments(self._ground.typical, self._ground.typical.shares(np.where(picture.there, picture.rows, -1)))
 
     def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints]:
-        """Cards of one node, best first. Jobs of a trace have one request: nothing on the node is taken yet for the same pod."""
+        """Cards of one node, best first. Jobs of a trace have one request: nothing on the node is
+        taken yet for the same pod.
+        """
         keys = fit_keys(
             line.left,
             line.share,
@@ -199,7 +212,9 @@ class FgdAfter(AfterPlacement):
 
 
 def best_fit(free: Ints, cpu: Ints) -> Floats:
-    """Between 0 and 1, higher where less is left: half of it CPU, half cards. `free` in millionths, `cpu` in millicores."""
+    """Between 0 and 1, higher where less is left: half of it CPU, half cards. `free` in millionths,
+    `cpu` in millicores.
+    """
     left = 0.5 * np.maximum(cpu, 0) / _CPU_UNIT + 0.5 * free / (_CARDS_UNIT * WHOLE_CARD)
     return 1.0 / (1.0 + left) - 1e-9
 

@@ -1,7 +1,8 @@
-"""What `packing.py` measured, kept in a JSON file: a long run that was stopped goes on, and runs of other policies and seeds join it.
+"""What `packing.py` measured, kept in a JSON file: a long run that was stopped goes on, and runs of
+other policies and seeds join it.
 
-The file is written after every single run, by renaming. It belongs to one trace and one load of the arrival; figures of others
-are refused rather than mixed.
+The file is written after every single run, by renaming. It belongs to one trace and one load of the
+arrival; figures of others are refused rather than mixed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""One replay of a trace through the real thing: `decide` on an Inventory of simulated slices, claims assumed and given back.
+"""One replay of a trace through the real thing: `decide` on an Inventory of simulated slices,
+claims assumed and given back.
 
-Called by `packing.py`, one call for each policy, seed and load. Node names begin with a permutation that the seed decides, so
-that ties go to a fixed order which is not that of the file (as the FGD artefact has it). Same trace, policy and seed: same answer.
+Called by `packing.py`, one call for each policy, seed and load. Node names begin with a permutation
+that the seed decides, so that ties go to a fixed order which is not that of the file (as the FGD
+artefact has it). Same trace, policy and seed: same answer.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class Policy:
 
 
 def policy_of(text: str) -> Policy:
-    """`NODE[/DEVICE][:WEIGHTS]`, or `first-fit`; NODE may be `fgd`. `binpack` and `spread` are meant on both axes. Raises InvalidPolicy."""
+    """`NODE[/DEVICE][:WEIGHTS]`, or `first-fit`; NODE may be `fgd`. `binpack` and `spread` are
+    meant on both axes. Raises InvalidPolicy.
+    """
     plain, _, weights = text.partition(":")
     node, _, device = plain.partition("/")
     if plain == names.FIRST_FIT:
@@ -82,7 +86,9 @@ class Arrival:
     """Jobs."""
     offered: int
     roomy: int
-    """Nodes that would still take a job of eight cards when half of the capacity had been asked for."""
+    """Nodes that would still take a job of eight cards when half of the capacity had been asked
+    for.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +118,9 @@ def arrival(trace: Trace, policy: Policy, seed: int, load: float = 1.3) -> Arriv
 
 
 def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) -> Churn:
-    """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load is not passed with it, and
-    one after each that found no node: a policy that cannot reach the load would be stuck. The second half of the events is
-    measured.
+    """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load
+    is not passed with it, and one after each that found no node: a policy that cannot reach the
+    load would be stuck. The second half of the events is measured.
     """
     cluster = Cluster(trace, policy, seed)
     chance = random.Random(seed)
@@ -181,7 +187,9 @@ class Cluster:
         self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
 
     def place(self, job: Job, *, dropped: bool = False) -> int | None:
-        """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays pending for ever."""
+        """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays
+        pending for ever.
+        """
         number = self._numbers = self._numbers + 1
         pod, claim = self.pod_of(job, number)
         self.publish(pod, claim)
@@ -276,7 +284,9 @@ def _card(index: int, model: str) -> dict[str, Any]:
 
 @cache
 def _specs(job: Job) -> tuple[Any, Any]:
-    """(PodSpec, ResourceClaimSpec or None). A part of a card is as much of its memory, exactly, and the cores rounded down."""
+    """(PodSpec, ResourceClaimSpec or None). A part of a card is as much of its memory, exactly, and
+    the cores rounded down.
+    """
     requests = {"cpu": f"{job.cpu}m", "memory": f"{job.memory}Mi"}
     entries = [{"name": "cards", "resourceClaimName": "?"}] if job.cards else []
     pod = {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}], "resourceClaims": entries}}

@@ -1,6 +1,8 @@
-"""What the pods of the replay ask for, counted by shape: where `fgd` learns which requests are typical.
+"""What the pods of the replay ask for, counted by shape: where `fgd` learns which requests are
+typical.
 
-Fed by `hack.bench.packing_replay` with every pod that comes and leaves; read by `hack.bench.packing_typical`.
+Fed by `hack.bench.packing_replay` with every pod that comes and leaves; read by
+`hack.bench.packing_typical`.
 """
 
 from collections import Counter

@@ -1,9 +1,12 @@
-"""Traces in the format of openb (Weng et al., "Beware of Fragmentation", USENIX ATC'23): machines and jobs, two CSV files.
+"""Traces in the format of openb (Weng et al., "Beware of Fragmentation", USENIX ATC'23): machines
+and jobs, two CSV files.
 
-Read by `packing.py`. Nodes: sn,cpu_milli,memory_mib,gpu[,model]. Jobs: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec],...;
-`gpu_spec` is a list of models separated by `|`, empty = any. A column in brackets that a variant of the trace lacks is empty,
-and others (qos, pod_phase, times) are not read. Amounts are integers; a card is 1000 `gpu_milli`. Files may be
-gzipped (.csv.gz), and end their lines and begin as Windows' programs have it; which file is which, their columns tell.
+Read by `packing.py`. Nodes: sn,cpu_milli,memory_mib,gpu[,model]. Jobs:
+name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec],...; `gpu_spec` is a list of models separated
+by `|`, empty = any. A column in brackets that a variant of the trace lacks is empty, and others
+(qos, pod_phase, times) are not read. Amounts are integers; a card is 1000 `gpu_milli`. Files may be
+gzipped (.csv.gz), and end their lines and begin as Windows' programs have it; which file is which,
+their columns tell.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ class Trace:
         return int(statistics.median(found)) if found else 0
 
     def arrivals(self, seed: int, load: float) -> Iterator[Job]:
-        """All jobs once, shuffled; then jobs drawn with replacement, until the next one could pass `load` times the capacity.
+        """All jobs once, shuffled; then jobs drawn with replacement, until the next one could pass
+        `load` times the capacity.
 
         As the artefact of the paper does it, that test counts one card of the next job.
         """
@@ -120,7 +124,9 @@ def read_trace(folder: Path, jobs: str = "", nodes: str = "") -> Trace:
 
 
 def _chosen(folder: Path, found: list[Path], name: str, what: str, columns: frozenset[str]) -> Path:
-    """The list of `what`: the one there is, or the one that is called `name`, with or without folder and ending."""
+    """The list of `what`: the one there is, or the one that is called `name`, with or without
+    folder and ending.
+    """
     names = ", ".join(path.name for path in found) or "none"
     if name:
         named = [path for path in found if Path(name).name in {path.name, _stem(path)}]

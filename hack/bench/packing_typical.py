@@ -1,7 +1,8 @@
 """Which requests are typical of the cluster, learnt from the pods that it has.
 
-Called by `hack.bench.packing_fgd`. In: `PodShapes`. Out: for each typical request what it would take of every card, as a table.
-Refreshed now and then, not with every pod: the frequencies of thousands of pods hardly move with one. Pure.
+Called by `hack.bench.packing_fgd`. In: `PodShapes`. Out: for each typical request what it would
+take of every card, as a table. Refreshed now and then, not with every pod: the frequencies of
+thousands of pods hardly move with one. Pure.
 """
 
 from collections.abc import Hashable
@@ -30,7 +31,9 @@ NEVER: Final = 2 * WHOLE_CARD
 _COVERED: Final = 0.98
 """Part of the pods whose shapes are typical (pkg/simulator, typical pods)."""
 _MOST_BARE: Final = 0.2
-"""Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
+"""Pods without devices count for no more than this part: a cluster may run thousands of them beside
+its cards.
+"""
 _PART: Final = 8
 _FEWEST: Final = 200
 """Pods. What fewer of them ask for says too little."""
@@ -38,11 +41,11 @@ _MOST_SHAPES: Final = 64
 
 
 class Typical:
-    """`frequency`, `cpu` (millicores), `count` (cards): shape (requests,). `bare`: frequency of pods without devices.
-    Frequencies add up to 1, or to 0 while no pods are known.
+    """`frequency`, `cpu` (millicores), `count` (cards): shape (requests,). `bare`: frequency of
+    pods without devices. Frequencies add up to 1, or to 0 while no pods are known.
 
-    Requests that want the same cards and differ in CPU alone are one group, for what is left of the cards is the same to all of
-    them: `shares`, `weight` and `cards_wanted` go by group.
+    Requests that want the same cards and differ in CPU alone are one group, for what is left of the
+    cards is the same to all of them: `shares`, `weight` and `cards_wanted` go by group.
     """
 
     def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
@@ -71,14 +74,16 @@ class Typical:
         return bool(self.frequency.size)
 
     def shares(self, rows: Ints) -> Narrow:
-        """What requests of each group take of the devices in some rows, in millionths; NEVER where they cannot have them, and
-        for row -1. Shape (groups, *rows.shape).
+        """What requests of each group take of the devices in some rows, in millionths; NEVER where
+        they cannot have them, and for row -1. Shape (groups, *rows.shape).
         """
         found: Narrow = self._shares[:, rows]
         return found
 
     def weight(self, cpu: Ints) -> Floats:
-        """How frequent those of each group are whose CPU is there. `cpu`: millicores. Shape (groups, *cpu.shape)."""
+        """How frequent those of each group are whose CPU is there. `cpu`: millicores. Shape
+        (groups, *cpu.shape).
+        """
         shape = (-1, *(1 for _ in cpu.shape))
         served = np.where(cpu >= self.cpu.reshape(shape), self.frequency.reshape(shape), 0.0)
         found: Floats = np.add.reduceat(served, self._starts, axis=0) if len(self._starts) else served
@@ -150,9 +155,11 @@ class Typical:
 
 
 def typical_shapes(counts: dict[Shape, int]) -> list[tuple[Shape, float]]:
-    """The most frequent shapes that together are 95 % of the pods, with their frequencies among themselves.
+    """The most frequent shapes that together are 95 % of the pods, with their frequencies among
+    themselves.
 
-    Equal counts: the larger CPU first. Pods without devices are no more than a fifth of what is counted.
+    Equal counts: the larger CPU first. Pods without devices are no more than a fifth of what is
+    counted.
     """
     ranked = sorted(counts.items(), key=lambda entry: (-entry[1], -entry[0].cpu, entry[0].claims))
     bare = sum(count for shape, count in ranked if not shape.claims)

@@ -1,4 +1,6 @@
-"""Comparisons by rounds: every variant once in each, in an order of its own; medians with their spread."""
+"""Comparisons by rounds: every variant once in each, in an order of its own; medians with their
+spread.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ DRAWS = 2000
 
 
 def orders(names: Sequence[str], rounds: int) -> list[list[str]]:
-    """Return the order of each round: shuffled, no round as the one before it where that is possible.
+    """Return the order of each round: shuffled, no round as the one before it where that is
+    possible.
 
     >>> [each != other for each, other in zip(orders("abc", 4), orders("abc", 4)[1:])]
     [True, True, True]
@@ -50,7 +53,8 @@ def quartiles(values: Sequence[float], digits: int = 1) -> str:
 
 
 def interval(values: Sequence[float], digits: int = 1) -> str:
-    """Return the median, and in brackets the interval in which 95 of 100 medians of redrawn values lie (bootstrap).
+    """Return the median, and in brackets the interval in which 95 of 100 medians of redrawn values
+    lie (bootstrap).
 
     >>> interval([5.0] * 9)
     '5.0 [5.0, 5.0]'

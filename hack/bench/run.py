@@ -1,4 +1,5 @@
-"""All benchmarks, one after the other: what `make bench` runs. About 12 minutes on two idle cores; --quick takes 3.
+"""All benchmarks, one after the other: what `make bench` runs. About 12 minutes on two idle cores;
+--quick takes 3.
 
     python hack/bench/run.py packing --trace FOLDER ...    a trace, replayed under every node policy (see packing.py --help)
 

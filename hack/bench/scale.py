@@ -1,12 +1,16 @@
-"""What a controller costs in clusters of 500, 5,000 and 15,000 nodes: start-up, memory, decisions, news, bursts; as a curve.
+"""What a controller costs in clusters of 500, 5,000 and 15,000 nodes: start-up, memory, decisions,
+news, bursts; as a curve.
 
     python hack/bench/scale.py [--nodes 500 5000 15000] [--decisions 400] [--rounds 5]
 
-Nodes of 8 linked cards, four running pods for each node (on half of them), each with a claim for a part of a card. Every size runs in a process of its
-own, and so does every round of it, the sizes in an order of the round's own: it reads the initial events of watches as an API server sends them (written beforehand, so that only reading counts),
-through the controller's own reflectors and inventory. All times are CPU time: what else the machine does counts little. Prints
-the median of the rounds, with the least and the most where there are several and the load of the machine beside, and for every cost how it grows from the smallest to the
-largest cluster: as the 1.00th power of the number of nodes would be one that looks at all of it; 0.50 is the square root.
+Nodes of 8 linked cards, four running pods for each node (on half of them), each with a claim for a
+part of a card. Every size runs in a process of its own, and so does every round of it, the sizes in
+an order of the round's own: it reads the initial events of watches as an API server sends them
+(written beforehand, so that only reading counts), through the controller's own reflectors and
+inventory. All times are CPU time: what else the machine does counts little. Prints the median of
+the rounds, with the least and the most where there are several and the load of the machine beside,
+and for every cost how it grows from the smallest to the largest cluster: as the 1.00th power of the
+number of nodes would be one that looks at all of it; 0.50 is the square root.
 """
 
 from __future__ import annotations
@@ -296,7 +300,9 @@ def feed_volumes(inventory: Inventory) -> None:
 
 
 class Streams:
-    """As much of a `Cluster` as reflectors need: initial events from files, watches in which nothing happens."""
+    """As much of a `Cluster` as reflectors need: initial events from files, watches in which
+    nothing happens.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -366,7 +372,9 @@ class Bench:
             self.found[f"{name}, p99 ms"] = statistics.quantiles(took, n=100)[98] * 1e3
 
     def _decisions_of(self, question: Question) -> list[float]:
-        """Seconds each; of the pods placed the last 50 stay, so that there is always something to mend."""
+        """Seconds each; of the pods placed the last 50 stay, so that there is always something to
+        mend.
+        """
         took = []
         placed: list[tuple[str, str]] = []
         for number in range(self._decisions + 1):
@@ -406,7 +414,9 @@ class Bench:
         return time.process_time() - start
 
     def _nodes_changed(self) -> list[float]:
-        """A node's labels change, and the next pod is decided: what the news cost beyond that decision."""
+        """A node's labels change, and the next pod is decided: what the news cost beyond that
+        decision.
+        """
         took = []
         question = QUESTIONS["decide: a shared card"]
         names = self._inventory.nodes.names

@@ -1,9 +1,11 @@
-"""What Prometheus costs the controller: a scrape of /metrics with a line for each card and each pod, on clusters of 8-card nodes.
+"""What Prometheus costs the controller: a scrape of /metrics with a line for each card and each
+pod, on clusters of 8-card nodes.
 
     python hack/bench/scrape.py [--nodes 100 1000 5000] [--names hami hami-2.7]
 
-One pod on each card. Prints for each size the first scrape, which looks at everything, and the median of the next ones: lines, megabytes,
-seconds of CPU, and how long at most nothing else runs. Compression comes on top: aiohttp does it in a thread.
+One pod on each card. Prints for each size the first scrape, which looks at everything, and the
+median of the next ones: lines, megabytes, seconds of CPU, and how long at most nothing else runs.
+Compression comes on top: aiohttp does it in a thread.
 """
 
 from __future__ import annotations

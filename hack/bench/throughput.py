@@ -1,21 +1,26 @@
-"""Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on and off, and gangs.
+"""Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on
+and off, and gangs.
 
     python hack/bench/throughput.py --nodes 500 --pods 800
     python hack/bench/throughput.py --nodes 500 --pods 1000 --gang-size 8 --gangs
     python hack/bench/throughput.py --nodes 500 --plain
 
-One control plane with raised client limits, the same nodes and slices for all; one pod has one claim for a part of a
-card. In each round every variant runs once, in an order of the round's own: hami-dra with webhook and policies is
-installed or removed, the API server comes to rest, the pods are created and bound, and everything of the run is deleted.
-A controller that was just started binds a few pods first, uncounted: kube-scheduler runs all the time, too.
-Before the first round each variant runs once with a quarter of the pods, uncounted, so that all is warm. The node
-life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules is measured.
+One control plane with raised client limits, the same nodes and slices for all; one pod has one
+claim for a part of a card. In each round every variant runs once, in an order of the round's own:
+hami-dra with webhook and policies is installed or removed, the API server comes to rest, the pods
+are created and bound, and everything of the run is deleted. A controller that was just started
+binds a few pods first, uncounted: kube-scheduler runs all the time, too. Before the first round
+each variant runs once with a quarter of the pods, uncounted, so that all is warm. The node
+life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules is
+measured.
 
-Prints medians with the least and the most of the rounds: pods/s from the first create to the last bind, CPU time a pod of
-every process, this program included, which creates and watches the pods, and both as ratios to the first variant within
-each round. The machine has few cores and all share them: where it is never idle, pods/s are the inverse of the CPU time
-that a pod costs all of them together, and that figure is less disturbed by what else runs. The load of the machine right
-before each run stands beside. `--plain` measures something else, see throughput_plain.py. `--requests` adds how often the API server was asked what, for each pod.
+Prints medians with the least and the most of the rounds: pods/s from the first create to the last
+bind, CPU time a pod of every process, this program included, which creates and watches the pods,
+and both as ratios to the first variant within each round. The machine has few cores and all share
+them: where it is never idle, pods/s are the inverse of the CPU time that a pod costs all of them
+together, and that figure is less disturbed by what else runs. The load of the machine right before
+each run stands beside. `--plain` measures something else, see throughput_plain.py. `--requests`
+adds how often the API server was asked what, for each pod.
 """
 
 from __future__ import annotations
@@ -162,7 +167,9 @@ def print_variant(name: str, found: Sequence[Result], first: Sequence[Result]) -
 
 
 def print_requests(results: dict[str, list[Result]]) -> None:
-    """A line for each kind of request of which some variant makes one for every fifty pods or more; watches do not count."""
+    """A line for each kind of request of which some variant makes one for every fifty pods or more;
+    watches do not count.
+    """
     shares = [
         {
             name: statistics.median(each.requests.get(name, 0.0) / max(each.bound, 1) for each in found)

@@ -1,7 +1,8 @@
-"""What throughput.py fills a control plane with, and who schedules on it: nodes, slices, pods, variants, one run.
+"""What throughput.py fills a control plane with, and who schedules on it: nodes, slices, pods,
+variants, one run.
 
-The control plane stays: hami-dra is installed and removed between runs, and all pods and claims of a run are gone before
-the next one begins, so that every variant meets the same warm API server.
+The control plane stays: hami-dra is installed and removed between runs, and all pods and claims of
+a run are gone before the next one begins, so that every variant meets the same warm API server.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ DRIVER = "nvidia.hami.io"
 CLASS = "bench.hami.io"
 CREATORS = 4
 WARMING = 32
-"""Pods bound and not counted after each installation: the control plane's own programs are warm in every round, too."""
+"""Pods bound and not counted after each installation: the control plane's own programs are warm in
+every round, too.
+"""
 SETTLED = 0.1
 """CPU seconds of the API server within a second: it has nothing to do."""
 
@@ -44,7 +47,9 @@ class Variant:
     gate: bool | None = None
     """Of hami-dra, with its webhook and all its policies; None: it is not installed."""
     gangs: Literal["", "labels", "PodGroups"] = ""
-    """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on, for all variants."""
+    """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on, for all
+    variants.
+    """
 
 
 @dataclass
@@ -73,7 +78,9 @@ class Result:
 
 
 def card(index: int) -> dict[str, Any]:
-    """A 16 GiB card in the form our driver publishes (deviceclasses/, resourceslices/), without its topology."""
+    """A 16 GiB card in the form our driver publishes (deviceclasses/, resourceslices/), without its
+    topology.
+    """
     return {
         "name": f"gpu-{index}",
         "allowMultipleAllocations": True,

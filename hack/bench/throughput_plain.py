@@ -1,14 +1,16 @@
-"""What hami-dra costs the API server for pods without devices, part by part: `throughput.py --plain`.
+"""What hami-dra costs the API server for pods without devices, part by part: `throughput.py
+--plain`.
 
-On one warm control plane small batches of such pods live their lives in turn: without hami-dra (`NOTHING`), with its
-policies and webhook configurations only, with its running programs only, and with all of it. In each round every
-one of these states has one batch, in an order of the round's own, so that what else the machine does meets all of them
-alike. What counts are the differences to `NOTHING` within the rounds.
+On one warm control plane small batches of such pods live their lives in turn: without hami-dra
+(`NOTHING`), with its policies and webhook configurations only, with its running programs only, and
+with all of it. In each round every one of these states has one batch, in an order of the round's
+own, so that what else the machine does meets all of them alike. What counts are the differences to
+`NOTHING` within the rounds.
 
-A life: created as by a ReplicaSet, bound by kube-scheduler, four writes of its status and three events as by kubelet, deleted.
-Nobody but the control plane and hami-dra watches: a JSON watch of this program would share its encoding with
-those of hami-dra, and hide what they cost. What the API server does in each state while nothing happens (leases) is
-measured while warming up and taken off.
+A life: created as by a ReplicaSet, bound by kube-scheduler, four writes of its status and three
+events as by kubelet, deleted. Nobody but the control plane and hami-dra watches: a JSON watch of
+this program would share its encoding with those of hami-dra, and hide what they cost. What the API
+server does in each state while nothing happens (leases) is measured while warming up and taken off.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ RULES = ("Policy", "PolicyBinding", "WebhookConfiguration")
 
 @dataclass(frozen=True)
 class State:
-    """What of hami-dra is there. RBAC, namespaces and classes always are: nobody evaluates them for a pod."""
+    """What of hami-dra is there. RBAC, namespaces and classes always are: nobody evaluates them for
+    a pod.
+    """
 
     rules: bool = False
     """Policies, their bindings and webhook configurations."""
@@ -84,7 +88,9 @@ class Switch:
         self._state = State(rules=True)
 
     def to(self, state: State) -> None:
-        """Return once the API server acts on the new state and has nothing else to do. Raises TimeoutError."""
+        """Return once the API server acts on the new state and has nothing else to do. Raises
+        TimeoutError.
+        """
         hami, before = self._hami, self._state
         self._state = state
         for item in self._rules if state.rules != before.rules else ():
@@ -107,7 +113,9 @@ class Switch:
         self._hami.remove()
 
     def _in_force(self) -> set[bool]:
-        """Whether mutating policies, validating ones, and webhooks are evaluated; once they agree, one element."""
+        """Whether mutating policies, validating ones, and webhooks are evaluated; once they agree,
+        one element.
+        """
         return {self._hami.is_gating(), self._hami.is_refusing_tolerations(), self._hami.is_asking_webhook()}
 
 
@@ -220,7 +228,9 @@ class Lives:
 
 
 def measured(plane: ControlPlane, pods: int, rounds: int) -> dict[str, list[Cost]]:
-    """Return the costs in each state, one for each round; the first rounds warm up and are left out."""
+    """Return the costs in each state, one for each round; the first rounds warm up and are left
+    out.
+    """
     lives, switch = Lives(plane, pods), Switch(plane)
     idle: dict[str, list[float]] = {name: [] for name in STATES}
     found: dict[str, list[Cost]] = {name: [] for name in STATES}

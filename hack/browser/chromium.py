@@ -2,7 +2,8 @@
 
     python -m hack.browser.chromium          # installs what is missing; exit status 1 where it cannot
 
-Called by `make test` before the suite `browser`. Nothing else is downloaded: playwright only drives what is installed.
+Called by `make test` before the suite `browser`. Nothing else is downloaded: playwright only drives
+what is installed.
 """
 
 import os

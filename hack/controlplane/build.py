@@ -1,10 +1,12 @@
-"""Builds the real Kubernetes (and kwok) that the tests run against, once, into a cache outside the checkout.
+"""Builds the real Kubernetes (and kwok) that the tests run against, once, into a cache outside the
+checkout.
 
-Called as a script by the Makefile (`python hack/controlplane/build.py 1.37.1 kwok`) and as a library by cluster.py and
-the fixtures of tests/e2e. In: the name of a target. Out: the folder that holds its binaries. The cache key is a hash of
-everything that decides the result (go.mod, go.sum, packages, flags), so a warm run only looks whether files exist.
-Needs a Go toolchain and a Go module proxy on the first run only. It must not import anything of this project, nor write
-into the checkout.
+Called as a script by the Makefile (`python hack/controlplane/build.py 1.37.1 kwok`) and as a
+library by cluster.py and the fixtures of tests/e2e. In: the name of a target. Out: the folder that
+holds its binaries. The cache key is a hash of everything that decides the result (go.mod, go.sum,
+packages, flags), so a warm run only looks whether files exist. Needs a Go toolchain and a Go module
+proxy on the first run only. It must not import anything of this project, nor write into the
+checkout.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ Report = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """The binaries are not there and cannot be made; the message says what is missing and how to get it."""
+    """The binaries are not there and cannot be made; the message says what is missing and how to
+    get it.
+    """
 
 
 class NoGoToolchain(BuildError):
@@ -142,7 +146,9 @@ def folder_of(name: str) -> Path:
 
 
 def is_built(name: str) -> bool:
-    """True when every binary is in the cache. Folders get their name only when complete, so existence is enough."""
+    """True when every binary is in the cache. Folders get their name only when complete, so
+    existence is enough.
+    """
     return all((folder_of(name) / binary).exists() for binary in target(name).binaries)
 
 
@@ -195,7 +201,8 @@ def _go_version(go: Path) -> tuple[int, ...]:
 
 
 def go_environment(*, cgo: bool = False) -> dict[str, str]:
-    """Return the environment of `go`, in which the user's GOFLAGS and GOWORK do not change the result.
+    """Return the environment of `go`, in which the user's GOFLAGS and GOWORK do not change the
+    result.
 
     Without `cgo` no C compiler is needed, and binaries are static.
     """
@@ -246,7 +253,9 @@ def _path_in_module(go: Path, module: Path, source: str) -> Path:
 
 
 def _name_go_gives(package: str) -> str:
-    """`go build` names a binary after the last path element that is not a major version (etcd's is `server`)."""
+    """`go build` names a binary after the last path element that is not a major version (etcd's is
+    `server`).
+    """
     parts = [part for part in package.split("/") if not re.fullmatch(r"v\d+", part)]
     return parts[-1]
 
@@ -272,7 +281,9 @@ def _run_with_progress(command: list[str], module: Path, wanted: Target, say: Re
 
 
 class _Watcher(threading.Thread):
-    """Reads what `go build -v` prints: one line a download, one line a compiled package, and complaints."""
+    """Reads what `go build -v` prints: one line a download, one line a compiled package, and
+    complaints.
+    """
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__(name="go-build-output", daemon=True)

@@ -1,8 +1,10 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-scheduler, kube-controller-manager.
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-scheduler,
+kube-controller-manager.
 
-Used by tests/e2e, hack/bench and, through detached.py, by `make cluster`. In: a version and options. Out: a
-URL, a CA file, kubeconfig files, an administrator's client, and a handle on each process. Any number can run side by
-side. Nothing is left behind: not after stop(), not after the owner's death. It must not import the product.
+Used by tests/e2e, hack/bench and, through detached.py, by `make cluster`. In: a version and
+options. Out: a URL, a CA file, kubeconfig files, an administrator's client, and a handle on each
+process. Any number can run side by side. Nothing is left behind: not after stop(), not after the
+owner's death. It must not import the product.
 
     with ControlPlane("1.37.1") as plane:
         plane.api.get("/api/v1/nodes")
@@ -40,11 +42,12 @@ _TOKEN_USERS: Final = {
 class ControlPlane:
     """One control plane; start() and stop(), or a `with` block.
 
-    Options that the components share: `feature_gates`, `client_qps` (requests per second of scheduler and
-    controller-manager, with a burst of as many; None keeps their own, low defaults: about 10 pods/s).
-    `runtime_config` switches APIs ({"resource.k8s.io/v1beta2": True}); `scheduler_config` is merged into the
-    KubeSchedulerConfiguration; `extra_args` adds flags by component name. Requests of the users `audited` are logged by
-    the API server: see `audit_log`. With `directory` the caller removes it.
+    Options that the components share: `feature_gates`, `client_qps` (requests per second of
+    scheduler and controller-manager, with a burst of as many; None keeps their own, low defaults:
+    about 10 pods/s). `runtime_config` switches APIs ({"resource.k8s.io/v1beta2": True});
+    `scheduler_config` is merged into the KubeSchedulerConfiguration; `extra_args` adds flags by
+    component name. Requests of the users `audited` are logged by the API server: see `audit_log`.
+    With `directory` the caller removes it.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class ControlPlane:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Starts everything and returns when pods can be created. Raises ComponentDied with the end of a log."""
+        """Starts everything and returns when pods can be created. Raises ComponentDied with the end
+        of a log.
+        """
         try:
             self.components["etcd"].start()
             self.components["kube-apiserver"].start()
@@ -138,14 +143,18 @@ class ControlPlane:
             time.sleep(0.05)
 
     def add_component(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Component:
-        """Another process that is logged, measured and stopped with the cluster; the caller starts it."""
+        """Another process that is logged, measured and stopped with the cluster; the caller starts
+        it.
+        """
         self.components[name] = Component(name, command, self.logs / f"{name}.log", self._guardian, env)
         return self.components[name]
 
     # -- trouble ---------------------------------------------------------------------------------------------------
 
     def restart_apiserver(self, *, down_for: float = 0.0) -> None:
-        """Stops the API server, keeps it down for `down_for` seconds, starts it on the same port, waits until ready."""
+        """Stops the API server, keeps it down for `down_for` seconds, starts it on the same port,
+        waits until ready.
+        """
         apiserver = self.components["kube-apiserver"]
         apiserver.stop(grace=1.0)  # it would wait for its watchers for much longer
         time.sleep(down_for)
@@ -153,7 +162,9 @@ class ControlPlane:
         self.wait_ready()
 
     def kill(self, name: str) -> None:
-        """SIGKILL for one component: etcd, kube-apiserver, kube-scheduler or kube-controller-manager."""
+        """SIGKILL for one component: etcd, kube-apiserver, kube-scheduler or
+        kube-controller-manager.
+        """
         self.components[name].kill()
 
     @contextlib.contextmanager
@@ -186,7 +197,9 @@ class ControlPlane:
         return {name: component.memory_bytes() for name, component in self.components.items()}
 
     def audit_log(self) -> list[dict[str, Any]]:
-        """The requests of the users `audited` that were answered so far, as audit.k8s.io/v1 Events; watches once they end."""
+        """The requests of the users `audited` that were answered so far, as audit.k8s.io/v1 Events;
+        watches once they end.
+        """
         return [json.loads(line) for line in self._audit_path.read_text().splitlines()]
 
     # -- identities ------------------------------------------------------------------------------------------------

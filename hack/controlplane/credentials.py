@@ -1,8 +1,9 @@
 """Keys, certificates and kubeconfig files of one test cluster.
 
-Used by cluster.py. In: a folder to write into. Out: paths of PEM and kubeconfig files, all readable by the owner only.
-A certificate authority of our own signs the API server (so that clients verify TLS as they would anywhere) and any user
-that a test invents (subject CN = user, O = groups). Must not talk to the cluster.
+Used by cluster.py. In: a folder to write into. Out: paths of PEM and kubeconfig files, all readable
+by the owner only. A certificate authority of our own signs the API server (so that clients verify
+TLS as they would anywhere) and any user that a test invents (subject CN = user, O = groups). Must
+not talk to the cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def write_private(path: Path, content: bytes | str) -> Path:
 
 
 def signing_key(path: Path) -> Path:
-    """A private key for service account tokens (ES256); the API server takes the public half out of it."""
+    """A private key for service account tokens (ES256); the API server takes the public half out of
+    it.
+    """
     return write_private(path, _pem(ec.generate_private_key(ec.SECP256R1())))
 
 
@@ -104,7 +107,8 @@ class Authority:
 def write_kubeconfig(
     path: Path, *, url: str, ca_file: Path, token: str | None = None, user: KeyPair | None = None, namespace: str = ""
 ) -> Path:
-    """A kubeconfig for one cluster and one user, everything inside it, so that the file can be moved.
+    """A kubeconfig for one cluster and one user, everything inside it, so that the file can be
+    moved.
 
     Written as JSON, which is YAML too.
     """

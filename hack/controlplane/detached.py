@@ -1,8 +1,10 @@
-"""A control plane that outlives the command that started it: for `make cluster`, and for who wants a bare one.
+"""A control plane that outlives the command that started it: for `make cluster`, and for who wants
+a bare one.
 
-In: a name. Out: a `Detached` record, also kept as <cache>/clusters/<name>/state.json. A supervisor process owns the
-control plane; further programs (controller, webhook) are added with spawn(). down() ends all of them and removes the
-folder, so nothing is left. Names are independent of each other: several clusters can be up side by side.
+In: a name. Out: a `Detached` record, also kept as <cache>/clusters/<name>/state.json. A supervisor
+process owns the control plane; further programs (controller, webhook) are added with spawn().
+down() ends all of them and removes the folder, so nothing is left. Names are independent of each
+other: several clusters can be up side by side.
 
     python hack/controlplane/detached.py up --name play --kwok     # prints the path of the kubeconfig
     python hack/controlplane/detached.py down --name play
@@ -78,7 +80,9 @@ def running() -> list[Detached]:
 def up(
     name: str, version: str = build.DEFAULT_VERSION, *, kwok: bool = False, client_qps: int | None = None
 ) -> Detached:
-    """Starts a cluster in the background and waits until it is ready; one that is up already is returned as it is."""
+    """Starts a cluster in the background and waits until it is ready; one that is up already is
+    returned as it is.
+    """
     if state := find(name):
         if state.version != version:
             raise ClusterError(f"cluster {name!r} is up with Kubernetes {state.version}: take it down first")
@@ -107,7 +111,9 @@ def up(
 
 
 def down(name: str) -> None:
-    """Ends a cluster, the programs added to it, and removes its folder. Does nothing when there is none."""
+    """Ends a cluster, the programs added to it, and removes its folder. Does nothing when there is
+    none.
+    """
     folder = _folder(name)
     for record in sorted(folder.glob("extra/*.json")):
         extra = json.loads(record.read_text())
@@ -122,7 +128,8 @@ def down(name: str) -> None:
 def spawn(name: str, label: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     """Starts one more program in the background of a cluster that is up; returns its pid.
 
-    It gets KUBECONFIG (the administrator's) unless `env` says otherwise, logs to <logs>/<label>.log and ends in down().
+    It gets KUBECONFIG (the administrator's) unless `env` says otherwise, logs to <logs>/<label>.log
+    and ends in down().
     """
     state = find(name)
     if state is None:

@@ -1,8 +1,10 @@
-"""Runs kwok against a cluster: it keeps every node Ready and makes bound pods run, for any number of nodes.
+"""Runs kwok against a cluster: it keeps every node Ready and makes bound pods run, for any number
+of nodes.
 
-Used by `make cluster` and hack/bench, in place of `ControlPlane.nodes`. In: a control plane (and Node objects that
-somebody creates). Out: a running kwok process, which dies with the control plane. What kwok does is said in
-kwok/stages.yaml. It must not be mixed with `ControlPlane.nodes` on one cluster: both would play the same kubelets.
+Used by `make cluster` and hack/bench, in place of `ControlPlane.nodes`. In: a control plane (and
+Node objects that somebody creates). Out: a running kwok process, which dies with the control plane.
+What kwok does is said in kwok/stages.yaml. It must not be mixed with `ControlPlane.nodes` on one
+cluster: both would play the same kubelets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Nodes without machines, for tests: they stay Ready, and pods bound to them run and go away.
 
-Used through `ControlPlane.nodes`. In: names, labels, allocatable. Out: Node objects in the cluster. Two threads play the
-kubelets of all nodes: one renews the Leases in kube-node-lease (the controller-manager calls a node Unknown 50 s after
-its last heartbeat) and repairs the Ready condition, the other sets pods Running and confirms deletions. DRA's prepare
-step is not played. For many nodes over a long time there is kwok_nodes.py. It must not use anything of the product.
+Used through `ControlPlane.nodes`. In: names, labels, allocatable. Out: Node objects in the cluster.
+Two threads play the kubelets of all nodes: one renews the Leases in kube-node-lease (the
+controller-manager calls a node Unknown 50 s after its last heartbeat) and repairs the Ready
+condition, the other sets pods Running and confirms deletions. DRA's prepare step is not played. For
+many nodes over a long time there is kwok_nodes.py. It must not use anything of the product.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class FakeNodes:
     ) -> Object:
         """Creates a Node, Ready from the start; `allocatable` is added to a big default.
 
-        With `wait` it returns once the controller-manager has taken the not-ready taint off. For many nodes create
-        all without, then call wait_schedulable().
+        With `wait` it returns once the controller-manager has taken the not-ready taint off. For
+        many nodes create all without, then call wait_schedulable().
         """
         resources = {**_DEFAULT_ALLOCATABLE, **(allocatable or {})}
         body: Object = {
@@ -94,7 +95,9 @@ class FakeNodes:
             self._api.wait_for(f"node {name} without a not-ready taint", schedulable, seconds=seconds)
 
     def delete(self, name: str) -> None:
-        """Removes the Node and its Lease; its pods stay for the pod garbage collector, as when a machine is lost."""
+        """Removes the Node and its Lease; its pods stay for the pod garbage collector, as when a
+        machine is lost.
+        """
         with self._lock:
             self._nodes.discard(name)
             self._silent.discard(name)
@@ -121,7 +124,9 @@ class FakeNodes:
         self._patch_status(name, {"conditions": [_ready(status)]})
 
     def set_allocatable(self, name: str, **resources: str | None) -> None:
-        """Changes single resources; None removes one. Names with a slash: `**{"nvidia.com/gpu": "8"}`."""
+        """Changes single resources; None removes one. Names with a slash: `**{"nvidia.com/gpu":
+        "8"}`.
+        """
         self._patch_status(name, {"allocatable": resources, "capacity": resources})
 
     # -- pods ------------------------------------------------------------------------------------------------------
@@ -161,7 +166,9 @@ class FakeNodes:
             return sorted(self._nodes - self._silent)
 
     def _beat(self) -> None:
-        """One round of heartbeats. Like a kubelet it also repairs a Ready condition that somebody else changed."""
+        """One round of heartbeats. Like a kubelet it also repairs a Ready condition that somebody
+        else changed.
+        """
         names = self._living()
         for name in names:
             if self._stopping.is_set():

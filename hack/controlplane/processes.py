@@ -1,9 +1,10 @@
-"""Child processes of a test cluster: started in groups of their own, measured, stopped, and never left behind.
+"""Child processes of a test cluster: started in groups of their own, measured, stopped, and never
+left behind.
 
-Used by cluster.py (components), kwok_nodes.py and detached.py. In: a command and a log file. Out: a handle to stop, kill, pause
-and measure it. A `Guardian` process kills what is left when its owner dies, even by SIGKILL. (PR_SET_PDEATHSIG would not
-do: it fires when the *thread* that forked ends, and tests restart components from worker threads.)
-Must not know what the processes are for.
+Used by cluster.py (components), kwok_nodes.py and detached.py. In: a command and a log file. Out: a
+handle to stop, kill, pause and measure it. A `Guardian` process kills what is left when its owner
+dies, even by SIGKILL. (PR_SET_PDEATHSIG would not do: it fires when the *thread* that forked ends,
+and tests restart components from worker threads.) Must not know what the processes are for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class ComponentDied(Exception):
 def free_port() -> int:
     """A loopback TCP port that nobody listens on.
 
-    Below the range of ephemeral ports, so that no outgoing connection can take it while its server restarts.
+    Below the range of ephemeral ports, so that no outgoing connection can take it while its server
+    restarts.
     """
     below = int(_EPHEMERAL_PORTS.read_text().split()[0]) if _EPHEMERAL_PORTS.exists() else 32768
     for _ in range(1000):
@@ -44,7 +46,9 @@ def free_port() -> int:
 
 
 def _status_fields(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the state (field 3) on; empty when there is no such process."""
+    """The fields of /proc/<pid>/stat from the state (field 3) on; empty when there is no such
+    process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +57,9 @@ def _status_fields(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> int | None:
-    """Kernel ticks since boot at which a process started: with the pid an identity. None when it is gone or a zombie."""
+    """Kernel ticks since boot at which a process started: with the pid an identity. None when it is
+    gone or a zombie.
+    """
     fields = _status_fields(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
@@ -74,7 +80,9 @@ def memory_bytes(pid: int) -> int:
 
 
 def end_group(pid: int, started: int, grace: float = 5.0) -> None:
-    """SIGTERM, then SIGKILL, for the group of a process that is not our child; a reused pid is left alone."""
+    """SIGTERM, then SIGKILL, for the group of a process that is not our child; a reused pid is left
+    alone.
+    """
     for sign in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace
         if start_time(pid) == started:
@@ -85,7 +93,9 @@ def end_group(pid: int, started: int, grace: float = 5.0) -> None:
 
 
 class Guardian:
-    """Kills the watched process groups, then removes a folder, as soon as the process that made it is gone."""
+    """Kills the watched process groups, then removes a folder, as soon as the process that made it
+    is gone.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         # -I -S: starts in some ten milliseconds and imports nothing but the standard library
@@ -144,7 +154,9 @@ class Component:
 
     @property
     def pid(self) -> int:
-        """The pid, which is the process group too. Raises ComponentDied when it was never started or was stopped."""
+        """The pid, which is the process group too. Raises ComponentDied when it was never started
+        or was stopped.
+        """
         if self._process is None:
             raise ComponentDied(f"{self.name} is not started")
         return self._process.pid
@@ -188,7 +200,9 @@ class Component:
         self._bury()
 
     def pause(self) -> None:
-        """Stops the process where it is (SIGSTOP), sockets open: what a hanging component looks like."""
+        """Stops the process where it is (SIGSTOP), sockets open: what a hanging component looks
+        like.
+        """
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -1,6 +1,8 @@
-"""Backup and restore of a control plane's etcd, as an administrator would do it: snapshot, then restore with etcdutl.
+"""Backup and restore of a control plane's etcd, as an administrator would do it: snapshot, then
+restore with etcdutl.
 
-Used by tests/e2e. In: a running `ControlPlane`. Out: a snapshot file, and the cluster as it was when that was taken.
+Used by tests/e2e. In: a running `ControlPlane`. Out: a snapshot file, and the cluster as it was
+when that was taken.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from hack.controlplane import build
 from hack.controlplane.cluster import ControlPlane
 
 BUMP: Final = 1_000_000_000
-"""Revisions to skip at a restore, as etcd's documentation advises: more than were written since the snapshot."""
+"""Revisions to skip at a restore, as etcd's documentation advises: more than were written since the
+snapshot.
+"""
 _READERS: Final = ("kube-scheduler", "kube-controller-manager")
 """Components with watches of their own; they must not outlive the state that they have seen."""
 
@@ -34,10 +38,12 @@ def take_snapshot(plane: ControlPlane, name: str) -> Path:
 
 
 def restore_snapshot(plane: ControlPlane, snapshot: Path, *, bump: int = 0) -> None:
-    """Put etcd back to a snapshot, and start the components of Kubernetes again; returns when pods can be created.
+    """Put etcd back to a snapshot, and start the components of Kubernetes again; returns when pods
+    can be created.
 
-    `bump`: revisions to skip, so that no revision is ever used twice; clients that watch are told that theirs is gone.
-    Without it revisions go back, and what was written since gets numbers that were given to something else before.
+    `bump`: revisions to skip, so that no revision is ever used twice; clients that watch are told
+    that theirs is gone. Without it revisions go back, and what was written since gets numbers that
+    were given to something else before.
     """
     components = plane.components
     for name in (*_READERS, "kube-apiserver", "etcd"):

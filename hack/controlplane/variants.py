@@ -1,7 +1,9 @@
-"""The control planes that tests and benchmarks ask for by name: a version, and what is switched on beyond its defaults.
+"""The control planes that tests and benchmarks ask for by name: a version, and what is switched on
+beyond its defaults.
 
-In: a name, e.g. `1.37.1` or `1.37.1-gangs`. Out: the options of `ControlPlane`. The gates and API versions are those of
-the Kubernetes sources (pkg/features/kube_features.go, pkg/controlplane/instance.go); between 1.36 and 1.37 most differ.
+In: a name, e.g. `1.37.1` or `1.37.1-gangs`. Out: the options of `ControlPlane`. The gates and API
+versions are those of the Kubernetes sources (pkg/features/kube_features.go,
+pkg/controlplane/instance.go); between 1.36 and 1.37 most differ.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Variant:
 
 
 GANGS: Final = "1.37.1-gangs"
-"""PodGroups of `scheduling.k8s.io/v1beta1`, which may have ResourceClaims: the beta gates, off by default."""
+"""PodGroups of `scheduling.k8s.io/v1beta1`, which may have ResourceClaims: the beta gates, off by
+default.
+"""
 GANG_ALPHAS: Final = "1.37.1-gang-alphas"
 """Also topology constraints of PodGroups, and Jobs that make PodGroups."""
 GANGS_1_36: Final = "1.36.4-gangs"
@@ -56,5 +60,7 @@ _VARIANTS: Final[Mapping[str, Variant]] = {
 
 
 def variant(name: str) -> Variant:
-    """Return a variant by name; the name of a version is that version with its defaults. Raises BuildError."""
+    """Return a variant by name; the name of a version is that version with its defaults. Raises
+    BuildError.
+    """
     return _VARIANTS.get(name) or Variant(build.target(name).name)

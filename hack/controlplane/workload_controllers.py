@@ -1,8 +1,10 @@
-"""Runs the controllers of JobSet and LeaderWorkerSet against a control plane, with their CRDs and webhooks.
+"""Runs the controllers of JobSet and LeaderWorkerSet against a control plane, with their CRDs and
+webhooks.
 
-Used by tests. In: a control plane, and which of them. Out: a process that dies with the control plane, or earlier, by
-stop(), with all that was installed for it. Webhooks are reached on loopback, with a certificate of the control plane's
-authority. The manifests are those of the modules that the programs are built from.
+Used by tests. In: a control plane, and which of them. Out: a process that dies with the control
+plane, or earlier, by stop(), with all that was installed for it. Webhooks are reached on loopback,
+with a certificate of the control plane's authority. The manifests are those of the modules that the
+programs are built from.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class WorkloadController:
         self.component = plane.add_component(workload.binary, command)
 
     def start(self) -> Self:
-        """Returns when the kind can be created. Raises ComponentDied with the end of its log, or TimeoutError."""
+        """Returns when the kind can be created. Raises ComponentDied with the end of its log, or
+        TimeoutError.
+        """
         for crd in self._workload.crds:
             self._create(*self._documents(crd))
         self.component.start()
@@ -129,7 +133,9 @@ class WorkloadController:
             self._made.append(self._api.add(item))
 
     def _on_loopback(self, item: Object) -> Object:
-        """The configuration of its webhooks under a name of its own, for requests that are about its pods only."""
+        """The configuration of its webhooks under a name of its own, for requests that are about
+        its pods only.
+        """
         for webhook in item["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": self._authority}

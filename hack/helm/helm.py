@@ -1,7 +1,8 @@
-"""Helm, built from its Go module into the cache of the control plane's binaries, outside the checkout.
+"""Helm, built from its Go module into the cache of the control plane's binaries, outside the
+checkout.
 
-Used by `make release` and by the tests of charts/ and hack/kind on a real API server; `python hack/helm/helm.py` builds it
-beforehand and prints its path.
+Used by `make release` and by the tests of charts/ and hack/kind on a real API server; `python
+hack/helm/helm.py` builds it beforehand and prints its path.
 """
 
 from __future__ import annotations

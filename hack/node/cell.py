@@ -1,13 +1,17 @@
-"""A cell for a node's processes: a PID and a mount namespace of their own, which end with whoever made it.
+"""A cell for a node's processes: a PID and a mount namespace of their own, which end with whoever
+made it.
 
-Used by node.py, as a module (`CardState`) and, below, as the programs that it runs. In: a folder and a name for cgroups. Out: a
-command line that runs something inside. What the kernel gives for free: when process 1 of the cell is killed, all of it is
-(kubelet, containerd, shims, containers), and with the last of them every mount goes. So a test that is interrupted, even by
-SIGKILL, leaves no process and no mount; the keeper, which waits for the owner's end, then removes cgroups and folder.
+Used by node.py, as a module (`CardState`) and, below, as the programs that it runs. In: a folder
+and a name for cgroups. Out: a command line that runs something inside. What the kernel gives for
+free: when process 1 of the cell is killed, all of it is (kubelet, containerd, shims, containers),
+and with the last of them every mount goes. So a test that is interrupted, even by SIGKILL, leaves
+no process and no mount; the keeper, which waits for the owner's end, then removes cgroups and
+folder.
 
-Inside, a cgroup of its own is the root of all cgroups, and /run, /var/lib and /var/log are empty, so that nodes live side by side with each other and with what the machine runs
-itself, and the kernel settings that kubelet writes are plain files: the machine keeps its own.
-Standard library only; it must not know what runs inside.
+Inside, a cgroup of its own is the root of all cgroups, and /run, /var/lib and /var/log are empty,
+so that nodes live side by side with each other and with what the machine runs itself, and the
+kernel settings that kubelet writes are plain files: the machine keeps its own. Standard library
+only; it must not know what runs inside.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ _NEW_CGROUPS: Final = 0x02000000  # CLONE_NEWCGROUP
 _PRIVATE, _RECURSIVE, _BIND = 1 << 18, 1 << 14, 1 << 12  # MS_*
 _SIGNAL_WHEN_PARENT_ENDS: Final = 1  # PR_SET_PDEATHSIG
 _PROCESSES: Final = "processes"
-"""Where the cell's own processes are: in version 2 a cgroup with processes cannot have children with limits."""
+"""Where the cell's own processes are: in version 2 a cgroup with processes cannot have children
+with limits.
+"""
 _EMPTY: Final = ("/run", "/var/lib", "/var/log")
 _SETTINGS: Final = (  # what kubelet's container manager writes
     "vm/overcommit_memory",
@@ -65,7 +71,9 @@ class Cell:
         """Process 1 of the cell, as seen from outside."""
 
     def command(self, command: Sequence[str | Path]) -> list[str]:
-        """The command line that runs `command` inside: signals reach it, and it ends when the command does."""
+        """The command line that runs `command` inside: signals reach it, and it ends when the
+        command does.
+        """
         return [sys.executable, "-I", "-S", __file__, "run", str(self.pid), self._cgroup, *map(str, command)]
 
     def close(self) -> None:
@@ -73,7 +81,9 @@ class Cell:
 
 
 def cgroup_folders(name: str) -> list[Path]:
-    """The cgroups of a cell, as seen from outside: one for each hierarchy in version 1, one in version 2."""
+    """The cgroups of a cell, as seen from outside: one for each hierarchy in version 1, one in
+    version 2.
+    """
     return [path for hierarchy in _hierarchies() if (path := hierarchy / name).is_dir()]
 
 

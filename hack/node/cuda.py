@@ -1,7 +1,9 @@
-"""The C programs of hack/node/cuda, built once: a pretended CUDA and NVML, a library that limits as HAMi-core does, a program that asks.
+"""The C programs of hack/node/cuda, built once: a pretended CUDA and NVML, a library that limits as
+HAMi-core does, a program that asks.
 
-Used by node.py and tests/node. In: nothing. Out: the folder with the files; what the program needs of this machine's C library, for an
-image of its own. Needs a C compiler ($CC, else gcc), as the build of runc does. It must not import the product.
+Used by node.py and tests/node. In: nothing. Out: the folder with the files; what the program needs
+of this machine's C library, for an image of its own. Needs a C compiler ($CC, else gcc), as the
+build of runc does. It must not import the product.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _NEEDED: Final = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 
 
 def ensure() -> Path:
-    """Return the folder with all of `_BUILDS`, which are built where they are missing. Raises BuildError."""
+    """Return the folder with all of `_BUILDS`, which are built where they are missing. Raises
+    BuildError.
+    """
     digest = hashlib.sha256(repr((_BUILDS, _FLAGS, _LINKED)).encode())
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
@@ -51,7 +55,9 @@ def ensure() -> Path:
 
 
 def files() -> dict[str, bytes]:
-    """Return the files of an image whose program is `ask`, by path: with libraries where the dynamic linker of this machine looks."""
+    """Return the files of an image whose program is `ask`, by path: with libraries where the
+    dynamic linker of this machine looks.
+    """
     folder = ensure()
     needed = {path for name in _BUILDS for path in _needed(folder / name)}
     beside = next(Path(path).parent for path in sorted(needed) if Path(path).name == "libc.so.6")

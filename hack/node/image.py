@@ -1,7 +1,7 @@
 """The container images of tests/node, made here: no registry, no Docker.
 
-Called by node.py. In: images by name, each with its files. Out: an OCI archive that `ctr images import` takes. The same files give the
-same bytes.
+Called by node.py. In: images by name, each with its files. Out: an OCI archive that `ctr images
+import` takes. The same files give the same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Image(NamedTuple):
 
 
 def of_guest(program: Path) -> dict[str, Image]:
-    """Return the images that every node has: one static program (hack/node/programs/guest), as a guest and as `pause`."""
+    """Return the images that every node has: one static program (hack/node/programs/guest), as a
+    guest and as `pause`.
+    """
     files = {"guest": program.read_bytes()}
     return {GUEST: Image(files, "/guest"), PAUSE: Image(files, "/guest", ("--pause",))}
 

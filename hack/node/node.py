@@ -1,9 +1,10 @@
 """A real node beside a control plane: kubelet 1.37.1, containerd, runc, CDI. Used by tests/node.
 
-In: a running `ControlPlane` and a name. Out: a Node that is Ready and runs pods of one image (image.py), the folders that a
-DRA driver needs, and a handle on each process. It runs in a cell of its own (cell.py): nodes live side by side, and nothing
-is left behind. Pods need `hostNetwork: true` (there is no network plugin but loopback) and an image named by image.py.
-Needs root and cgroups, v1 or v2: see requirements.py. It must not import the product.
+In: a running `ControlPlane` and a name. Out: a Node that is Ready and runs pods of one image
+(image.py), the folders that a DRA driver needs, and a handle on each process. It runs in a cell of
+its own (cell.py): nodes live side by side, and nothing is left behind. Pods need `hostNetwork:
+true` (there is no network plugin but loopback) and an image named by image.py. Needs root and
+cgroups, v1 or v2: see requirements.py. It must not import the product.
 
     with ControlPlane("1.37.1") as plane, Node(plane, "n1") as node:
         plane.api.add(pod)
@@ -89,7 +90,9 @@ class Node:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Starts both, imports the image and returns when the node is Ready. Raises ComponentDied or TimeoutError."""
+        """Starts both, imports the image and returns when the node is Ready. Raises ComponentDied
+        or TimeoutError.
+        """
         try:
             self.containerd.start()
             self._wait_for_runtime()
@@ -103,7 +106,9 @@ class Node:
         return self
 
     def stop(self) -> None:
-        """Ends all processes, containers included, and takes the Node out of the cluster. May be called twice."""
+        """Ends all processes, containers included, and takes the Node out of the cluster. May be
+        called twice.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -188,7 +193,8 @@ class Node:
     # -- containers ------------------------------------------------------------------------------------------------------
 
     def execute(self, container_id: str, *command: str) -> Object:
-        """What another program of the guests' kind prints that runs in a running container, with its environment and limits.
+        """What another program of the guests' kind prints that runs in a running container, with
+        its environment and limits.
 
         `container_id`: as in the status of its pod. Raises CalledProcessError.
         """
@@ -202,7 +208,9 @@ class Node:
         self._containerd("tasks", "kill", "-s", "SIGKILL", _bare(container_id))
 
     def freeze_container(self, container_id: str) -> None:
-        """Its processes stand still, and nothing but SIGKILL ends them: kubelet waits for the whole grace period."""
+        """Its processes stand still, and nothing but SIGKILL ends them: kubelet waits for the whole
+        grace period.
+        """
         self._containerd("tasks", "kill", "-s", "SIGSTOP", _bare(container_id))
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -212,7 +220,9 @@ class Node:
         return self.plane.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
 
     def outputs(self, pod: Object, container: str = "") -> list[Object]:
-        """What the guests of a container (default: the first) printed: one entry for each time it was started."""
+        """What the guests of a container (default: the first) printed: one entry for each time it
+        was started.
+        """
         metadata = pod["metadata"]
         container = container or pod["spec"]["containers"][0]["name"]
         folder = self._pod_logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}" / container
@@ -227,7 +237,9 @@ class Node:
         return self._containerd("containers", "list", "-q").split()
 
     def mounts(self) -> list[str]:
-        """Mount points below the node's folder, as the node sees them: volumes and root file systems of pods."""
+        """Mount points below the node's folder, as the node sees them: volumes and root file
+        systems of pods.
+        """
         table = Path(f"/proc/{self._cell.pid}/mountinfo").read_text().splitlines()
         points = (line.split()[4] for line in table)
         return [point for point in points if point.startswith(f"{self.folder}/") and point != str(self.root)]
@@ -240,7 +252,9 @@ class Node:
         return self.run(self._ctr, "-a", self._socket, "-n", "k8s.io", *command)
 
     def run(self, *command: str | Path) -> str:
-        """The output of a command that runs on the node. Raises CalledProcessError with the output of both kinds in it."""
+        """The output of a command that runs on the node. Raises CalledProcessError with the output
+        of both kinds in it.
+        """
         done = subprocess.run(self._cell.command(command), capture_output=True, text=True, check=False, timeout=120)
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, list(command), done.stdout, done.stderr)
@@ -255,8 +269,9 @@ class Node:
     def _wait_for_runtime(self, seconds: float = 60.0) -> None:
         """Until containerd answers calls of kubelet's.
 
-        Its socket is there, and other calls work, a moment earlier than the part that serves kubelet, and kubelet ends
-        ("server is not initialized yet") when it comes in that moment; on a machine an init system would start it again.
+        Its socket is there, and other calls work, a moment earlier than the part that serves
+        kubelet, and kubelet ends ("server is not initialized yet") when it comes in that moment; on
+        a machine an init system would start it again.
         """
         deadline = time.monotonic() + seconds
         with grpc.insecure_channel(f"unix:{self._socket}") as channel:
@@ -359,7 +374,9 @@ class Node:
 
 
 def _printed(log: str) -> str:
-    """The line of the guest in a log file of kubelet's format; long lines are written in parts, marked P, the last F."""
+    """The line of the guest in a log file of kubelet's format; long lines are written in parts,
+    marked P, the last F.
+    """
     text = ""
     for line in log.splitlines():
         _, _, flag, content = [*line.split(" ", 3), "", "", ""][:4]

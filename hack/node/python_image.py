@@ -1,7 +1,9 @@
-"""An image of hami-dra for tests/node: the checkout, what it requires, and the Python that runs this, all at their own paths.
+"""An image of hami-dra for tests/node: the checkout, what it requires, and the Python that runs
+this, all at their own paths.
 
-Called by tests/node. It stands in for the Dockerfile, which needs a registry: the files are those of an installation without
-extras, and the shared libraries that they are linked with. Bytecode is left out.
+Called by tests/node. It stands in for the Dockerfile, which needs a registry: the files are those
+of an installation without extras, and the shared libraries that they are linked with. Bytecode is
+left out.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ run()
 
 
 def of_checkout() -> Image:
-    """Return the image; its entrypoint is `hami-dra`. Raises CalledProcessError where a library's links cannot be read."""
+    """Return the image; its entrypoint is `hami-dra`. Raises CalledProcessError where a library's
+    links cannot be read.
+    """
     python = Path(os.path.realpath(sys.executable))
     packages = Path(sysconfig.get_path("purelib"))
     found = {python, *_tree(Path(sysconfig.get_path("stdlib"))), *_required("hami-dra")}
@@ -60,7 +64,9 @@ def _tree(folder: Path) -> Iterator[Path]:
 
 
 def _required(name: str, known: set[str] | None = None) -> Iterator[Path]:
-    """Yield the files of what a distribution requires, extras left out; what is not installed is for another platform."""
+    """Yield the files of what a distribution requires, extras left out; what is not installed is
+    for another platform.
+    """
     known = {name} if known is None else known
     for requirement in metadata.distribution(name).requires or ():
         other = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
@@ -79,7 +85,9 @@ def _required(name: str, known: set[str] | None = None) -> Iterator[Path]:
 
 
 def _linked(files: Iterable[Path]) -> Iterator[Path]:
-    """Yield the shared libraries that the files are linked with, by the names under which the loader looks for them."""
+    """Yield the shared libraries that the files are linked with, by the names under which the
+    loader looks for them.
+    """
     output = subprocess.run(["ldd", *map(str, files)], check=True, capture_output=True, text=True).stdout
     for match in re.finditer(r"^\s(?:\S+ => )?(/\S+) \(0x", output, flags=re.MULTILINE):
         yield Path(os.path.normpath(match[1]))

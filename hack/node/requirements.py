@@ -1,6 +1,7 @@
 """Whether this machine can run a real node. Asked by tests/node before anything starts.
 
-It changes nothing, but that cgroup v2 passes its controllers on to children: runc would do the same.
+It changes nothing, but that cgroup v2 passes its controllers on to children: runc would do the
+same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Write tests/conformance/cel_golden.jsonl anew: the expressions that are in it, with Kubernetes' answers.
+"""Write tests/conformance/cel_golden.jsonl anew: the expressions that are in it, with Kubernetes'
+answers.
 
 python -m hack.oracle.cel_golden            (after adding lines {"expression": "..."} to the file)
 """

@@ -1,11 +1,13 @@
-"""Where the node filter differs from kube-scheduler's plugins, counted by plugin, with the smallest world of each kind.
+"""Where the node filter differs from kube-scheduler's plugins, counted by plugin, with the smallest
+world of each kind.
 
     python -m hack.oracle.nodefit_differences                                  (the kept cases; then 500 random worlds)
     python -m hack.oracle.nodefit_differences --plugins InterPodAffinity --first 1000 --worlds 2000
     python -m hack.oracle.nodefit_differences --version 1.36.4 --show 3 --keep tests/conformance/nodefit_found.jsonl
 
-`--plugins` names whose verdicts are compared (default: every one). Worlds with a difference are made smaller; `--keep` adds
-them to a file with kube-scheduler's answers, from which they are tests ever after.
+`--plugins` names whose verdicts are compared (default: every one). Worlds with a difference are
+made smaller; `--keep` adds them to a file with kube-scheduler's answers, from which they are tests
+ever after.
 """
 
 from __future__ import annotations

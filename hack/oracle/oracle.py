@@ -1,9 +1,11 @@
-"""The answers of Kubernetes, Prometheus and NVIDIA, from small Go programs on their published modules.
+"""The answers of Kubernetes, Prometheus and NVIDIA, from small Go programs on their published
+modules.
 
-Used by tests/conformance, tests/property, hack/fuzz.py and hack/oracle/cel_golden.py. Each folder beside this file that
-holds a go.mod is one oracle: it reads JSON questions from standard input, one a line, and writes one JSON answer a line.
-`nodefit` is one for each Kubernetes version (`nodefit-1.37.1`), built from the modules of that version's control plane.
-Built once with the Go toolchain that builds the control plane, into the same cache outside the checkout, keyed by the
+Used by tests/conformance, tests/property, hack/fuzz.py and hack/oracle/cel_golden.py. Each folder
+beside this file that holds a go.mod is one oracle: it reads JSON questions from standard input, one
+a line, and writes one JSON answer a line. `nodefit` is one for each Kubernetes version
+(`nodefit-1.37.1`), built from the modules of that version's control plane. Built once with the Go
+toolchain that builds the control plane, into the same cache outside the checkout, keyed by the
 sources; `python hack/oracle/oracle.py` builds all, so that no test waits for it.
 """
 
@@ -64,7 +66,9 @@ def binary_of(name: str) -> Path:
 
 
 def ensure(name: str) -> Path:
-    """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
+    """The program, built first where it is missing: minutes with empty caches, else seconds. Raises
+    BuildError.
+    """
     folder, modules = _source_of(name)
     return gobuild.build(
         f"the oracle {name!r}", folder, ".", binary_of(name), modules=modules, cgo=name.partition("-")[0] in _IN_C
@@ -86,7 +90,9 @@ def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) ->
 
 
 class Conversation:
-    """A running oracle that is asked one question at a time, each where the last answer leads. To be used with `with`."""
+    """A running oracle that is asked one question at a time, each where the last answer leads. To
+    be used with `with`.
+    """
 
     def __init__(self, name: str) -> None:
         """Raises BuildError."""
@@ -116,7 +122,9 @@ class Conversation:
 
 
 def main() -> int:
-    """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
+    """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that
+    is a failure.
+    """
     failed = False
     for name in oracles():
         started = time.monotonic()

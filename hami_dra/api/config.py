@@ -56,7 +56,8 @@ class DeviceConfig(ConfigModel):
     of such a card.
     """
     app_class: Literal["online", "offline"] | None = None
-    """Class of a task on a MetaX sGPU: online tasks go before offline ones that share their card."""
+    """Class of a task on a MetaX sGPU: online tasks go before offline ones that share their card.
+    """
     limits: Literal["optional", "enforced"] | None = None
     """Whether a container of a shared NVIDIA card may disable its limits (`CUDA_DISABLE_CONTROL`),
     as HAMi allows, or not.

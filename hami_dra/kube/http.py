@@ -1,8 +1,8 @@
 """A real API server over HTTP: aiohttp for transport, msgspec to decode bytes into Structs.
 
 Used by every program that runs against Kubernetes; `connect` selects the configuration. One
-HttpCluster belongs to one event loop. `transport` has the deadlines, `decoding` the decoding and the
-errors, `credentials` our identity.
+HttpCluster belongs to one event loop. `transport` has the deadlines, `decoding` the decoding and
+the errors, `credentials` our identity.
 
 Why not the official client's transport: its typed models cost 15 times more, and its watch cannot
 carry ResourceClaims (docs/libraries.md).

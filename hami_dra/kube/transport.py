@@ -217,8 +217,8 @@ class Transport:
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> aiohttp.ClientResponse:
-        """Return a response of which the headers were read; after a 401 the second one, with renewed
-        credentials.
+        """Return a response of which the headers were read; after a 401 the second one, with
+        renewed credentials.
         """
         headers = {"Accept": accept}
         if content_type:
@@ -268,7 +268,8 @@ class Transport:
 def _url_of(server: str, path: str, query: Mapping[str, str]) -> URL:
     """Return the URL of a request. Raises InvalidURL.
 
-    aiohttp would parse address and query again for each request, which takes it three times as long.
+    aiohttp would parse address and query again for each request, which takes it three times as
+    long.
     """
     try:
         below = _asking(server, tuple(query.items()))

@@ -1,7 +1,7 @@
 """User preferences for a vendor beyond amounts, from annotations: the common part, and the errors.
 
-Called by the vendors' `preferences`. In: annotations by name. Out: frozen, hashable objects, so that
-columns can be cached for each.
+Called by the vendors' `preferences`. In: annotations by name. Out: frozen, hashable objects, so
+that columns can be cached for each.
 """
 
 from collections.abc import Iterable, Mapping

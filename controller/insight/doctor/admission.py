@@ -287,7 +287,9 @@ def webhook(state: State) -> Iterator[Finding]:
 
 
 def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
-    """Check the webhook that warns about pods and workloads as they are applied: nothing fails without it."""
+    """Check the webhook that warns about pods and workloads as they are applied: nothing fails
+    without it.
+    """
     configuration = named(live, kinds.VALIDATING_WEBHOOK.name, names.WEBHOOK)
     hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
     advice = hooks.get(ADVICE_WEBHOOK)

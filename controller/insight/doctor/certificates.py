@@ -1,5 +1,5 @@
-"""Checks of the webhook's certificates. Imported only where `cryptography` is installed: it comes with
-the extra `controller`, and everything else that the doctor checks does without.
+"""Checks of the webhook's certificates. Imported only where `cryptography` is installed: it comes
+with the extra `controller`, and everything else that the doctor checks does without.
 """
 
 import base64
@@ -18,8 +18,8 @@ _SOON: Final = timedelta(days=14)
 
 
 def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
-    """Check the webhook's certificate as the API server does it: whether it is valid now, and whether an
-    authority of the caBundle signed it.
+    """Check the webhook's certificate as the API server does it: whether it is valid now, and
+    whether an authority of the caBundle signed it.
 
     `title`: the configuration in findings; `convert`: its webhook.
     """

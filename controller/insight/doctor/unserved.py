@@ -1,5 +1,5 @@
-"""Pods that hami-dra does not place: they name another scheduler, or their cards were not converted to
-claims; and what pods and workloads say without effect. Pure.
+"""Pods that hami-dra does not place: they name another scheduler, or their cards were not converted
+to claims; and what pods and workloads say without effect. Pure.
 """
 
 from collections import defaultdict
@@ -30,7 +30,9 @@ def schedulers(state: State) -> Iterator[Finding]:
 
 
 def unconverted(state: State) -> Iterator[Finding]:
-    """Report pods that wait for cards by resource names that no device plugin or DeviceClass serves."""
+    """Report pods that wait for cards by resource names that no device plugin or DeviceClass
+    serves.
+    """
     offered = {
         name for node in state.objects.nodes for name, amount in node.status.allocatable.items() if str(amount) != "0"
     }

@@ -154,8 +154,8 @@ def warning(reason: str, note: str) -> Message:
 
 
 def repeatedly_refused(times: int, why: str) -> Message:
-    """Return a message about a pod that lost its allocation again. `why`: kube-scheduler's words, or
-    what became of the node.
+    """Return a message about a pod that lost its allocation again. `why`: kube-scheduler's words,
+    or what became of the node.
     """
     note = (
         f"{times} allocations of this pod were taken back, for reasons that hami-dra cannot foresee; nodes in other zones and of "

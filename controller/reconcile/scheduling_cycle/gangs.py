@@ -88,7 +88,9 @@ class GangCycle:
     # --- one evaluation ---------------------------------------------------------------------------
 
     def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
-        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next turn."""
+        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next
+        turn.
+        """
         self._evaluate(key, pod, now)
         self.searches.make_way(None)
 

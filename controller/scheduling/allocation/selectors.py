@@ -107,7 +107,9 @@ class Selector:
                 )
 
     def error_on(self, device: Device) -> str:
-        """Return the error on a device; empty if there is none. Raises SelectorOverBudget, SliceSpent."""
+        """Return the error on a device; empty if there is none. Raises SelectorOverBudget,
+        SliceSpent.
+        """
         try:
             self.matches(device)
         except AllocatorError as error:

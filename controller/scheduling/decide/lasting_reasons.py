@@ -84,8 +84,8 @@ def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded
 
 
 def _unpublished(words: RequestWords, code: str, row: int) -> RefusalReason:
-    """Return the capacities that there are, where the request names another one, or an amount that no
-    device may give.
+    """Return the capacities that there are, where the request names another one, or an amount that
+    no device may give.
     """
     requests = words.view.capacity_requests
     published = sorted(words.inventory.devices.device(row).spec.capacity)

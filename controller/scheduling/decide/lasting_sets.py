@@ -1,9 +1,9 @@
 """Why no node could give the requested devices together, though each has enough of them: they are
 not linked, on several NUMA nodes, or do not agree in an attribute.
 
-Called by `why_refused` when no node could meet the claims even with idle devices (`IdleNodes`). What
-is in the way is what the pod would fit without; the best there is, is the largest number that a node
-could give. Pure.
+Called by `why_refused` when no node could meet the claims even with idle devices (`IdleNodes`).
+What is in the way is what the pod would fit without; the best there is, is the largest number that
+a node could give. Pure.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -82,8 +82,8 @@ class LastingSets:
         return ""
 
     def _most(self) -> _Best | None:
-        """Return the largest number of devices that a node could give; None where the pod has several
-        requests, or one that names no number.
+        """Return the largest number of devices that a node could give; None where the pod has
+        several requests, or one that names no number.
         """
         (words, *others) = self._words
         if others or words.view.all_devices or words.view.name != words.view.parent_name:

@@ -46,8 +46,8 @@ _SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kuber
 
 
 class NodeReasons:
-    """The reasons of one pod. `there`: nodes whose devices could meet all its requests; `free`: they
-    could now, and the pod may use other nodes, which could not.
+    """The reasons of one pod. `there`: nodes whose devices could meet all its requests; `free`:
+    they could now, and the pod may use other nodes, which could not.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class NodeReasons:
                 return self._other(code, rows)
 
     def _by_code(self) -> dict[str, Positions]:
-        """Return the refused nodes by reason code, in the order of the checks. Nodes that node affinity
-        would exclude as well count for it, while there are few.
+        """Return the refused nodes by reason code, in the order of the checks. Nodes that node
+        affinity would exclude as well count for it, while there are few.
         """
         codes = self._verdicts.codes
         found: dict[str, Positions] = {}

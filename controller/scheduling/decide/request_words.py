@@ -110,8 +110,8 @@ class RequestWords:
         return f"{self.count} devices{each}{' each' if each else ''} on one node"
 
     def cores_left_out(self, row: int) -> str:
-        """Return the fix for a claim that asks for a part of the memory and names no cores, which means
-        all of them; empty for any other.
+        """Return the fix for a claim that asks for a part of the memory and names no cores, which
+        means all of them; empty for any other.
         """
         named = self.view.capacity_requests
         if names.CAP_MEMORY not in named or names.CAP_CORES in named or not self.inventory.devices.cores_total[row]:

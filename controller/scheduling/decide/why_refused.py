@@ -44,15 +44,15 @@ from hami_dra.api.printable import counted, printable
 
 
 def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:
-    """Return the reason of a refusal. `trace`: of the decision, before the inventory changes; `idle`:
-    which nodes could meet the claims with idle devices. Raises SliceSpent.
+    """Return the reason of a refusal. `trace`: of the decision, before the inventory changes;
+    `idle`: which nodes could meet the claims with idle devices. Raises SliceSpent.
     """
     return _Refusal(inventory, request, trace, idle).why()
 
 
 def failing_selector(inventory: Inventory, trace: Trace) -> str:
-    """Return the error of a selector that fails on every device that its request could get; empty if
-    there is none. The search reports it only where it reaches such a device.
+    """Return the error of a selector that fails on every device that its request could get; empty
+    if there is none. The search reports it only where it reaches such a device.
     """
     for group, columns in trace.wanted:
         view, column = group.alternatives[-1], columns[-1]
@@ -138,8 +138,8 @@ class _Refusal:
         return RequestWords(self._inventory, view, column, listing, self._name(group, view))
 
     def _name(self, group: RequestGroup, view: ResolvedRequest | None = None) -> str:
-        """Return how to call a request, or one of its alternatives: not at all where the pod has only
-        one.
+        """Return how to call a request, or one of its alternatives: not at all where the pod has
+        only one.
         """
         several = len(group.alternatives) > 1
         if len(self._trace.wanted) == 1 and not several:
@@ -175,8 +175,8 @@ class _Refusal:
     # -- nodes and devices ---------------------------------------------------------------------------
 
     def _elsewhere(self, reason: RefusalReason, there: Bools) -> RefusalReason:
-        """Return the reason of the nodes that have the requested devices, with the number of those that
-        have others.
+        """Return the reason of the nodes that have the requested devices, with the number of those
+        that have others.
         """
         others = self._inventory.nodes.present[: len(there)] & ~there
         for _, columns in self._trace.wanted:
@@ -239,8 +239,8 @@ class _Refusal:
         return RefusalReason("set", asked, f"{_have(nodes)} enough free devices, and no such set is free", code=code)
 
     def _no_choice(self, nodes: Bools) -> RefusalReason:
-        """Return that only the search found no devices: of constraints, shared counters, or requests
-        that compete for the same devices.
+        """Return that only the search found no devices: of constraints, shared counters, or
+        requests that compete for the same devices.
         """
         claims = (entry.claim for entry in self._request.claims if entry.claim.status.allocation is None)
         constraints = [each for claim in claims for each in claim.spec.devices.constraints]

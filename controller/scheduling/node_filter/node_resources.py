@@ -46,8 +46,8 @@ class NodeResources:
         return lacking
 
     def lacks(self, wanted: Wanted, row: int) -> bool:
-        """Return `lacking` of one node, for a pod that counts nowhere yet. Takes a tenth of the time
-        where few nodes changed.
+        """Return `lacking` of one node, for a pod that counts nowhere yet. Takes a tenth of the
+        time where few nodes changed.
         """
         for resource, amount in wanted:
             offered, used = self._nodes.load_of(resource, row)

@@ -1,8 +1,8 @@
 """Required pod affinity (the first part of kube-scheduler's InterPodAffinity,
 interpodaffinity/filtering.go).
 
-A node is admitted if in its domains a pod runs that matches all terms. The first pod of a series that
-wants to be together may start: it matches its own terms, and no pod anywhere does.
+A node is admitted if in its domains a pod runs that matches all terms. The first pod of a series
+that wants to be together may start: it matches its own terms, and no pod anywhere does.
 """
 
 from typing import Final

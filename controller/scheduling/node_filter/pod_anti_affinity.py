@@ -49,8 +49,8 @@ class PodAntiAffinityPlugin:
 
 
 class PodAntiAffinityFilter(RecomputedFilter):
-    """The anti-affinity of pods of one shape, and that of other pods against them. Pods that are bound
-    later can only help, so it holds in any order.
+    """The anti-affinity of pods of one shape, and that of other pods against them. Pods that are
+    bound later can only help, so it holds in any order.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ class PodTopologySpread:
         return found if own is None else found.without(own)
 
     def shape_of(self, pod: Pod) -> Hashable | None:
-        """Return what pods with equal hard constraints have in common; None without any, or with one
-        that cannot be read.
+        """Return what pods with equal hard constraints have in common; None without any, or with
+        one that cannot be read.
         """
         constraints = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
         if not constraints or any(selector_problem(each.label_selector) for each in constraints):
@@ -187,8 +187,8 @@ class SpreadFilter(RecomputedFilter):
         return not self._violates(unbound)[row]
 
     def admits_beside(self, placed: Iterable[Placed], pod: Pod, row: int, unbound: Collection[Placed]) -> bool:
-        """Return whether pods of this shape could be bound where they are placed once `pod` was bound
-        on the node `row`, and none of the unbound ones in other domains.
+        """Return whether pods of this shape could be bound where they are placed once `pod` was
+        bound on the node `row`, and none of the unbound ones in other domains.
         """
         nodes = self._state.nodes
         rows = [nodes.index_of(each.node) for each in placed]
@@ -249,8 +249,8 @@ class SpreadFilter(RecomputedFilter):
     def _per_domain(
         self, hard: SpreadConstraint, counts: MatchingPods, complete: Bools, unbound: Collection[Placed]
     ) -> tuple[Ints, int]:
-        """Return the matching pods per number of a domain, and the fewest of any domain. `complete`:
-        the nodes with all topology keys; pods of others do not count.
+        """Return the matching pods per number of a domain, and the fewest of any domain.
+        `complete`: the nodes with all topology keys; pods of others do not count.
         """
         domain = self._state.domains.of(hard.constraint.topology_key)
         eligible = complete & hard.includes(self._state.rules, self._pod)

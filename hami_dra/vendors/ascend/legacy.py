@@ -149,7 +149,8 @@ def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyReq
 
 
 def _modules(family: ResourceFamily, resources: ContainerResources, count: int) -> int:
-    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in HAMi.
+    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in
+    HAMi.
 
     Raises InvalidLegacy for another number that is no multiple.
     """
