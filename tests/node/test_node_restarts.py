@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.objects import part, pod, template
 
 T4 = "g4dn.12xlarge"
-KILLS = int(os.environ.get("HAMI_DRA_KILLS", "10"))
+KILLS = int(os.environ.get("HAMI_DRA_KILLS", "6"))
 """50 in `make soak`."""
 _OWN_RACE = "no relationship found between node"
 """Kubernetes' own: kubelet hears of a pod before the authorizer does, is refused its claim, and asks again."""
