@@ -8,6 +8,7 @@ message missing from the catalogue appears in English; a test requires that none
 from typing import Final
 
 from controller.dashboard.chinese import MESSAGES
+from controller.dashboard.sentences import chinese
 
 CATALOGUES: Final[dict[str, dict[str, str]]] = {"en": {}, "zh": MESSAGES}
 
@@ -20,6 +21,10 @@ class Texts:
     def count(self, number: int, one: str, many: str, /, **values: object) -> str:
         """Return one of two messages by number, for languages that have two."""
         return self(one if number == 1 else many, **values)
+
+    def sentence(self, text: str) -> str:
+        """Return a sentence of a decision, which is English where it is made."""
+        return chinese(text) if self.language == "zh" else text
 
     def __call__(self, message: str, **values: object) -> str:
         found = self._messages.get(message, message)
