@@ -19,6 +19,7 @@ def test_the_manifest_is_valid_and_names_the_archive():
     found = yaml.safe_load(krew_plugin.manifest(version(), RELEASES))
     assert list(krew_plugin.problems("hami", found)) == []
     (platform,) = found["spec"]["platforms"]
+    assert list(krew_plugin.archive_problems(platform, krew_plugin.archive(version()))) == []
     assert platform["uri"] == f"{RELEASES}/v{version()}/kubectl-hami-{version()}.tar.gz"
     assert platform["sha256"] == hashlib.sha256(krew_plugin.archive(version())).hexdigest()
     with tarfile.open(fileobj=io.BytesIO(krew_plugin.archive(version()))) as archive:
@@ -41,6 +42,15 @@ def test_the_manifest_is_valid_and_names_the_archive():
         (("spec", "platforms", 0, "sha"), "a", "platform has no field sha"),
         (("spec", "shortdescription"), "a", "spec has no field shortdescription"),
         (("spec", "platforms", 0, "selector"), {"matchLabels": {"gpu": "a"}}, "spec.platforms[0].selector"),
+        (("spec", "platforms", 0, "selector"), {"matchLabels": {}}, "spec.platforms[0].selector"),
+        (
+            ("spec", "platforms", 0, "selector"),
+            {"matchLabels": {"os": "plan9"}},
+            "spec.platforms[0].selector: selects no platform that krew supports",
+        ),
+        (("spec", "version"), "v01.0.0", "spec.version"),
+        (("spec", "caveats"), "a b " * 30, "spec.caveats: a line is longer than 80 characters"),
+        (("spec", "shortDescription"), "a b " * 18, "spec.shortDescription: a line is longer than 70 characters"),
     ],
 )
 def test_what_krew_refuses_is_named(path, value, problem):
@@ -50,6 +60,38 @@ def test_what_krew_refuses_is_named(path, value, problem):
         place = place[key]
     place[path[-1]] = value
     assert list(krew_plugin.problems("hami", plugin)) == [problem]
+
+
+def test_a_platform_may_be_selected_once():
+    plugin = yaml.safe_load(krew_plugin.manifest("1.2.3", RELEASES))
+    arm = {**plugin["spec"]["platforms"][0], "selector": {"matchLabels": {"os": "linux", "arch": "arm64"}}}
+    plugin["spec"]["platforms"].append(arm)
+    problem = "spec.platforms[1].selector: linux/arm64 is selected twice"
+    assert list(krew_plugin.problems("hami", plugin)) == [problem]
+
+
+def test_names_that_windows_reserves_are_refused():
+    plugin = yaml.safe_load(krew_plugin.manifest("1.2.3", RELEASES))
+    plugin["metadata"]["name"] = "con"
+    assert list(krew_plugin.problems("con", plugin)) == ["metadata.name"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"sha256": "0" * 64}, "sha256 is not that of the archive"),
+        ({"bin": "hami"}, "bin: hami is not installed, or not executable"),
+        ({"bin": "LICENSE"}, "bin: LICENSE is not installed, or not executable"),
+        ({"files": [{"from": "kubectl-hami", "to": "."}, {"from": "x", "to": "."}]}, "files: x is not in the archive"),
+        (
+            {"files": [{"from": "kubectl-hami", "to": "."}, {"from": "LICENSE", "to": "./x"}]},
+            "files: ./x is not a plain relative path",
+        ),
+    ],
+)
+def test_what_krew_cannot_install_is_named(change, problem):
+    (platform,) = yaml.safe_load(krew_plugin.manifest("1.2.3", RELEASES))["spec"]["platforms"]
+    assert list(krew_plugin.archive_problems({**platform, **change}, krew_plugin.archive("1.2.3"))) == [problem]
 
 
 def test_the_launcher_runs_this_version_by_uv_or_says_what_it_needs(tmp_path):
