@@ -16,6 +16,9 @@ from controller.cli.program import as_typed
 _INDENT: Final = "    "
 _LIST: Final = re.compile(r"<list\[(.*)\]>")
 """How typer shows the type of an option that may be repeated."""
+_TYPE: Final = re.compile(r" <(str|int|path)>$", re.IGNORECASE)
+"""How typer shows that a value is text, a number or a path: by the name of Python's class."""
+_DURATION: Final = re.compile(r"\d+(ms|s|m|h)")
 _OPTIONS: Final = "Options"
 
 
@@ -74,10 +77,26 @@ class Command(TyperCommand):
                 continue
             title = "Arguments" if param.param_type_name == "argument" else getattr(param, "rich_help_panel", None)
             name, text = record
-            sections.setdefault(title or _OPTIONS, []).append((_LIST.sub(r"<\1>", name), text))
+            sections.setdefault(title or _OPTIONS, []).append((_shown(_LIST.sub(r"<\1>", name), param), text))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _shown(name: str, param: Any) -> str:
+    """Return how help shows an option: its value is PATH, NUMBER or DURATION, else the last word of
+    its name, as in `--node-policy POLICY`.
+    """
+    match = _TYPE.search(name)
+    if match is None:
+        return name
+    plain, kind = name[: match.start()], match[1].lower()
+    if param.param_type_name == "argument":
+        return plain
+    if kind == "str":
+        is_duration = isinstance(param.default, str) and _DURATION.fullmatch(param.default)
+        return f"{plain} {'DURATION' if is_duration else plain.rpartition('-')[2].upper()}"
+    return f"{plain} {'PATH' if kind == 'path' else 'NUMBER'}"
 
 
 def blocks(text: str) -> Iterator[list[str]]:

@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
     app.command("completion", help=HELP, cls=Command)(completion)
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell.")]) -> None:
     typer.echo(SCRIPTS[shell], nl=False)
 
 

@@ -75,13 +75,14 @@ def controller(
     node_policy: Annotated[
         str,
         typer.Option(
-            help="Default below annotations: binpack, spread or fair-share.", autocompletion=values.node_policies
+            help="Policy where no annotation sets one: binpack, spread or fair-share.",
+            autocompletion=values.node_policies,
         ),
     ] = names.BINPACK,
     device_policy: Annotated[
         str,
         typer.Option(
-            help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
+            help="Policy where no annotation sets one: spread, binpack, topology-aware, mutex, numa, or a comma-separated list. "
             "first-fit (Kubernetes' own order) overrides annotations.",
             autocompletion=values.device_policies,
         ),
@@ -89,14 +90,14 @@ def controller(
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+            help="Weights of fair-share and scarce cards where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
         ),
     ] = "",
     default: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated: "
+            help="Value of a vendor's annotation where pod, claim, template and class do not set it; may be repeated: "
             "hami.io/gpu-topology=required.",
         ),
     ] = None,
@@ -108,7 +109,8 @@ def controller(
     installation: Annotated[
         str,
         typer.Option(
-            help="Name in the allocations of this controller: it never touches those of another installation."
+            metavar="NAME",
+            help="Name that the allocations of this controller carry; it never touches those of another installation.",
         ),
     ] = names.MANAGED_BY,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
@@ -126,13 +128,13 @@ def controller(
     ] = "2m",
     gangs_of: Annotated[
         list[GangSource] | None,
-        typer.Option(help="Groups of pods that count as gangs besides the usual ones; may be repeated."),
+        typer.Option(help="Also treat these groups of pods as gangs; may be repeated."),
     ] = None,
     orphan_age: Annotated[
         str, typer.Option(help="How long an allocation may exist without a pod that refers to it, before it is freed.")
     ] = "60s",
     event_interval: Annotated[
-        str, typer.Option(help="Least time between two warnings about a pod that differ only in their figures.")
+        str, typer.Option(help="Minimum time between two warnings about a pod that differ only in their figures.")
     ] = "30s",
     quiet_time: Annotated[
         str, typer.Option(help="How long nothing is committed after the fence was created or restored.")

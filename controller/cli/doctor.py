@@ -61,12 +61,18 @@ def doctor(
     ] = None,
     manage: Annotated[
         list[str] | None,
-        typer.Option(help="A driver that the controller manages in addition to hami-dra's own; may be repeated."),
+        typer.Option(
+            metavar="DRIVER",
+            help="A driver that the controller manages in addition to hami-dra's own; may be repeated.",
+        ),
     ] = None,
     manage_profile: ManageProfile = None,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     installation: Annotated[
-        str, typer.Option(help="The controller's --installation: claims of other installations are ignored.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The controller's --installation: claims of other installations are ignored."
+        ),
     ] = names.MANAGED_BY,
     files: Files = None,
     kubeconfig: Kubeconfig = None,

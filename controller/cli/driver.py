@@ -71,8 +71,8 @@ def driver(
     vendor: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Serve this vendor even while none of its cards is found: {VENDORS}. May be repeated; default: whatever "
-            "is found."
+            help=f"Serve this vendor even while none of its cards is found: {VENDORS}. May be repeated; default: all "
+            "vendors whose cards are found."
         ),
     ] = None,
     machine: Annotated[
@@ -87,7 +87,7 @@ def driver(
     device_policy: Annotated[
         str,
         typer.Option(
-            help="The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma list; first-fit: by index."
+            help="The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma-separated list; first-fit: by index."
         ),
     ] = names.SPREAD,
     fence: Annotated[
@@ -127,7 +127,7 @@ def driver(
     ] = None,
     recovery_time: Annotated[
         str,
-        typer.Option(help="How long a fault must be absent until it is over; doubled each time it recurs."),
+        typer.Option(help="How long a fault must be absent before it counts as over; doubled each time it recurs."),
     ] = "1m",
     confirm_time: Annotated[
         str, typer.Option(help="How long a fault must last before it may evict pods (NoExecute).")

@@ -22,15 +22,19 @@ Exit status: 0, or 2 if there is no library that this node could use, or it cann
 """
 
 
+class _Command(DriverCommand):
+    only = frozenset({"library-folder", "library-version"})
+
+
 def register(app: typer.Typer) -> None:
-    app.command("install-library", help=HELP, cls=DriverCommand)(install_library)
+    app.command("install-library", help=HELP, cls=_Command)(install_library)
 
 
 def install_library(
     context: typer.Context,
     *,
     source: Annotated[Path, typer.Option("--from", help="Folder that has the library.")],
-    vendor: Annotated[str, typer.Option(help="Whose cards it limits.")] = "nvidia",
+    vendor: Annotated[str, typer.Option(help="Vendor whose cards it limits.")] = "nvidia",
 ) -> None:
     from hami_dra.driver.prepare import Files
     from hami_dra.vendors.registry import plugin_names, plugin_of

@@ -21,8 +21,8 @@ ManageProfile = Annotated[
     typer.Option(
         "--manage-profile",
         metavar="FILE",
-        help="DriverProfile file: the meaning of what another DRA driver publishes, which is managed too; may be "
-        "repeated.",
+        help="DriverProfile file, which says what the attributes of another DRA driver mean; that driver is managed, "
+        "too. May be repeated.",
     ),
 ]
 

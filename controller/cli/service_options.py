@@ -79,8 +79,8 @@ PreferencesOption = Annotated[
     PreferenceMode,
     typer.Option(
         "--preferences",
-        help="What pods prefer of nodes (preferred affinity, ScheduleAnyway, PreferNoSchedule): honor, above the node "
-        "policy; or ignore, which is HAMi's order.",
+        help="Pods' preferences among nodes (preferred affinity, ScheduleAnyway, PreferNoSchedule): honor puts them above "
+        "the node policy; ignore orders nodes as HAMi does.",
     ),
 ]
 SchedulerNamesOption = Annotated[
@@ -99,7 +99,9 @@ KubernetesVersionOption = Annotated[
         "files 1.37.",
     ),
 ]
-FeatureGatesOption = Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")]
+FeatureGatesOption = Annotated[
+    str, typer.Option(help="Kubernetes feature gates, A=true,B=false; default: those of Kubernetes 1.37.")
+]
 RuntimeClasses = Annotated[
     list[str] | None,
     typer.Option(

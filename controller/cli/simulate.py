@@ -63,13 +63,14 @@ def simulate(
     node_policy: Annotated[
         str | None,
         typer.Option(
-            help="Default below annotations: binpack, spread or fair-share.", autocompletion=values.node_policies
+            help="Policy where no annotation sets one: binpack, spread or fair-share.",
+            autocompletion=values.node_policies,
         ),
     ] = None,
     device_policy: Annotated[
         str | None,
         typer.Option(
-            help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
+            help="Policy where no annotation sets one: spread, binpack, topology-aware, mutex, numa, or a comma-separated list. "
             "first-fit (Kubernetes' own order, vendor rules off) overrides annotations.",
             autocompletion=values.device_policies,
         ),
@@ -77,14 +78,14 @@ def simulate(
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+            help="Weights of fair-share and scarce cards where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
         ),
     ] = "",
     default: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated.",
+            help="Value of a vendor's annotation where pod, claim, template and class do not set it; may be repeated.",
         ),
     ] = None,
     manage_profile: ManageProfile = None,

@@ -57,7 +57,9 @@ def slices(
     node: Annotated[
         str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
     ] = None,
-    publish_as: Annotated[str, typer.Option(help="Imitate another driver, such as gpu.nvidia.com.")] = "",
+    publish_as: Annotated[
+        str, typer.Option(metavar="DRIVER", help="Imitate another driver, such as gpu.nvidia.com.")
+    ] = "",
     mig: Annotated[
         bool | None,
         typer.Option(

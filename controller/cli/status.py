@@ -63,7 +63,7 @@ def status(
         bool,
         typer.Option(
             "--usage",
-            help="Also show what containers use of shared cards, as their drivers say (right: get pods/proxy).",
+            help="Also show what containers use of shared cards, as node drivers report it (needs the right get pods/proxy).",
         ),
     ] = False,
     vendor: Annotated[

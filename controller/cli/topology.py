@@ -62,7 +62,7 @@ def topology(
         typer.Option("-f", "--filename", help="Files with ResourceSlices, and with ResourceClaims and Nodes if any."),
     ] = None,
     manage_profile: ManageProfile = None,
-    publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
+    publish_as: Annotated[str, typer.Option(metavar="DRIVER", help="With --machine: imitate another driver.")] = "",
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     kubeconfig: Kubeconfig = None,

@@ -27,6 +27,8 @@ class DriverCommand(Command):
 
     only_published: ClassVar = False
     """Only the options that change what is published, without defaults of their own."""
+    only: ClassVar[frozenset[str]] = frozenset()
+    """Only the options of these names; empty: all."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         from hami_dra.vendors.registry import plugin_names
@@ -35,7 +37,7 @@ class DriverCommand(Command):
         for param in params:
             if isinstance(param, TyperOption) and param.help:
                 param.help = param.help.replace(VENDORS, ", ".join(plugin_names()))
-        return [*params, *_vendor_params(only_published=self.only_published)]
+        return [*params, *_vendor_params(self.only, only_published=self.only_published)]
 
 
 class SlicesCommand(DriverCommand):
@@ -62,13 +64,17 @@ def vendor_settings(context: typer.Context) -> "VendorSettings":
         raise CommandError(str(error)) from error
 
 
-def _vendor_params(*, only_published: bool) -> list[Any]:
+def _vendor_params(only: frozenset[str], *, only_published: bool) -> list[Any]:
     """Let typer make parameters of a function that has an argument for each option."""
     from hami_dra.vendors.registry import OPTIONS
 
     def arguments() -> None: ...
 
-    chosen = [each for each in OPTIONS.items() if each[0].field or not only_published]
+    chosen = [
+        (option, plugins)
+        for option, plugins in OPTIONS.items()
+        if (option.field or not only_published) and (not only or option.name in only)
+    ]
     signature = inspect.Signature(
         [
             _argument(option, [plugin.title for plugin in plugins], with_default=not only_published)
@@ -87,9 +93,9 @@ def _argument(option: "VendorOption[Any]", titles: list[str], *, with_default: b
     info = typer.Option(
         "/".join(flags),
         envvar=option.envvar or None,
-        help=option.help,
+        help=option.help if with_default else f"{option.help} Default: {option.default}.",
         rich_help_panel=f"Options for cards of {', '.join(titles)}",
-        show_default=True if with_default else str(option.default),
+        show_default=with_default,
         expose_value=False,
         callback=_remember(option),
     )

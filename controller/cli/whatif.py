@@ -71,7 +71,7 @@ def whatif(
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Any weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
+            help="Weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
             "fair-share and scarce cards."
         ),
     ] = "",
@@ -91,7 +91,7 @@ def whatif(
     override_annotations: Annotated[
         bool,
         typer.Option(
-            "--override-annotations", help="Apply the given policies and weights to pods that ask for others, too."
+            "--override-annotations", help="Apply the given policies and weights even to pods that ask for others."
         ),
     ] = False,
     additions: Annotated[

@@ -1,5 +1,6 @@
 """hami-dra as a whole: the list of commands, help, the kubectl plugin, completion, versions, errors, namespaces."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version as package_version
@@ -80,6 +81,22 @@ def test_help_is_plain_with_one_line_for_each_command(hami_dra):
     assert "<bool>" not in text
     assert "\n\n\n" not in text
     assert "  Examples:\n    hami-dra status\n    hami-dra status --by node" in text
+
+
+def test_values_are_shown_by_what_they_are_and_not_by_classes_of_python():
+    text = cli_reference()[PATH]
+    assert re.findall(r"<(?:str|int|float|bool|path)>", text, re.IGNORECASE) == []
+    for shown in (
+        "--node-policy POLICY ",
+        "--orphan-age DURATION ",
+        "--port NUMBER ",
+        "--filename PATH ",
+        "--manage DRIVER ",
+    ):
+        assert shown in text
+    library = text.partition("### hami-dra install-library")[2].partition("###")[0]
+    assert "--library-folder FOLDER" in library
+    assert "--memory-scaling" not in library
 
 
 def test_as_a_kubectl_plugin_usage_and_examples_say_kubectl_hami(hami_dra, monkeypatch):
