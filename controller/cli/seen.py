@@ -6,18 +6,19 @@ without UIDs can be read, too.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from controller.cli.errors import CommandError
 from controller.insight.manifests import BadManifest, Item, gather
 from controller.scheduling.allocation import FeatureGates
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs
+from controller.scheduling.gang_key import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from controller.scheduling.inventory import Inventory, PoolGates
 from hami_dra.api import kinds
-from hami_dra.api.core import Node
+from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, ObjectMeta
 from hami_dra.api.times import latest
@@ -38,14 +39,19 @@ class Seen:
     def of(self, kind: Kind[T]) -> tuple[T, ...]:
         return tuple(item.object for item in self.items[kind.name])
 
-    def gangs(self) -> Gangs:
-        """Return the gangs of the pods, each by its group where that is known."""
+    def gang_of(self) -> Callable[[Pod], GangKey | None]:
+        """Return the function that tells the gang of a pod, by its group where that is known."""
+        groups = self.items[kinds.POD_GROUP.name]  # of every API group
+        if not groups:
+            return partial(gang_of, also=OPTIONAL_SOURCES)
+        from controller.scheduling.gangs import Gangs  # brings the search for placements along
+
         found = Gangs(OPTIONAL_SOURCES)
-        for item in self.items[kinds.POD_GROUP.name]:  # of every API group
+        for item in groups:
             found.group_changed(SOURCES[item.kind.group], None, item.object)
         for pod in self.of(kinds.POD):
             found.pod_changed(None, pod)
-        return found
+        return found.of
 
     def taken(self, now: datetime) -> datetime:
         """Return the latest timestamp that objects carry: of files, the best estimate of when they were

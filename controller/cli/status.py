@@ -136,7 +136,7 @@ def status(
     for text in state.notes:
         note(text)
     pods = state.of(kinds.POD)
-    view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), pods, state.of(kinds.NODE), state.gangs().of)
+    view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), pods, state.of(kinds.NODE), state.gang_of())
     view.pending = judged
     if files:
         view.now = state.taken(view.now)

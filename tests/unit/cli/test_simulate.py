@@ -246,7 +246,7 @@ def test_the_decision_on_a_pod_is_explained_with_the_pods_before_it_placed(hami_
         False,
     )
     alone = hami_dra("explain", "-f", path, "p4").stdout
-    assert "other pods that wait do not count" in alone.partition("\n\n")[0]
+    assert "no other pod waited" in alone.partition("\n\n")[0]
 
 
 def test_a_pod_that_is_not_decided_on_cannot_be_explained(hami_dra, file):
