@@ -58,7 +58,7 @@ def account(api, namespace):
 
 
 @pytest.mark.on_1_36
-def test_the_cluster_decides_who_may_look(page, account, api):
+def test_the_cluster_decides_who_may_look(page, account, api, namespace):
     viewer, stranger = account("viewer", "hami-dra-viewer"), account("stranger")
     api.wait_for("the page", lambda: ask(page, "/login")[0] == 200)
     # RBAC learns of a new binding from a watch; a refusal is kept for seconds
@@ -74,7 +74,7 @@ def test_the_cluster_decides_who_may_look(page, account, api):
     # bound in its namespace alone: the pages are there, a simulation of the whole cluster is not
     member = account("member", "hami-dra-viewer", cluster_wide=False)
     api.wait_for("the member let in", lambda: ask(page, "/pods", member)[0] == 200, every=1.0)
-    assert "You see the workloads of your namespaces only; what others hold is gray." in ask(page, "/pods", member)[2]
+    assert f"You see the workloads of {namespace} only; what others hold is gray." in ask(page, "/pods", member)[2]
     assert ask(page, "/whatif", member)[0] == 403
     assert ask(page, "/whatif", viewer)[0] == 200
 
