@@ -50,6 +50,8 @@ BENCHES: Mapping[str, Sequence[str]] = {
     ),
 }
 BASE, HERE = "base", "here"
+MARGIN = 0.02
+"""Differences up to this are none."""
 
 
 class NotComparable(Exception):
@@ -127,7 +129,7 @@ def alternate(name: str, folders: Mapping[str, Path], rounds: int, found: Found,
         for each in order:
             loads.append(os.getloadavg()[0])
             print(
-                f"  round {number} of {rounds}: {each}{remaining(start, number - 1, rounds)}",
+                f"  round {number} of {rounds}: {each}{remaining(start, len(loads) - 1, rounds * len(folders))}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -137,11 +139,11 @@ def alternate(name: str, folders: Mapping[str, Path], rounds: int, found: Found,
                 found[each].setdefault(figure, []).append(value)
 
 
-def remaining(start: float, done: int, rounds: int) -> str:
-    """Return how long the other rounds take if they take as long as those that are done; empty in the first."""
+def remaining(start: float, done: int, runs: int) -> str:
+    """Return how long the other runs take if they take as long as those that are done; empty before the first."""
     if not done:
         return ""
-    return f", about {math.ceil((time.monotonic() - start) / done * (rounds - done) / 60)} min left"
+    return f", about {math.ceil((time.monotonic() - start) / done * (runs - done) / 60)} min left"
 
 
 def measured(name: str, folder: Path) -> dict[str, float]:
@@ -190,14 +192,16 @@ def print_ratios(found: Mapping[str, Mapping[str, Sequence[float]]], loads: Sequ
 
 
 def verdict(against: Sequence[float]) -> str:
-    """Return what all rounds agree on.
+    """Return what all rounds agree on, where there are enough of them; of many figures some do by chance.
 
-    >>> verdict([1.1, 1.2]), verdict([0.9, 1.2]), verdict([0.9, 0.8])
-    (', more in every round', '', ', less in every round')
+    >>> verdict([1.1] * 5), verdict([0.9] * 4 + [1.2]), verdict([0.9] * 5), verdict([1.01] * 5), verdict([1.1])
+    (', more in every round', '', ', less in every round', '', '')
     """
-    if min(against) > 1:
+    if len(against) < LEAST_ROUNDS:
+        return ""
+    if min(against) > 1 + MARGIN:
         return ", more in every round"
-    return ", less in every round" if max(against) < 1 else ""
+    return ", less in every round" if max(against) < 1 - MARGIN else ""
 
 
 if __name__ == "__main__":
