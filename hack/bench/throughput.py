@@ -144,7 +144,8 @@ def plain(chosen: argparse.Namespace) -> int:
     if chosen.output == "json":
         print(json.dumps({name: [vars(each) for each in batches] for name, batches in found.items()}))
         return 0
-    print(f"{chosen.nodes} nodes, {chosen.rounds} rounds of {chosen.pods} pods, Kubernetes {chosen.version}")
+    rounds = len(found[throughput_plain.NOTHING])
+    print(f"{chosen.nodes} nodes, {rounds} rounds of {chosen.pods} pods, Kubernetes {chosen.version}")
     throughput_plain.print_costs(found)
     return 0
 
