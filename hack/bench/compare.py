@@ -3,13 +3,14 @@
     make bench-compare BASE=main~20
     make bench-compare BASE=v0.1.0 ARGS="--rounds 9 --only decide scale"
 
-Checks BASE out into a folder of its own and runs decide.py, scale.py and a short throughput.py of both commits, each with
-its own code and the Python environment of this one, in every round in an order of the round's own. Prints the median of
-each figure, with the least and the most of the rounds, and the ratio of this checkout to BASE within each round: above 1
-this one takes longer, or for pods/s, is faster. Where all rounds agree, it says so. What is not committed counts as part of
-this checkout. Takes 25 minutes on two idle cores, and says after the first round how much is left; interrupted, it prints
-what it has. BASE must know `-o json` of the three; commits from before decide.py and scale.py measured CPU time are
-compared by the clock.
+Checks BASE out into a folder of its own and runs decide.py, scale.py and a short throughput.py of
+both commits, each with its own code and the Python environment of this one, in every round in an
+order of the round's own. Prints the median of each figure, with the least and the most of the
+rounds, and the ratio of this checkout to BASE within each round: above 1 this one takes longer, or
+for pods/s, is faster. Where all rounds agree, it says so. What is not committed counts as part of
+this checkout. Takes 25 minutes on two idle cores, and says after the first round how much is left;
+interrupted, it prints what it has. BASE must know `-o json` of the three; commits from before
+decide.py and scale.py measured CPU time are compared by the clock.
 """
 
 from __future__ import annotations
