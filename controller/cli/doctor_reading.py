@@ -289,8 +289,8 @@ class _Reading:
             return True, None
         try:
             return True, base64.b64decode(secret.data["tls.crt"])
-        except (KeyError, ValueError) as error:
-            self._miss("webhook", f"its certificate is not known: {error!r}")
+        except (KeyError, ValueError):
+            self._miss("webhook", "its certificate is not known: its Secret has no readable tls.crt")
             return True, None
 
     async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:

@@ -17,6 +17,7 @@ FRAME: Final = {
 
 PARTS: Final[dict[str, str]] = {
     # names of requests
+    "request {name}: {part_asked}, {part_best}": "请求 {name}：{part_asked}，{part_best}",
     "request {name} of ResourceClaim {claim}": "ResourceClaim {claim} 的请求 {name}",
     "request {name}": "请求 {name}",
     # the request

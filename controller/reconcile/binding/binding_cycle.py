@@ -154,8 +154,7 @@ class BindingCycle:
         except Exception as error:
             if not self._guard.contains(pod.key, error):
                 raise
-            note = f"internal error, see the controller's log: {error!r}"
-            self._events.report(POD, pod, messages.warning(messages.BINDING_FAILED, note))
+            self._events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
             self._failed(pod, decision, "refused", self._settings.retry_most)
         self._end(pod)
 

@@ -153,6 +153,15 @@ def warning(reason: str, note: str) -> Message:
     return Message(WARNING, reason, shortened(note))
 
 
+def internal_error(reason: str) -> Message:
+    """Return a message about a bug of hami-dra, whose exception is in the log."""
+    note = (
+        "hami-dra had an internal error with this pod and tries again later. What happened is in its log: "
+        f"kubectl -n {names.SYSTEM_NAMESPACE} logs deployment/{names.CONTROLLER}"
+    )
+    return Message(WARNING, reason, note)
+
+
 def repeatedly_refused(times: int, why: str) -> Message:
     """Return a message about a pod that lost its allocation again. `why`: kube-scheduler's words,
     or what became of the node.

@@ -174,11 +174,10 @@ class SchedulingCycle:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
             self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
             self._queue.unfinished(key)
-        except Exception as error:  # a failure on one pod must not stop the loop
+        except Exception:  # a failure on one pod must not stop the loop
             log.exception("pod %s: cannot be decided", key)
             self._metrics.decisions.labels("error").inc()
-            note = f"internal error, see the controller's log: {error!r}"
-            self._events.report(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
+            self._events.report(POD, pod, messages.internal_error(messages.FILTERING_FAILED))
             self._queue.wait(key, now + self._retry_after_error)
 
     def _selectors_of(self, pod: Pod) -> bytes:

@@ -228,10 +228,7 @@ class _Resolver:
             raise AllocatorError(f"{where}: deviceClassName is empty; no other request is known")
         device_class = self._classes.get(spec.device_class_name)
         if device_class is None:
-            raise AllocatorError(
-                f"{where}: DeviceClass {spec.device_class_name} does not exist"
-                f"{did_you_mean(spec.device_class_name, self._classes)}; create it, or change deviceClassName"
-            )
+            raise AllocatorError(f"{where}: {_missing_class(spec.device_class_name, self._classes)}")
         require_readable_class(device_class)
         return device_class, selectors_of(
             device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
@@ -305,3 +302,13 @@ def _capacity_requests(where: str, spec: api.ExactDeviceRequest) -> dict[str, st
         except InvalidQuantity as error:
             raise AllocatorError(f"{where}: capacity.requests[{name}]: {error}") from error
     return requests
+
+
+def _missing_class(name: str, known: Iterable[str]) -> str:
+    """Return that there is no such class, and what was probably meant."""
+    near = did_you_mean(name, known)
+    if not near and name.endswith(f".{names.DOMAIN}"):
+        return (
+            f"DeviceClass {name} does not exist; install those of hami-dra (deviceclasses/), or change deviceClassName"
+        )
+    return f"DeviceClass {name} does not exist{near}; create it, or change deviceClassName"

@@ -96,9 +96,11 @@ async def _answered(
 ) -> Mapping[str, Answer | str]:
     try:
         answers = await call(claims)
-    except Exception as error:
+    except Exception:
         log.exception("%s: not %s", ", ".join(map(str, claims)), done)
-        return dict.fromkeys((claim.uid for claim in claims), f"{type(error).__name__}: {error}")
+        return dict.fromkeys(
+            (claim.uid for claim in claims), f"not {done}: the driver had an internal error; see its log"
+        )
     forgotten = f"not {done}: the driver did not say why (this is a bug of it)"
     return {claim.uid: answers.get(claim.uid, forgotten) for claim in claims}
 

@@ -14,7 +14,7 @@ from tests.docs.test_docs_messages import ANY, is_said
 MISTAKES = Path(__file__).parents[2] / "fixtures" / "mistakes"
 ENGLISH = re.compile(r"\b(needs|the|most|has|have|there|are|such|fits?|never|with|or)\b")
 """Words that only an English sentence has."""
-OF_PLUGINS = {"42-host-port-that-is-taken", "44-more-replicas-than-nodes"}
+OF_PLUGINS = {"42-host-port-that-is-taken", "44-more-replicas-than-nodes", "60-near-a-pod-that-is-not-there"}
 """kube-scheduler's plugins speak English only."""
 
 

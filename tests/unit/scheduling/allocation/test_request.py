@@ -210,6 +210,7 @@ def test_a_card_without_memory_cannot_give_a_percentage_of_it():
     ("raw", "says"),
     [
         (claim(exactly(deviceClassName="h100")), "ResourceClaim ns/c: request r: DeviceClass h100 does not exist"),
+        (claim(exactly(deviceClassName="x-vgpu.hami.io")), r"install those of hami-dra \(deviceclasses/\)"),
         (claim(exactly(deviceClassName="")), "deviceClassName is empty"),
         (claim({"name": "r"}), "neither exactly nor firstAvailable"),
         (claim(exactly(allocationMode="Some")), "allocationMode 'Some' is neither ExactCount nor All"),
