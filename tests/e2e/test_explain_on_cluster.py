@@ -89,7 +89,7 @@ def test_one_pod_that_fits_and_one_that_does_not(lab):
     assert {name: kept[name] for name in ("node", "nodes", "chosen", "runnerUp", "policies")} == {
         name: live[name] for name in ("node", "nodes", "chosen", "runnerUp", "policies")
     }
-    assert "asks 90Gi of memory, 15360 of 15360 MiB are free" in explained(lab, "waits", "--devices", *url)
+    assert "asks 92160 MiB of memory, 15360 of 15360 MiB are free" in explained(lab, "waits", "--devices", *url)
     # -- as it is logged
     lines = [line for line in logged(lab) if line["pod"] == f"{lab.namespace}/fits"]
     assert {(line["node"], line["code"]) for line in lines if "device" not in line} == {
@@ -98,4 +98,4 @@ def test_one_pod_that_fits_and_one_that_does_not(lab):
     }
     assert sum("device" in line for line in lines) == 8
     figures = {line.get("figures") for line in logged(lab) if line["code"] == "CardInsufficientMemory"}
-    assert "asks 90Gi of memory, 23028 of 23028 MiB are free" in figures
+    assert "asks 92160 MiB of memory, 23028 of 23028 MiB are free" in figures

@@ -87,9 +87,9 @@ def test_level_5_adds_each_card_with_the_figures_compared(written):
     assert len(cards) == 4
     refused, chosen = cards["n1", "gpu-1"], cards["n1", "gpu-0"]
     assert refused["code"] == "CardInsufficientMemory"
-    assert refused["figures"] == "asks 20Gi of memory, 16384 of 16384 MiB are free"
+    assert refused["figures"] == "asks 20480 MiB of memory, 16384 of 16384 MiB are free"
     assert refused["uuid"] == "GPU-1"
     assert (chosen["code"], chosen["chosen"], chosen["score"]) == ("CardFitPod", "true", "9.3333")
     assert chosen["memory"] == "20480 of 24576 MiB"
     assert chosen["level"] == "v5"
-    assert 'figures="asks 20Gi of memory' in refused["message"]
+    assert 'figures="asks 20480 MiB of memory' in refused["message"]
