@@ -4,7 +4,7 @@ Values only; see `cardpages`. The reason why a pod waits comes from the stored d
 its PodScheduled condition, else from its scheduling gates.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from controller.dashboard.tables import ordered
 from controller.insight.explain import Explanation, NodeExplanation
 from controller.insight.overview import PlacedPod, Reservation, placed_pod
 from controller.scheduling.gangs import GangKey
-from controller.scheduling.inventory import DeviceId, holdings_of, used_of
+from controller.scheduling.inventory import DeviceId, Holding, holdings_of, used_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
@@ -231,7 +231,8 @@ class PodPages:
 
     def _row(self, pod: Pod) -> PodRow:
         missing = sum(not ref.key for ref in claim_refs(pod))
-        memory, cores, cores_total = self._amounts(pod)
+        memory, cores = self._amounts(pod)
+        totals = self._source.inventory.devices.cores_total
         annotations = pod.metadata.annotations
         return PodRow(
             placed_pod(pod, self._source.claim),
@@ -242,25 +243,28 @@ class PodPages:
             (*claim_keys(pod), *[""] * missing),
             memory,
             cores,
-            cores_total,
+            sum(int(totals[row]) for row, _ in self._held(pod)),
             " / ".join(value for name in _POLICIES if (value := annotations.get(name))),
             self._source.gang_key(pod),
         )
 
-    def _amounts(self, pod: Pod) -> tuple[int, int, int]:
-        """Return memory in bytes and cores that its claims hold on all their devices, and the
-        devices' cores.
-        """
+    def _amounts(self, pod: Pod) -> tuple[int, int]:
+        """Return memory in bytes and cores that its claims hold on all their devices."""
         devices = self._source.inventory.devices
-        memory = cores = total = 0
+        memory = cores = 0
+        for row, holding in self._held(pod):
+            used = used_of(devices.device(row), 1, holding.consumed or {}, exclusive=holding.consumed is None)
+            cores, memory = cores + used[1], memory + used[2]
+        return memory, cores
+
+    def _held(self, pod: Pod) -> Iterator[tuple[int, Holding]]:
+        """Yield the row of each published device of which its claims hold something, and what."""
+        devices = self._source.inventory.devices
         for key in claim_keys(pod):
             claim = self._source.claim(key)
             for holding in holdings_of(claim.status.allocation) if claim is not None else ():
                 if (row := devices.row_of(holding.device)) >= 0:
-                    used = used_of(devices.device(row), 1, holding.consumed or {}, exclusive=holding.consumed is None)
-                    cores, memory = cores + used[1], memory + used[2]
-                    total += int(devices.cores_total[row])
-        return memory, cores, total
+                    yield row, holding
 
     def _claim(self, claim: ResourceClaim) -> ClaimRow:
         users = [
