@@ -22,8 +22,8 @@ _WIDTH: Final = 1400
 _SETTLED: Final = 5.0
 """Seconds until waiting pods were decided on, and the readings of the drivers have come."""
 _STAGES: Final = (
-    (50, MACHINES, {"dashboard": ("/", 1000)}),
-    (6, ONE_VENDOR, {"dashboard-node": ("/node?name=h100-0001", 430), "dashboard-pending": ("/pending", 780)}),
+    (50, MACHINES, {"dashboard": ("/", 1290)}),
+    (6, ONE_VENDOR, {"dashboard-node": ("/node?name=h100-0001", 800), "dashboard-pending": ("/pending", 780)}),
 )
 """Nodes and machines, and of these the pictures: path and height in pixels."""
 

@@ -21,11 +21,12 @@ from controller.dashboard.pending import grouped, pending_pods
 from controller.dashboard.readings import Readings
 from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
-from controller.dashboard.summary import summary
+from controller.dashboard.summary import allocated_share, summary
 from controller.insight.overview import (
     Card,
     CardTable,
     Overview,
+    Packing,
     Reservation,
     linked_sizes,
     overview,
@@ -106,7 +107,8 @@ class CardPages:
         span = query.get("range", "")
         span = span if span in trends.SPANS else trends.SPAN
         kept = [each.reserved for each in waiting if each.reserved is not None]
-        allocated = {wording.vendor(each.vendor): self._allocated(each.driver) for each in packed}
+        allocated = {wording.vendor(each.vendor): self._allocated(each, now) for each in packed}
+        pending = [*self._history.pending(), (now, len(waiting))]
         return {
             "packing": packed,
             "linked": linked,
@@ -116,7 +118,7 @@ class CardPages:
             "waiting": groups,
             "reserved": len({device for each in kept for device in each.devices}),
             "allocated": trends.chart(allocated, now, span=span, unit="%", top=100),
-            "pending": trends.chart({"pending": self._history.pending()}, now, span=span) if everything else None,
+            "pending": trends.chart({"pending": pending}, now, span=span) if everything else None,
             "spans": {key: "" if key == trends.SPAN else key for key in trends.SPANS},
             "span": span,
             "tiles": tiles(rows),
@@ -129,8 +131,10 @@ class CardPages:
             "problems": dict(sorted(self._source.inventory.problems.items())[:20]) if everything else {},
         }
 
-    def _allocated(self, driver: str) -> list[tuple[datetime, float]]:
-        return [(each.at, 100 * each.allocated) for each in self._history.of_driver(driver)]
+    def _allocated(self, each: Packing, now: datetime) -> list[tuple[datetime, float]]:
+        """Return what was and is allocated, in percent: a trend ends with the figure beside it."""
+        past = [(sample.at, 100 * sample.allocated) for sample in self._history.of_driver(each.driver)]
+        return [*past, (now, 100 * allocated_share(each))]
 
     async def nodes(self, query: Query) -> Context:
         found, total, asked = await self._found(query)
