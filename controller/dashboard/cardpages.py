@@ -132,7 +132,7 @@ class CardPages:
         }
 
     def _allocated(self, each: Packing, now: datetime) -> list[tuple[datetime, float]]:
-        """Return what was and is allocated, in percent: a trend ends with the figure beside it."""
+        """Return what was and is allocated, in percent: a trend ends with the figure of now."""
         past = [(sample.at, 100 * sample.allocated) for sample in self._history.of_driver(each.driver)]
         return [*past, (now, 100 * allocated_share(each))]
 
