@@ -165,7 +165,7 @@ class PodAssessor:
         claim = self._informers.claim(ref.key)
         if claim is None:
             return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
-        if ref.template and not (_is_own(claim, pod) or _is_of_group(claim, pod)):
+        if ref.template and not _is_made_for(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
             return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
@@ -280,6 +280,28 @@ def _own_driver_of(
         if len(possible) == 1 and ours.issuperset(possible):
             (found[entry.pod_claim_name],) = possible
     return found
+
+
+def has_devices(pod: Pod, claim_of: Callable[[str], ResourceClaim | None]) -> bool:
+    """Return whether the pod uses claims, and each of them is there, made for it, and allocated:
+    `assess` of such a pod without gates is `Ignored`. `claim_of`: returns a claim by its key.
+    """
+    refs = claim_refs(pod)
+    return bool(refs) and all(_is_usable(pod, ref, claim_of(ref.key)) for ref in refs)
+
+
+def _is_usable(pod: Pod, ref: ClaimRef, claim: ResourceClaim | None) -> bool:
+    return (
+        claim is not None
+        and claim.status.allocation is not None
+        and claim.metadata.deletion_timestamp is None
+        and not (ref.template and not _is_made_for(claim, pod))
+    )
+
+
+def _is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether it was generated for this pod, or for its PodGroup."""
+    return _is_own(claim, pod) or _is_of_group(claim, pod)
 
 
 def _is_own(claim: ResourceClaim, pod: Pod) -> bool:

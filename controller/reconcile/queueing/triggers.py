@@ -9,11 +9,13 @@ collected as `news`, and one pod of each refused group that they may help is tri
 
 from collections.abc import Callable
 
+from controller.reconcile.queueing.pod_assessment import has_devices
 from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
 from controller.scheduling.decide import pod_shape
+from controller.scheduling.gangs import OPTIONAL_SOURCES, gang_of
 from controller.scheduling.node_filter import resize_state
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
@@ -64,7 +66,16 @@ class Triggers:
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._timeouts.forget(new.metadata.uid)
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
-            self.evaluate(new, changed=not is_same)
+            if not self._is_settled(new):
+                self.evaluate(new, changed=not is_same)
+
+    def _is_settled(self, pod: Pod) -> bool:
+        """Return whether the pod is neither queued nor held back, and has all its devices: so are
+        nearly all pods, and those whose gate was removed, or that were bound, right now.
+        """
+        if pod.key in self._queue or pod.metadata.uid in self._in_flight or pod.spec.scheduling_gates:
+            return False
+        return gang_of(pod, OPTIONAL_SOURCES) is None and has_devices(pod, self._informers.claim)
 
     def _note_room(self, old: Pod | None, new: Pod | None) -> None:
         """Note what a change of a pod on a node may do for other pods."""

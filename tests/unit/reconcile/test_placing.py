@@ -3,6 +3,7 @@
 import pytest
 
 from controller.reconcile.binding.claim_commit import ClaimCommitter
+from controller.reconcile.queueing import PodAssessor
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import allocator_of
@@ -445,3 +446,32 @@ def test_many_pods_are_committed_side_by_side(monkeypatch):
 
     play(story, controller=False)
     assert 2 <= most <= 8
+
+
+def test_a_pod_that_has_its_devices_is_not_assessed_again(monkeypatch):
+    """Neither when its gate is removed and it is bound, nor by the next leader, which would assess all pods that run."""
+    assessed, assess = [], PodAssessor.assess
+
+    def counted(self, found, now):
+        assessed.append((found.key, bool(found.spec.scheduling_gates)))
+        return assess(self, found, now)
+
+    monkeypatch.setattr(PodAssessor, "assess", counted)
+
+    async def story(harness):
+        leading = harness.start(**QUICK)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("t"))
+        await harness.add(kinds.POD, *[pod(f"p{number}", templates=["t"], gated=True) for number in range(3)])
+        await harness.bound("p0", "p1", "p2")
+        await harness.sleep(10)
+        assert {key for key, _ in assessed} == {"default/p0", "default/p1", "default/p2"}
+        assert all(gated for _, gated in assessed)
+        assessed.clear()
+        await harness.stop(leading)
+        harness.start(**QUICK)
+        await harness.sleep(30)
+        assert assessed == []
+        await harness.add(kinds.POD, pod("p3", templates=["t"], gated=True))
+        await harness.bound("p3")
+
+    play(story, controller=False)
