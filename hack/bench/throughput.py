@@ -145,6 +145,8 @@ def plain(chosen: argparse.Namespace) -> int:
         print(json.dumps({name: [vars(each) for each in batches] for name, batches in found.items()}))
         return 0
     rounds = len(found[throughput_plain.NOTHING])
+    if not rounds:
+        return 130  # interrupted before the first was done
     print(f"{chosen.nodes} nodes, {rounds} rounds of {chosen.pods} pods, Kubernetes {chosen.version}")
     throughput_plain.print_costs(found)
     return 0

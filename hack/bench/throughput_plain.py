@@ -197,16 +197,15 @@ def events_of(name: str) -> list[Object]:
 class Lives:
     """Batches of pods on one furnished control plane."""
 
-    def __init__(self, plane: ControlPlane, pods: int) -> None:
+    def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._api = plane.api
-        self._pods = pods
         self._owner = owner_of_pods(plane)
         self._statuses = statuses()
 
-    def batch(self) -> Batch:
+    def batch(self, count: int) -> Batch:
         """Raises TimeoutError where pods are not bound."""
-        pods = [plain_pod(number, self._owner) for number in range(self._pods)]
+        pods = [plain_pod(number, self._owner) for number in range(count)]
         before, start = self._plane.cpu_seconds(), time.monotonic()
         with ThreadPoolExecutor(CREATORS) as pool:
             list(pool.map(lambda each: self._api.create(PODS, each), pods))
@@ -233,14 +232,15 @@ def measured(plane: ControlPlane, pods: int, rounds: int) -> dict[str, list[Cost
 
     The first rounds warm up and are left out.
     """
-    lives, switch = Lives(plane, pods), Switch(plane)
+    lives, switch = Lives(plane), Switch(plane)
     idle: dict[str, list[float]] = {name: [] for name in STATES}
     found: dict[str, list[Cost]] = {name: [] for name in STATES}
     try:
         for number, order in enumerate(orders(list(STATES), rounds + WARMING), start=1 - WARMING):
             for name in order:
                 switch.to(STATES[name])
-                batch = lives.batch()
+                lives.batch(max(pods // 5, 1))  # so that all that a state needs is compiled and cached
+                batch = lives.batch(pods)
                 if number < 1:
                     settle(plane)
                     idle[name].append(idle_cpu(plane))
