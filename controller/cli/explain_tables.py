@@ -185,7 +185,7 @@ def _result(card: "CardExplanation") -> str:
 
 def _why(node: "NodeExplanation") -> str:
     reasons = ", ".join(f"{count} {code}" if count > 1 else code for code, count in sorted(node.reasons.items()))
-    return f"{reasons}: {node.text}" if node.text else reasons
+    return f"{reasons}: {node.text.removeprefix(f'{reasons}: ')}" if node.text else reasons
 
 
 def _node_suffix(what: "Explanation", node: "NodeExplanation") -> str:

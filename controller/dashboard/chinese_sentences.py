@@ -96,6 +96,8 @@ PARTS: Final[dict[str, str]] = {
     # gangs
     "{count} of {part} fit at once, {least} must": "{part}中能同时放下 {count} 个，至少须 {least} 个",
     "{count} of {part} fit at once": "{part}中能同时放下 {count} 个",
+    "the next one: {part}": "下一个：{part}",
+    "one alone: {part}": "仅一个成员：{part}",
     "even idle, the devices of all nodes are enough for {count}": "即使全部空闲，所有节点的设备也只够 {count} 个",
     "on {node}: {text}": "在 {node} 上：{text}",
     # decisions

@@ -81,7 +81,7 @@ class NodeReasons:
             case names.NODE_TOPOLOGY_SPREAD | names.NODE_POD_AFFINITY:
                 return self._topology_key(code) or self._other(code, rows)
             case names.NODE_UNSCHEDULABLE:
-                return self._state(code, rows, "cordoned", f"Run kubectl uncordon {self._name(rows)}")
+                return self._state(code, rows, "cordoned", f"Uncordon it (kubectl uncordon {self._name(rows)})")
             case names.NODE_NOT_READY:
                 return self._state(code, rows, "not ready", f"See kubectl describe node {self._name(rows)}")
             case _:

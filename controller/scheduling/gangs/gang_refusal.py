@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from controller.scheduling.decide.answers import Unschedulable
 from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.gangs.domains import Domain
 from controller.scheduling.gangs.gang_answers import DomainVerdict
@@ -43,13 +44,13 @@ def gang_reason(
     verdicts: Sequence[DomainVerdict],
     domains: int,
     placeable: int,
-    member: str,
+    closest: Unschedulable | None,
     *,
     lasting: Domain | None = None,
 ) -> RefusalReason:
     """Return how many members fit, and which domain lacks how much.
 
-    `domains`: number of all domains; `member`: why the one that came closest found no room.
+    `domains`: number of all domains; `closest`: the refusal of the member that came closest.
     `lasting`: the domain that could hold the most members with idle devices, where that is too few.
     """
     total, least = len(request.members), request.least
@@ -61,6 +62,11 @@ def gang_reason(
         return RefusalReason("gang", asked, never=True, fix="Correct the key, or label the nodes")
     head = f"{placeable} of {counted(total, 'member')} fit at once{must}"
     never = lasting is not None
+    member = closest.message if closest is not None else ""
+    of_member = closest.reason if closest is not None else None
+    if lasting is not None and not lasting.placeable and of_member is not None and of_member.never:
+        best = "; ".join(filter(None, (f"one alone: {of_member.asked}", of_member.best)))
+        return RefusalReason("gang", head, best, never=True, fix=of_member.fix)
     if not required:
         if lasting is not None:
             best = f"even idle, the devices of all nodes are enough for {lasting.placeable}"

@@ -240,10 +240,10 @@ class GangSearch:
         members, placements, verdicts = self._request.members, self._placements, self._verdicts()
         failure = placements.failure
         placeable = max((each.fits for each in verdicts), default=0)
-        member, closest = members[0].pod.key, ""
+        member, closest = members[0].pod.key, None
         if failure is not None:
             placeable = failure.placeable
-            member, closest = failure.member.request.pod.key, failure.refusal.message
+            member, closest = failure.member.request.pod.key, failure.refusal
         reason = gang_reason(self._request, verdicts, len(self._domains), placeable, closest, lasting=self._lasting())
         message = gang_sentence(reason)
         if exhausted:

@@ -197,7 +197,10 @@ async def test_claims_are_prepared_and_unprepared(root, version):
     [
         ({"a": "no room", "b": ()}, {"a": "no room", "b": ""}),
         ({"b": ()}, {"a": "not prepared: the driver did not say why (this is a bug of it)", "b": ""}),
-        (RuntimeError("disk on fire"), dict.fromkeys("ab", "not prepared: the driver had an internal error; see its log")),
+        (
+            RuntimeError("disk on fire"),
+            dict.fromkeys("ab", "not prepared: the driver had an internal error; see its log"),
+        ),
     ],
     ids=["refused", "forgotten", "broken"],
 )

@@ -342,7 +342,7 @@ def test_taints_cordons_and_resources():
     )
     inventory.node_changed(None, node("a", labels={"zone": "x"}, unschedulable=True))
     assert reason_of(inventory, PART, spec=only_a).message == (
-        "no node fits now: 1 node with the requested devices is cordoned (a). Run kubectl uncordon a"
+        "no node fits now: 1 node with the requested devices is cordoned (a). Uncordon it (kubectl uncordon a)"
     )
     inventory = cluster()
     cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "9"}}}]}
@@ -552,7 +552,7 @@ MIXED = {
     "cordon": (
         {"unschedulable": True},
         {},
-        f"1 node with free devices is cordoned (a); {BUSY}. Run kubectl uncordon a",
+        f"1 node with free devices is cordoned (a); {BUSY}. Uncordon it (kubectl uncordon a)",
     ),
 }
 

@@ -48,6 +48,12 @@ def test_none_is_placed_where_one_finds_no_room():
     assert (found.reason.kind, found.reason.never) == ("gang", True)
 
 
+def test_a_gang_of_which_no_member_ever_fits_says_what_one_alone_lacks():
+    found = refused(cluster(), gang(member("a", 20), member("b", 20)))
+    assert found.message.startswith("0 of 2 members fit at once; one alone: needs ")
+    assert found.message.endswith("so it never will")
+
+
 def test_only_a_gang_for_which_all_idle_devices_are_too_few_never_fits():
     busy = cluster()
     occupy(busy, "n00", 3)
