@@ -21,6 +21,8 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in slow]
 
 
+os.environ.pop("KUBECONFIG", None)  # no test asks the cluster of whoever runs it
+
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", settings.get_profile("default"), derandomize=False, max_examples=3_000)
 settings.load_profile(os.environ.get("HAMI_DRA_PROPERTIES", "default"))

@@ -72,8 +72,8 @@ def slices(
     check: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Check that the slices in files or folders make whole pools; with --kubeconfig or --context, "
-            "an API server checks each slice too, and stores nothing."
+            help="Check that the slices in files or folders make whole pools; with --kubeconfig (or KUBECONFIG) "
+            "or --context, an API server checks each slice too, and stores nothing."
         ),
     ] = None,
     output: OutputOption = Output.table,
