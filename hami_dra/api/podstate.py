@@ -32,7 +32,7 @@ def is_finished(pod: Pod) -> bool:
 
 def is_live(pod: Pod) -> bool:
     """Return whether it may need a node, or keep its node: neither finished nor being deleted."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED
+    return pod.metadata.deletion_timestamp is None and not is_finished(pod)
 
 
 def is_pending(pod: Pod) -> bool:

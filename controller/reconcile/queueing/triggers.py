@@ -183,8 +183,7 @@ class Triggers:
             self._in_flight.put_off(pod.metadata.uid, pod.key)
             return
         if pod.spec.resource_claims or has_our_gate(pod):
-            place = rank(pod)
-            self._queue.ready(place.key, place, changed=changed)
+            self._queue.ready(pod.key, rank(pod), changed=changed)
             self._wake()
 
     def evaluate_waiting(self, concerns: Callable[[Pod], bool]) -> None:
