@@ -12,8 +12,7 @@ import typer
 
 from controller.cli.command import Command
 from controller.cli.program import PROGRAM, program
-from controller.cli.tables import Line, TextTable, print_lines
-from hami_dra.api.printable import counted
+from controller.cli.tables import Line, TextTable, counted, print_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

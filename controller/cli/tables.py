@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import typer
 
+from hami_dra.api import printable as printable_texts
+
 if TYPE_CHECKING:
     from controller.cli.output_options import Output
 
@@ -142,4 +144,4 @@ def without_pod(sentence: str, pod: str) -> str:
 
 def counted(number: int, what: str) -> str:
     """Return `1 node`, `2 nodes`, `no nodes`."""
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return printable_texts.counted(number, what) if number else f"no {what}s"

@@ -15,14 +15,14 @@ def micro_timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def elapsed(moment: str | None, now: datetime) -> timedelta | None:
+def elapsed(moment: datetime | str | None, now: datetime) -> timedelta | None:
     """Return the time since a timestamp, or None without one. Clocks differ: a time in the future
     counts as now.
     """
     if not moment:
         return None
     try:
-        then = datetime.fromisoformat(moment)
+        then = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
         return None
     if then.tzinfo is None:
@@ -46,13 +46,10 @@ def age(at: datetime | str | None, now: datetime | None = None) -> str:
     >>> [age(start, start + timedelta(seconds=s)) for s in (0, 119, 200, 720, 18_600, 36_000, 180_000, 10**6)]
     ['0s', '119s', '3m20s', '12m', '5h10m', '10h', '2d2h', '11d']
     """
-    try:
-        start = datetime.fromisoformat(at) if isinstance(at, str) else at
-    except ValueError:
+    past = elapsed(at, now or datetime.now(UTC))
+    if past is None:
         return ""
-    if start is None:
-        return ""
-    seconds = max(int(((now or datetime.now(UTC)) - start).total_seconds()), 0)
+    seconds = int(past.total_seconds())
     for limit, unit, of, part, parts in _AGES:
         if seconds < limit:
             rest = seconds % of // parts if parts else 0

@@ -42,7 +42,7 @@ _FIXES: Final[Mapping[str, str]] = {
     names.NODE_POD_AFFINITY: "It fits once such a pod runs there; else change the affinity",
 }
 _SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
-"""Labels and fields that say what a node is: nobody else sets them."""
+"""Labels and fields that identify a node: only kubelet sets them."""
 
 
 class NodeReasons:
@@ -222,9 +222,8 @@ class NodeReasons:
         name = self._inventory.nodes.names[row]
         text = self._verdicts.why(row) or _TEXTS.get(code, "")
         if code == names.NODE_REFUSED:
-            text = f"kube-scheduler refused it a moment ago: {self._request.refused_nodes.get(name, '')}".removesuffix(
-                ": "
-            )
+            said = self._request.refused_nodes.get(name, "")
+            text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
         asked = f"on {name}: {printable(text or code, 300)}"
         others = len(rows) - 1
         best = (

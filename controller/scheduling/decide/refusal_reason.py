@@ -57,7 +57,16 @@ def sentence_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
     cannot be used.
     """
     subject = f"{reason.request}: " if reason.request else ""
-    text = f"no node fits{'' if reason.never else ' now'}: {subject}{reason.asked}"
+    return f"no node fits{'' if reason.never else ' now'}: {subject}{statement_of(reason, besides)}"
+
+
+def statement_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
+    """Return the sentence without what it is about: of a gang, which names its members itself.
+
+    >>> statement_of(RefusalReason("gang", "0 of 3 members fit at once", "all devices are enough for 2", never=True))
+    '0 of 3 members fit at once; all devices are enough for 2, so it never will'
+    """
+    text = reason.asked
     if reason.best:
         text += f"; {reason.best}"
     for each in besides:

@@ -80,15 +80,3 @@ def gang_reason(
     if lasting is not None:
         best += f"; even idle, the devices of the largest ({lasting.name}) are enough for {lasting.placeable}"
     return RefusalReason("gang", asked, best, never=never)
-
-
-def gang_sentence(reason: RefusalReason) -> str:
-    """Return the sentence, without a full stop.
-
-    >>> gang_sentence(RefusalReason("gang", "0 of 3 members fit at once", "all devices are enough for 2", never=True))
-    '0 of 3 members fit at once; all devices are enough for 2, so it never will'
-    """
-    text = f"{reason.asked}; {reason.best}" if reason.best else reason.asked
-    if reason.fix:
-        return f"{text}. {reason.fix}"
-    return f"{text}, so it never will" if reason.never else text

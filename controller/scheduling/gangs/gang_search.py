@@ -19,6 +19,7 @@ import numpy as np
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.decide.answers import Unfinished, Unschedulable
+from controller.scheduling.decide.refusal_reason import statement_of
 from controller.scheduling.decide.scheduling_request import Options
 from controller.scheduling.gangs.cluster_changes import ClusterChanges
 from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
@@ -26,7 +27,7 @@ from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
 from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node, idle_fits_per_node
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
-from controller.scheduling.gangs.gang_refusal import gang_reason, gang_sentence, verdicts_of
+from controller.scheduling.gangs.gang_refusal import gang_reason, verdicts_of
 from controller.scheduling.gangs.gang_request import GangRequest
 from controller.scheduling.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps, Steps
 from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
@@ -245,7 +246,7 @@ class GangSearch:
             placeable = failure.placeable
             member, closest = failure.member.request.pod.key, failure.refusal
         reason = gang_reason(self._request, verdicts, len(self._domains), placeable, closest, lasting=self._lasting())
-        message = gang_sentence(reason)
+        message = statement_of(reason)
         if exhausted:
             message = f"{message} (given up after {self._steps + placements.steps} steps; other placements may exist)"
         return GangUnschedulable(
