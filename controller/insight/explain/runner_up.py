@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from controller.insight.explain.model import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from controller.scheduling.decide import SchedulingRequest, Trace
+from controller.scheduling.decide import MOST_OVERESTIMATED, SchedulingRequest, Trace
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import best_node
 from hami_dra.api import names
@@ -26,6 +26,11 @@ _WORDS: Final = {
     NAME: "equal in everything: the lower name wins",
     NOMINATED: "kube-scheduler has made room for the pod on the other one",
 }
+_SEARCH_ENDED: Final = "promised more, but was not searched: too many nodes had given less than they promised"
+_LATER_GROUP: Final = (
+    "better by itself, but nodes come first that fit more of the pods with a shared claim, "
+    "or that differ more from those kube-scheduler refused"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,15 @@ class Contenders:
         nodes = self._inventory.nodes
         return best_node(self.trace.ranking.values, nodes.rank, rows, self._node_policy, estimates.tie)
 
+    def _overestimated(self) -> int:
+        """Return how many searched nodes gave less than their estimate."""
+        estimates = self.trace.estimates
+        return sum(
+            worth < (int(estimates.rank[row]), float(estimates.topology[row]))
+            for row, worth in self.trace.tried.items()
+            if worth is not None
+        )
+
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
         """Return why `second` came after `chosen`."""
         first, other = self.placings(np.array([chosen, second], dtype=np.intp))
@@ -116,5 +130,5 @@ class Contenders:
         else:
             text = _WORDS[because]
         if lost_by < 0:
-            text = "promised more, but was not searched: too many nodes had given less than they promised"
+            text = _SEARCH_ENDED if self._overestimated() >= MOST_OVERESTIMATED else _LATER_GROUP
         return RunnerUp(nodes.names[second], other.value, lost_by, because, text)

@@ -18,13 +18,14 @@ from controller.scheduling.decide.answers import (
 )
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.decide.company import LeftOut
-from controller.scheduling.decide.decision import decide, decide_slice
+from controller.scheduling.decide.decision import MOST_OVERESTIMATED, decide, decide_slice
 from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.scheduling.decide.trace import Trace
 
 __all__ = [
+    "MOST_OVERESTIMATED",
     "Answer",
     "ClaimAllocation",
     "Companions",

@@ -49,7 +49,7 @@ from hami_dra.api.arrays import Bools, Ints
 _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
-_MOST_OVERESTIMATED: Final = 16
+MOST_OVERESTIMATED: Final = 16
 """Nodes whose search may find less than estimated before the best of them is taken."""
 
 _NO_ROWS: Final[Ints] = np.zeros(0, dtype=np.int64)
@@ -285,30 +285,41 @@ class _Decision:
         """Return the best candidate, searching as few as possible. Raises AllocatorError.
 
         An estimate is an upper bound. If the search finds less on a node, its solution waits until
-        no other node has a higher estimate:
+        no other node has a higher estimate, or an equal one and precedence by node policy:
 
             node  estimate  found
             a     9         7      second best: b may still have 8
-            b     8         6      a stays second best; c cannot beat a's 7
-            c     7         -      not searched: a is the answer
+            b     8         6      a stays second best
+            c     7         7      searched if the policy prefers c to a; then c is the answer
+            d     6         -      not searched: cannot beat a's 7
         """
-        nodes = self._inventory.nodes
+        values, rank, policy = self._ranking.values, self._inventory.nodes.rank, self._request.policies.node_policy
         tie = None if estimates.flat else estimates.tie
+        preferred = partial(best_node, values, rank, node_policy=policy, tie=tie)
         second_best: tuple[Estimate, int, Solution] | None = None
         overestimated = 0
         while candidates.size and self._search.exhausted < _BUDGETS:
             best_estimate, most = most_promising(candidates, estimates)
-            # No estimate beats the best solution so far, or too many estimates were wrong.
-            if second_best is not None and (second_best[0] >= best_estimate or overestimated == _MOST_OVERESTIMATED):
+            if second_best is not None:
+                # No estimate beats the best solution so far, or too many estimates were wrong.
+                if second_best[0] > best_estimate or overestimated == MOST_OVERESTIMATED:
+                    break
+                if second_best[0] == best_estimate:
+                    most = np.append(most, second_best[1])
+            best = preferred(most)
+            if second_best is not None and best == second_best[1]:
                 break
-            best = best_node(self._ranking.values, nodes.rank, most, self._request.policies.node_policy, tie)
             if (found := self._search.on(best)) is not None:
                 solution, quality = found[0], (*found[1], estimates.preference_of(best))
                 # The estimate was right, so no other node can be better.
                 if quality >= best_estimate:
                     return best, solution
                 overestimated += 1
-                if second_best is None or quality > second_best[0]:
+                if (
+                    second_best is None
+                    or quality > second_best[0]
+                    or (quality == second_best[0] and preferred(np.array([best, second_best[1]])) == best)
+                ):
                     second_best = quality, best, solution
             candidates = candidates[candidates != best]
         return second_best[1:] if second_best is not None else None
