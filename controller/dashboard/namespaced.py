@@ -1,17 +1,14 @@
 """A `Source` for users who may view some namespaces only.
 
-Pods, claims and decisions of other namespaces do not exist in it, and their names are removed from
-the texts of decisions. Nodes and devices are those of the whole cluster, with all amounts: capacity
-belongs to no namespace. What the inventory knows of namespaces is left out by its readers
-(`Source.namespaces`).
+Pods, claims and decisions of other namespaces do not exist in it. Texts of decisions name objects
+of the pod's own namespace only (`node_filter.pod_names`). Nodes and devices are those of the whole
+cluster, with all amounts: capacity belongs to no namespace. What the inventory knows of namespaces
+is left out by its readers (`Source.namespaces`).
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from controller.dashboard.source import ControllerState, Decisions, Heard, Source
 from controller.insight.explain import Explanation
@@ -25,13 +22,6 @@ from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim
 
 T = TypeVar("T", Pod, ResourceClaim)
-ELSEWHERE: Final = "another namespace"
-_KEY: Final = re.compile(
-    r"(?<![\w./-])(?!\d+/\d+(?![\w.-]))([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)/[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?"
-)
-"""`namespace/name`, but no part of a longer path such as a device, and no `0/2`."""
-_NAMED: Final = re.compile(r"(namespaces?:? )([\"']?)([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\2")
-"""`namespace x`"""
 
 
 class NamespacedSource:
@@ -128,49 +118,16 @@ class _NamespacedDecisions:
         self._mine = namespaces
 
     def of_pod(self, key: str, *, brief: bool = False) -> Explanation | None:
-        return self._cleaned(self._source.decisions.of_pod(key, brief=brief)) if self._has(key) else None
+        return self._source.decisions.of_pod(key, brief=brief) if self._has(key) else None
 
     def of_claim(self, key: str) -> Explanation | None:
-        return self._cleaned(self._source.decisions.of_claim(key)) if self._has(key) else None
+        return self._source.decisions.of_claim(key) if self._has(key) else None
 
     def latest(self, most: int) -> list[Explanation]:
-        found = [each for each in self._source.decisions.latest(most) if self._has(each.pod)]
-        return [cleaned for each in found if (cleaned := self._cleaned(each)) is not None]
+        return [each for each in self._source.decisions.latest(most) if self._has(each.pod)]
 
     def _has(self, key: str) -> bool:
         return _namespace(key) in self._mine
-
-    def _cleaned(self, found: Explanation | None) -> Explanation | None:
-        return without_others(found, self._mine) if found is not None else None
-
-
-def without_others(found: Explanation, mine: frozenset[str]) -> Explanation:
-    """Return the explanation without the names of objects of other namespaces than `mine`."""
-    return msgspec.convert(_cleaned(msgspec.to_builtins(found), mine), Explanation)
-
-
-def cleaned_text(text: str, mine: frozenset[str]) -> str:
-    """Return the text without names in other namespaces.
-
-    >>> cleaned_text("port 80 is taken by Pod team-b/web, in namespace team-b; see team-a/x", frozenset({"team-a"}))
-    'port 80 is taken by Pod another namespace, in namespace (another namespace); see team-a/x'
-    """
-    text = _KEY.sub(lambda found: found[0] if found[1] in mine else ELSEWHERE, text)
-    return _NAMED.sub(lambda found: found[0] if found[3] in mine else f"{found[1]}({ELSEWHERE})", text)
-
-
-_PLACES: Final = frozenset({"device", "node", "pod", "claim", "value", "origin", "deviceClass", "uuid", "product"})
-"""Fields that are no sentences: devices and nodes of the cluster, and the pod's own objects."""
-
-
-def _cleaned(value: Any, mine: frozenset[str], field: str = "") -> Any:
-    if isinstance(value, str):
-        return value if field in _PLACES else cleaned_text(value, mine)
-    if isinstance(value, dict):
-        return {key: _cleaned(each, mine, key) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(each, mine, field) for each in value]
-    return value
 
 
 def _namespace(key: str) -> str:

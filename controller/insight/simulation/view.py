@@ -40,6 +40,7 @@ class SimulatedCluster:
         self.inventory = Inventory(
             PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
         )
+        self.inventory.pod_names.everywhere = True
         self.gangs = Gangs(OPTIONAL_SOURCES)
         """Fed with the groups and the running pods; files may use every name of groups."""
         if kubernetes is not None:

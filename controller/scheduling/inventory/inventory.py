@@ -66,6 +66,7 @@ class Inventory:
         self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
         self.nodes = self._assembly.nodes
         self.labels = self._assembly.labels
+        self.pod_names = self._assembly.pod_names
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
         self._assembly.state.groups.meter = self.verdicts.meter

@@ -15,6 +15,7 @@ from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_affinity import PodAffinityPlugin
 from controller.scheduling.node_filter.pod_anti_affinity import PodAntiAffinityPlugin
 from controller.scheduling.node_filter.pod_groups import PodGroups
+from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
 from controller.scheduling.node_filter.resized_requests import RESIZES_BY_SUMS
@@ -33,15 +34,16 @@ class FilterAssembly:
 
     def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
         nodes = self.nodes = NodeColumns()
-        groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes)
+        pod_names = self.pod_names = PodNames()
+        groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes, pod_names)
         labels = self.labels = NodeLabels(nodes)
         rules, apart = NodeRules(nodes, labels), ExistingTerms(nodes, namespaces, anti_affinity_of)
-        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces)
+        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces, pod_names)
         self.attraction = ExistingTerms(nodes, namespaces, attraction_of)
         """Terms of the pods that are there that score nodes for others."""
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
-        self.volumes = VolumeBook(nodes, labels)
+        self.volumes = VolumeBook(nodes, labels, pod_names)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
         self._spread = PodTopologySpread(state)
         listeners = (groups, apart, self.attraction, ports, self.volumes)

@@ -9,6 +9,7 @@ from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
+from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from hami_dra.api.core import Namespace
 
@@ -24,6 +25,7 @@ class FilterState:
     """Required anti-affinity of the pods that are there."""
     namespaces: Mapping[str, Namespace]
     """By name, live."""
+    pod_names: PodNames
     reads_unlabelled_namespaces: bool = False
     """See `AffinityTerm.pods`."""
 

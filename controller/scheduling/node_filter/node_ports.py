@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.pod_names import PodNames
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import Container, Pod
 
@@ -65,8 +66,9 @@ class NodePorts:
     costs does not depend on how many others the users of a port have.
     """
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, pod_names: PodNames) -> None:
         self._nodes = nodes
+        self._pod_names = pod_names
         self._users: dict[HostPort, dict[str, dict[str, Placed]]] = {}
         """Entry of a port → node → uid → pod."""
 
@@ -102,7 +104,9 @@ class NodePorts:
         for port in host_ports(pod):
             user = self._user(port, name, own)
             if user is not None:
-                return f"NodePorts: port {port.port}/{port.protocol} is taken by Pod {user.pod.key}"
+                return (
+                    f"NodePorts: port {port.port}/{port.protocol} is taken by {self._pod_names.of(user.pod.key, pod)}"
+                )
         return "NodePorts: its ports are taken"
 
     def _user(self, port: HostPort, node: str, own: Placed | None) -> Placed | None:

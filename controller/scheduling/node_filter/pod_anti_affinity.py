@@ -87,13 +87,16 @@ class PodAntiAffinityFilter(RecomputedFilter):
         for term, pods in zip(self._terms, self._pods, strict=True):
             if found := one_of(state, pods.pods(), node, term.topology_key, self._own):
                 where = place_in_words(node, term.topology_key)
-                return f"InterPodAffinity: Pod {found} {where} has {term.words}, which the pod's anti-affinity excludes"
+                other = state.pod_names.of(found, pod)
+                return f"InterPodAffinity: {other} {where} has {term.words}, which the pod's anti-affinity excludes"
         for topology_key in self._against.counts_on(state.nodes) if self._against is not None else ():
             assert self._against is not None
             for term, placed in pods_with_terms(self._against, topology_key):
                 if found := one_of(state, (placed,), node, topology_key, self._own):
                     where = place_in_words(node, topology_key)
-                    return f"InterPodAffinity: Pod {found} {where} has an anti-affinity to {term.words}"
+                    other = state.pod_names.of(found, pod)
+                    words = term.words if state.pod_names.may_name(found, pod) else "pods like this one"
+                    return f"InterPodAffinity: {other} {where} has an anti-affinity to {words}"
         return f"InterPodAffinity: an anti-affinity keeps pod {pod.key} away"
 
     def _versions(self) -> object:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_names import PodNames
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 from hami_dra.api.podvolumes import Volume
@@ -17,8 +18,9 @@ Disk = tuple[str, Hashable]
 class DiskUsers:
     """The pods on nodes that use such disks."""
 
-    def __init__(self, nodes: NodeColumns) -> None:
+    def __init__(self, nodes: NodeColumns, pod_names: PodNames) -> None:
         self._nodes = nodes
+        self._pod_names = pod_names
         self._users: dict[Disk, dict[str, tuple[str, str, bool]]] = {}
         """By disk and uid: (node, key of the pod, only reads)."""
 
@@ -52,7 +54,7 @@ class DiskUsers:
         for disk, reads in disks_of(pod):
             for node, other in self._conflicts(disk, pod.metadata.uid, reads=reads):
                 if node == name:
-                    return f"{disk[0]} {_name(disk)} is in use there by Pod {other}"
+                    return f"{disk[0]} {_name(disk)} is in use there by {self._pod_names.of(other, pod)}"
         return ""
 
     def _conflicts(self, disk: Disk, uid: str, *, reads: bool) -> Iterator[tuple[str, str]]:

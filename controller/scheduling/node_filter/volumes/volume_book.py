@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_size import has_readable_volumes
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
@@ -39,10 +40,10 @@ class _Reservation:
 
 
 class VolumeBook:
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels, pod_names: PodNames) -> None:
         self.objects = StorageObjects()
         self.labels = labels
-        self.disks = DiskUsers(nodes)
+        self.disks = DiskUsers(nodes, pod_names)
         self.version = 0
         """Increases with each change of what is in the book."""
         self.on_unused: Callable[[str], None] | None = None
