@@ -7,7 +7,9 @@ import logging
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
+
+from hami_dra.api.printable import escaped
 
 _OURS: Final = ("controller", "hami_dra")
 DECISIONS: Final = "hami_dra.decisions"
@@ -30,6 +32,19 @@ class _Utc(logging.Formatter):
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class _Text(_Utc):
+    """One line for each record, whatever the objects that it quotes contain; a traceback follows,
+    indented.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        return "  " + escaped(super().formatException(ei), keep="\n").replace("\n", "\n  ")
+
+
 class _Json(_Utc):
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -41,7 +56,7 @@ class _Json(_Utc):
         entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return escaped(json.dumps(entry, ensure_ascii=False))
 
 
 def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> None:
@@ -52,7 +67,7 @@ def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> N
     """
     logging.addLevelName(DETAILS, "V5")
     handler = logging.StreamHandler(stream)
-    formatter = _Json() if form is LogFormat.JSON else _Utc("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    formatter = _Json() if form is LogFormat.JSON else _Text("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -9,6 +9,7 @@ from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, ManifestOption, print_objects
 from controller.cli.service_options import RuntimeClasses, runtime_classes
+from controller.cli.tables import note
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
@@ -41,7 +42,7 @@ def convert(
     try:
         converted = convert_documents(read_documents(files), options)
     except ConvertRefused as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(*error.args) from error
     for warning in converted.warnings:
-        typer.echo(f"note: {warning}", err=True)
+        note(warning)
     print_objects(converted.documents, output)

@@ -2,4 +2,7 @@
 
 
 class CommandError(Exception):
-    """Bad input: the message names the file or option, the field and the fix. Exit code 2."""
+    """Bad input: the message names the file or option, the field and the fix. Exit code 2.
+
+    Several arguments are several messages, each a line.
+    """

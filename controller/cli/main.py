@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from controller.cli.errors import CommandError
 from controller.cli.extras import needed_extra
 from controller.cli.program import program
+from hami_dra.api.printable import escaped
 
 _SERVICES: Final = "Run on the cluster"
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -152,7 +153,8 @@ def run(arguments: list[str] | None = None) -> None:
     try:
         app(given, prog_name=program())
     except CommandError as error:
-        typer.echo(f"{program()}: {error}", err=True)
+        text = "\n".join([escaped(str(message)) for message in error.args])
+        typer.echo(f"{program()}: {text}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
         advice = needed_extra(error.name or "")

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hami_dra.api.printable import escaped
+
 
 class Output(StrEnum):
     table = "table"
@@ -41,7 +43,7 @@ def print_document(document: Any, output: Output | Manifest) -> None:
     if output == "json":
         import json
 
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        typer.echo(escaped(json.dumps(document, indent=2, ensure_ascii=False), keep="\n"))
     else:
         from hami_dra.driver.yaml_text import yaml_text
 

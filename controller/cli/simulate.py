@@ -203,9 +203,9 @@ def _placed(report: "SimulationReport", *, wide: bool) -> TextTable:
         table.add(
             placement["pod"],
             placement["node"],
-            "\n".join(claim["podClaimName"] for claim in placement["claims"]),
+            [claim["podClaimName"] for claim in placement["claims"]] or "",
             *([_scores(placement["score"])] if wide else []),
-            "\n".join(_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]),
+            [_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]] or "",
         )
     return table
 

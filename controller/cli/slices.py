@@ -12,6 +12,7 @@ from controller.cli.output_options import NoHeaders, Output, OutputOption, print
 from controller.cli.service_options import Context, FenceOption, Kubeconfig
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
+from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
@@ -227,7 +228,7 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
         except (ConfigError, ClusterError) as error:
             raise CommandError(str(error)) from error
     for problem in problems:
-        typer.echo(problem)
+        typer.echo(escaped(problem))
     if problems:
         raise typer.Exit(1)
     rest = "" if by_server else " in their pools; with --kubeconfig an API server checks each slice too"

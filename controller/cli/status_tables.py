@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, printable
+from controller.cli.tables import NONE, Line, TextLayout, TextTable
 from hami_dra.api.times import age
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
             _of(card.cores_used, card.cores_total),
             _of(card.shares_used, card.shares_total),
             _health(card),
-            "\n".join(_tenant(card, tenant, kept) for tenant in card.tenants) or NONE,
+            [_tenant(card, tenant, kept) for tenant in card.tenants] or NONE,
             colour=_BAD if card.health else "",
         )
     return [*table.lines(layout), *_unpublished(overview)]
@@ -123,10 +123,10 @@ def pending(
     for gang, pods in gangs.items():
         first = pods[0]
         if not first.gang:
-            why = "\n".join((*first.why, *([held[first.pod]] if first.pod in held else [])))
+            why = *first.why, *([held[first.pod]] if first.pod in held else [])
             table.add(first.pod, age(first.since, now) or NONE, why, colour=_BAD if first.held else "")
             continue
-        table.add(gang, age(first.since, now) or NONE, "\n".join(first.why).removeprefix(f"{gang}: "))
+        table.add(gang, age(first.since, now) or NONE, [each.removeprefix(f"{gang}: ") for each in first.why])
         for each in pods:
             table.add(f"  {each.pod}", age(each.since, now) or NONE, held.get(each.pod, ""))
     more = [Line(f"... {found.left_out} more: -n shows those of one namespace")] if found.left_out else []
@@ -192,7 +192,7 @@ def summary(overview: "Overview", layout: TextLayout) -> list[Line]:
 def _vanished(each: "Vanished") -> str:
     what = f"ResourceClaim {each.namespace}/{each.claim} is gone" if each.uid else "several ResourceClaims are gone"
     holders = f"pod {', '.join(each.pods)}" if each.pods else f"node {each.node}"
-    return printable(f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over")
+    return f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over"
 
 
 def in_bytes(amount: int) -> str:

@@ -8,6 +8,7 @@ import typer
 from controller.cli.command import Command
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig
 from hami_dra.api import names
+from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
     from controller.reconcile.repair import Plan
@@ -74,7 +75,7 @@ async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> No
         return
     typer.echo("an uninstall removes:")
     for line in found:
-        typer.echo(f"  {line}")
+        typer.echo(f"  {escaped(line)}")
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
@@ -87,6 +88,6 @@ async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> Non
     try:
         await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
     except (StillActing, LeftBehind) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(*str(error).split("\n")) from error
     finally:
         await cluster.close()

@@ -28,7 +28,7 @@ Raw = dict[str, Any]
 
 
 class ConvertRefused(ValueError):
-    """Some documents cannot be converted; one line each, with file, document, object, field and
+    """Some documents cannot be converted; one argument each, with file, document, object, field and
     fix.
     """
 
@@ -71,7 +71,7 @@ def convert_documents(documents: Iterable[Document], options: Options | None = N
                 converted.append(template)
         converted.append(raw)
     if refusals:
-        raise ConvertRefused("\n".join(refusals))
+        raise ConvertRefused(*refusals)
     return Converted(converted, tuple(warnings))
 
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 _MIB: Final = 1 << 20
+NOTE_LENGTH: Final = 1024
 MOST: Final = 120
 """Characters of one name or value in a message."""
 
@@ -19,6 +20,38 @@ def printable(text: str, most: int = MOST) -> str:
         text = text[: 8 * most]
     clean = "".join([char if char.isprintable() else "?" for char in " ".join(text.split())])
     return clean if len(clean) <= most else clean[: most - 3] + "..."
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Return the text with escapes for what a terminal would obey or a line cannot hold.
+
+    These are control characters, line breaks and characters that change the order of others; those
+    in `keep` stay. Escapes are those of JSON, so that an escaped document says the same.
+
+    >>> print(escaped("a\x1b[2J\nb\u202ec 😀", keep="\n"))
+    a\u001b[2J
+    b\u202ec 😀
+    """
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() or char in keep else _escape(char) for char in text])
+
+
+def _escape(char: str) -> str:
+    if char == "\n":
+        return "\\n"
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def event_note(text: str) -> str:
+    """Return the text as the note of an event: in one line, of at most 1,024 bytes (the limit of
+    events.k8s.io/v1: pkg/apis/core/validation/events.go).
+    """
+    note = escaped(text[:NOTE_LENGTH]).encode()
+    if len(text) <= NOTE_LENGTH and len(note) <= NOTE_LENGTH:
+        return note.decode()
+    return note[: NOTE_LENGTH - 3].decode(errors="ignore") + "..."
 
 
 def mebibytes(amount: int) -> str:

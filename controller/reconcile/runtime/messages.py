@@ -12,6 +12,7 @@ from controller.scheduling.gangs import GangState, GangUnschedulable
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.printable import event_note
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -40,9 +41,6 @@ VOLUME_NOT_READY: Final = "VolumeNotReady"
 INVALID_GANG: Final = "InvalidGang"
 GANG_INCOMPLETE: Final = "GangIncomplete"
 
-NOTE_LENGTH: Final = 1024
-"""events.k8s.io/v1 refuses longer notes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -54,6 +52,9 @@ class Message:
     event.
     """
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "note", event_note(self.note))
+
 
 def placed(decision: Decision) -> Message:
     """Return `find fit node(<n>), <k> nodes not fit, <m> nodes fit(<n>:<score %.2f>,...)`."""
@@ -63,7 +64,7 @@ def placed(decision: Decision) -> Message:
         f"find fit node({decision.node}), {decision.unfit_count} nodes not fit, "
         f"{decision.fitting_count} nodes fit({scores}{more})"
     )
-    return Message(NORMAL, FILTERING_SUCCEED, shortened(note))
+    return Message(NORMAL, FILTERING_SUCCEED, note)
 
 
 def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
@@ -77,7 +78,7 @@ def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
         f"{others}, with which it shares ResourceClaim {_shared(pod, other)}, cannot run on node {node}, where the claim is "
         f"allocated: {left.code}"
     )
-    return Message(WARNING, SHARED_CLAIM_APART, shortened(note), f"{SHARED_CLAIM_APART} {other.key}")
+    return Message(WARNING, SHARED_CLAIM_APART, note, f"{SHARED_CLAIM_APART} {other.key}")
 
 
 def was_left_out(pod: Pod, node: str, left: LeftOut) -> Message:
@@ -87,7 +88,7 @@ def was_left_out(pod: Pod, node: str, left: LeftOut) -> Message:
         f"ResourceClaim {_shared(pod, other)} is allocated on node {node} for Pod {pod.key}, and this pod does not fit there: "
         f"{left.code}. It runs when there is room for it on that node, or when the claim is free again"
     )
-    return Message(WARNING, SHARED_CLAIM_APART, shortened(note), SHARED_CLAIM_APART)
+    return Message(WARNING, SHARED_CLAIM_APART, note, SHARED_CLAIM_APART)
 
 
 def _shared(pod: Pod, other: Pod) -> str:
@@ -100,12 +101,12 @@ def refused(pod: Pod, refusal: Unschedulable) -> Message:
     next command.
     """
     reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
-    return Message(WARNING, reason, shortened(refusal.sentence(pod.key)), "" if refusal.error else "nodes")
+    return Message(WARNING, reason, refusal.sentence(pod.key), "" if refusal.error else "nodes")
 
 
 def invalid_gang(problem: str) -> Message:
     """Return a message about a gang that cannot be placed. `problem`: object, field and fix."""
-    return Message(WARNING, INVALID_GANG, shortened(f"{problem}. None of its pods is placed until then"), INVALID_GANG)
+    return Message(WARNING, INVALID_GANG, f"{problem}. None of its pods is placed until then", INVALID_GANG)
 
 
 def gang_incomplete(state: GangState) -> Message:
@@ -114,7 +115,7 @@ def gang_incomplete(state: GangState) -> Message:
     note = f"{exist} of {state.min_count} members of {state.key} exist: none is placed until the others exist"
     if state.bound:
         note = f"{state.bound} of {state.min_count} members of {state.key} run and {exist} exist: the others wait"
-    return Message(WARNING, GANG_INCOMPLETE, shortened(note), GANG_INCOMPLETE)
+    return Message(WARNING, GANG_INCOMPLETE, note, GANG_INCOMPLETE)
 
 
 def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
@@ -124,10 +125,10 @@ def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
     counts = refusal.refusal.node_counts
     if not state.bound:
         note = with_command(f"{state.key}: {refusal.message}", refusal.member, counts)
-        return Message(WARNING, FILTERING_FAILED, shortened(note), "gang")
+        return Message(WARNING, FILTERING_FAILED, note, "gang")
     reason = GANG_INCOMPLETE if state.least else FILTERING_FAILED
     note = f"{state.bound} of {state.min_count} members of {state.key} run; {refusal.message}"
-    return Message(WARNING, reason, shortened(with_command(note, refusal.member, counts)), "gang")
+    return Message(WARNING, reason, with_command(note, refusal.member, counts), "gang")
 
 
 def over_budget(refusal: Unschedulable, pause: float) -> Message:
@@ -138,11 +139,11 @@ def over_budget(refusal: Unschedulable, pause: float) -> Message:
         f"{refusal.error}. The pod is not placed. Write the selector without loops, or ask your administrator for a DeviceClass; "
         f"hami-dra tries again in {_span(pause)}"
     )
-    return Message(WARNING, SELECTOR_OVER_BUDGET, shortened(note), "over budget")
+    return Message(WARNING, SELECTOR_OVER_BUDGET, note, "over budget")
 
 
 def namespace_over_budget(note: str) -> Message:
-    return Message(WARNING, SELECTOR_OVER_BUDGET, shortened(note), "namespace over budget")
+    return Message(WARNING, SELECTOR_OVER_BUDGET, note, "namespace over budget")
 
 
 def _span(seconds: float) -> str:
@@ -150,7 +151,7 @@ def _span(seconds: float) -> str:
 
 
 def warning(reason: str, note: str) -> Message:
-    return Message(WARNING, reason, shortened(note))
+    return Message(WARNING, reason, note)
 
 
 def internal_error(reason: str) -> Message:
@@ -170,12 +171,12 @@ def repeatedly_refused(times: int, why: str) -> Message:
         f"{times} allocations of this pod were taken back, for reasons that hami-dra cannot foresee; nodes in other zones and of "
         f"other shapes are tried first. The last: {why}"
     )
-    return Message(WARNING, REPEATEDLY_REFUSED, shortened(note), REPEATEDLY_REFUSED)
+    return Message(WARNING, REPEATEDLY_REFUSED, note, REPEATEDLY_REFUSED)
 
 
 def decision_stalled(note: str) -> Message:
     """Return a message whose times differ each time: it forms one series."""
-    return Message(WARNING, DECISION_STALLED, shortened(note), DECISION_STALLED)
+    return Message(WARNING, DECISION_STALLED, note, DECISION_STALLED)
 
 
 def gate_not_lifted(problem: str) -> Message:
@@ -184,8 +185,4 @@ def gate_not_lifted(problem: str) -> Message:
         f"the scheduling gate {names.GATE} cannot be removed, so kube-scheduler ignores the pod: {problem}. "
         "hami-dra keeps retrying"
     )
-    return Message(WARNING, GATE_NOT_LIFTED, shortened(note), GATE_NOT_LIFTED)
-
-
-def shortened(note: str) -> str:
-    return note if len(note) <= NOTE_LENGTH else note[: NOTE_LENGTH - 3] + "..."
+    return Message(WARNING, GATE_NOT_LIFTED, note, GATE_NOT_LIFTED)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import EVENT
+from hami_dra.api.printable import event_note
 from hami_dra.api.times import micro_timestamp
 from hami_dra.kube.guard import LoopGuard, count_nothing
 from hami_dra.kube.protocol import Cluster, ClusterError
@@ -24,7 +25,6 @@ _WAITING_MOST: Final = 100
 _REPEAT_SECONDS: Final = 600.0
 _NAMESPACE: Final = "default"
 """Namespace of events about cluster-scoped objects."""
-_NOTE_LENGTH: Final = 1024
 _NAME_LENGTH: Final = 200
 
 
@@ -66,7 +66,7 @@ class NodeEvents:
                 "regarding": {
                     "apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid
                 },
-                "note": note if len(note) <= _NOTE_LENGTH else note[: _NOTE_LENGTH - 3] + "...",
+                "note": event_note(note),
                 "type": "Warning" if warning else "Normal",
             }
         )  # fmt: skip

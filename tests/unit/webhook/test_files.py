@@ -88,7 +88,7 @@ def test_what_was_read_is_not_changed():
 def test_all_refusals_name_file_document_object_and_fix():
     with pytest.raises(ConvertRefused) as refused:
         convert_documents(documents(legacy("a", gpu="x"), legacy("b", gpu=1), legacy("c", "team", gpu=1, gpumem="1Gi")))
-    first, second = str(refused.value).splitlines()
+    first, second = refused.value.args
     assert first.startswith('in.yaml, document 1: Pod a: container "main": resources.limits["nvidia.com/gpu"]')
     assert second.startswith('in.yaml, document 3: Pod team/c: container "main": resources.limits["nvidia.com/gpumem"]')
     assert 'write "1024"' in second
