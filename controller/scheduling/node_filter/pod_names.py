@@ -1,7 +1,7 @@
 """How sentences about a pod name other pods.
 
 The author of a pod reads its events and may know nothing of other namespaces, so only pods of the
-same namespace are named. Commands read with the rights of whoever runs them, and name every pod.
+same namespace are named. Commands read with the rights of their user, and name every pod.
 """
 
 from dataclasses import dataclass
