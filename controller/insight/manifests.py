@@ -163,7 +163,7 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
     except (TypeError, OverflowError, UnicodeError, msgspec.DecodeError, RecursionError) as error:
         what = inside[0] or describe(kind, filled)
         raise BadManifest(f"{source}: {what}: it cannot be converted to JSON: {error}") from None
-    return Item(source, kind, filled, obj, kind.settle(obj) if kind.settle is not None else "")
+    return Item(source, kind, filled, obj, kind.settled(obj))
 
 
 def derived_uid(kind: Kind[Any], namespace: str, name: str) -> str:

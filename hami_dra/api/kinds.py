@@ -7,6 +7,15 @@ from typing import Any, Generic, TypeVar
 from hami_dra.api import core, podgroups, resource, storage, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
+from hami_dra.api.oversized import (
+    reduce_claim,
+    reduce_other,
+    reduce_pod,
+    reduce_pod_group,
+    reduce_quota,
+    reduce_template,
+    reduce_volume_claim,
+)
 from hami_dra.api.sharing import (
     share_claim_parts,
     share_csi_node_parts,
@@ -17,6 +26,7 @@ from hami_dra.api.sharing import (
     share_volume_claim_parts,
     share_volume_parts,
 )
+from hami_dra.api.weight import LIGHT, MOST_SMALL_WEIGHT, MOST_VOLUME_CLAIM_WEIGHT, MOST_WEIGHT, excess
 
 T = TypeVar("T", bound=Object)
 
@@ -32,9 +42,25 @@ class Kind(Generic[T]):
     namespaced: bool
     type: type[T]
     settle: Callable[[T], str] | None = None
-    """Applied to each object that was read, before any other code sees it. Returns its unreadable
-    parts, or "".
-    """
+    """Called by `settled`. Returns the unreadable parts, or ""."""
+    reduce: Callable[[T, str], None] | None = None
+    """Reduces an object that is too large; None: no tenant writes objects of this kind."""
+    most_weight: int = MOST_WEIGHT
+
+    def settled(self, item: T, length: int | None = None) -> str:
+        """Apply to each object that was read, before any other code sees it: one that is too large
+        is reduced, parts of others are shared. Returns the unreadable parts, or "".
+
+        `length`: of the bytes that it was read from, where that is known.
+        """
+        if (
+            self.reduce is not None
+            and (length is None or length > LIGHT * self.most_weight)
+            and (problem := excess(item, self.most_weight))
+        ):
+            self.reduce(item, problem)
+            return problem
+        return self.settle(item) if self.settle is not None else ""
 
     @property
     def api_version(self) -> str:
@@ -67,10 +93,10 @@ def _settle_template(template: resource.ResourceClaimTemplate) -> str:
     return problem
 
 
-POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts)
+POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts, reduce_pod)
 NODE = Kind("Node", "", "v1", "nodes", False, core.Node, share_node_parts)
-NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace)
-RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota)
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace, None, reduce_other, MOST_SMALL_WEIGHT)
+RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota, None, reduce_quota)
 SECRET = Kind("Secret", "", "v1", "secrets", True, core.Secret)
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps", True, core.ConfigMap)
 SERVICE_ACCOUNT: Kind[Object] = Kind("ServiceAccount", "", "v1", "serviceaccounts", True, Object)
@@ -83,7 +109,14 @@ RESOURCE_SLICE = Kind(
     "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice, share_parts
 )
 RESOURCE_CLAIM = Kind(
-    "ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim, _settle_claim
+    "ResourceClaim",
+    "resource.k8s.io",
+    "v1",
+    "resourceclaims",
+    True,
+    resource.ResourceClaim,
+    _settle_claim,
+    reduce_claim,
 )
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "ResourceClaimTemplate",
@@ -93,6 +126,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     True,
     resource.ResourceClaimTemplate,
     _settle_template,
+    reduce_template,
 )
 DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass, settle_class)
 DEVICE_TAINT_RULE = Kind(
@@ -118,6 +152,8 @@ PERSISTENT_VOLUME_CLAIM = Kind(
     True,
     storage.PersistentVolumeClaim,
     share_volume_claim_parts,
+    reduce_volume_claim,
+    MOST_VOLUME_CLAIM_WEIGHT,
 )
 _STORAGE = "storage.k8s.io"
 STORAGE_CLASS = Kind("StorageClass", _STORAGE, "v1", "storageclasses", False, storage.StorageClass)
@@ -128,12 +164,50 @@ CSI_STORAGE_CAPACITY = Kind(
 )
 VOLUME_ATTACHMENT = Kind("VolumeAttachment", _STORAGE, "v1", "volumeattachments", False, storage.VolumeAttachment)
 
-POD_GROUP = Kind("PodGroup", "scheduling.k8s.io", "v1beta1", "podgroups", True, podgroups.PodGroup)
-POD_GROUP_V1ALPHA2 = Kind("PodGroup", "scheduling.k8s.io", "v1alpha2", "podgroups", True, podgroups.PodGroup)
-COSCHEDULING_POD_GROUP = Kind(
-    "PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups", True, podgroups.MinMemberPodGroup
+POD_GROUP = Kind(
+    "PodGroup",
+    "scheduling.k8s.io",
+    "v1beta1",
+    "podgroups",
+    True,
+    podgroups.PodGroup,
+    None,
+    reduce_pod_group,
+    MOST_SMALL_WEIGHT,
 )
-VOLCANO_POD_GROUP = Kind("PodGroup", "scheduling.volcano.sh", "v1beta1", "podgroups", True, podgroups.MinMemberPodGroup)
+POD_GROUP_V1ALPHA2 = Kind(
+    "PodGroup",
+    "scheduling.k8s.io",
+    "v1alpha2",
+    "podgroups",
+    True,
+    podgroups.PodGroup,
+    None,
+    reduce_pod_group,
+    MOST_SMALL_WEIGHT,
+)
+COSCHEDULING_POD_GROUP = Kind(
+    "PodGroup",
+    "scheduling.x-k8s.io",
+    "v1alpha1",
+    "podgroups",
+    True,
+    podgroups.MinMemberPodGroup,
+    None,
+    reduce_other,
+    MOST_SMALL_WEIGHT,
+)
+VOLCANO_POD_GROUP = Kind(
+    "PodGroup",
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "podgroups",
+    True,
+    podgroups.MinMemberPodGroup,
+    None,
+    reduce_other,
+    MOST_SMALL_WEIGHT,
+)
 
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments", True, workloads.Workload)
 REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Workload)

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
+from hami_dra.api.meta import UNREADABLE
 from hami_dra.api.resource import (
-    UNREADABLE,
     DeviceClass,
     OpaqueDeviceConfiguration,
     ResourceClaim,

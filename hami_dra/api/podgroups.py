@@ -6,8 +6,10 @@ read here; sigs.k8s.io/scheduler-plugins apis/scheduling/v1alpha1; volcano.sh/ap
 scheduling/v1beta1.
 """
 
+import msgspec
+
 from hami_dra.api.core import PodResourceClaim
-from hami_dra.api.meta import Object, Struct
+from hami_dra.api.meta import UNREADABLE, Object, Struct
 
 
 class BasicSchedulingPolicy(Struct, frozen=True):
@@ -51,6 +53,8 @@ class PodGroupSpec(Struct, frozen=True):
     scheduling_constraints: PodGroupSchedulingConstraints | None = None
     resource_claims: tuple[PodGroupResourceClaim, ...] = ()
     priority: int | None = None
+    unreadable: str = msgspec.field(default="", name=UNREADABLE)
+    """Why only a stub was kept (`api.oversized`): no pod of the group is placed."""
 
 
 class PodGroup(Object, frozen=True):

@@ -10,12 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from hami_dra.api.core import NodeSelector, QuantityText, Toleration
-from hami_dra.api.meta import Condition, Object, ObjectMeta, Struct
+from hami_dra.api.meta import UNREADABLE, Condition, Object, ObjectMeta, Struct
 
-UNREADABLE: Final = "hami.io/unreadable"
-"""Key under which a decoder states why it could not read a part of an object. API servers never
-send it.
-"""
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass implies, followed by its name
 (KEP-5004).
@@ -206,8 +202,8 @@ class DeviceClaim(Struct, frozen=True):
 class ResourceClaimSpec(Struct, frozen=True):
     devices: DeviceClaim = DeviceClaim()
     unreadable: str = msgspec.field(default="", name=UNREADABLE)
-    """Why the object is incomplete (`hami_dra.kube.salvage`): such a claim cannot be allocated
-    or prepared.
+    """Why the object is incomplete (`hami_dra.kube.salvage`, `api.oversized`): such a claim cannot be
+    allocated or prepared.
     """
 
 

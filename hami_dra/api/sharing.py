@@ -6,9 +6,11 @@ It changes which of several equal objects is referenced, and nothing that can be
 slices of 5,000 nodes with 8 cards take 61 MiB instead of 171; a pod takes half, and claims of one
 template have one spec.
 
-The table outlives the objects, and tenants choose what is in them, so long parts are not shared.
+The table outlives the objects, and tenants choose what is in them, so long parts are not shared, and
+the table is bounded by what its parts occupy.
 """
 
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -25,11 +27,13 @@ from hami_dra.api.resource import (
     ResourceSlice,
 )
 from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim
+from hami_dra.api.weight import GRAIN, MOST_SMALL_WEIGHT, TextTooLongError, weight
 
-_MOST: Final = 4096
-"""Parts remembered. UUIDs fill the table, so it is emptied occasionally, and the next slice fills
-it again.
+_MOST: Final = 2**23 // GRAIN
+"""Weight of all parts that are remembered: 8 MiB. UUIDs fill the table, so it is emptied
+occasionally, and the next slice fills it again.
 """
+_MOST_OF_PART: Final = MOST_SMALL_WEIGHT
 _LONG: Final = 32
 """Entries of a list or map."""
 _LONG_SPEC: Final = 1_024
@@ -39,6 +43,15 @@ _LONG_IMAGE: Final = 512
 """
 _NO_IMAGE: Final = ImageVolume()
 _known: Final[dict[Any, Any]] = {}
+
+
+class _Remembered:
+    """How many of the parts in `_known` are weighed, and their weight."""
+
+    parts = 0
+    weight = 0
+
+
 _RESIZE: Final = "PodResizePending"
 _CONDITIONS: Final = frozenset({"PodScheduled", "Ready", _RESIZE})
 _EMPTY: Final[dict[str, Any]] = {}
@@ -202,9 +215,31 @@ def _share_empty(holder: Any, fields: tuple[str, ...]) -> None:
             force_setattr(holder, field, _EMPTY)
 
 
+def forget() -> None:
+    """Empty the table."""
+    _known.clear()
+    _Remembered.weight = _Remembered.parts = 0
+
+
 def _forget_if_full() -> None:
-    if len(_known) > _MOST:
-        _known.clear()
+    """Weigh what was added to the table, and empty it if it is full. One part that is heavy alone
+    is removed.
+    """
+    added = len(_known) - _Remembered.parts
+    if not added:
+        return
+    for key in tuple(islice(reversed(_known), added)):
+        try:
+            own = weight((key, _known[key]), _MOST_OF_PART)
+        except TextTooLongError:
+            own = _MOST_OF_PART + 1
+        if own > _MOST_OF_PART:
+            del _known[key]
+        else:
+            _Remembered.weight += own
+    _Remembered.parts = len(_known)
+    if _Remembered.weight > _MOST:
+        forget()
 
 
 def _is_long(volume: Volume) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, QuantityText
-from hami_dra.api.meta import LabelSelector, Object, Struct
+from hami_dra.api.meta import UNREADABLE, LabelSelector, Object, Struct
 from hami_dra.api.podvolumes import (
     AwsElasticBlockStore,
     AzureDisk,
@@ -92,6 +92,8 @@ class PersistentVolumeClaimSpec(Struct, frozen=True):
     storage_class_name: str | None = None
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
+    unreadable: str = msgspec.field(default="", name=UNREADABLE)
+    """Why only a stub was kept (`api.oversized`): it has no selector."""
 
 
 class PersistentVolumeClaim(Object, frozen=True):

@@ -24,7 +24,9 @@ from msgspec.structs import force_setattr
 
 from hami_dra.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
 from hami_dra.api.meta import NO_ANNOTATIONS, Object, ObjectMeta
+from hami_dra.api.oversized import reduce_metadata
 from hami_dra.api.sanitize import sanitized
+from hami_dra.api.weight import LIGHT
 from hami_dra.kube.protocol import (
     AlreadyExists,
     Broken,
@@ -182,26 +184,32 @@ def read_object(kind: Kind[T], body: bytes | msgspec.Raw) -> tuple[T, str]:
         if kind.name != RESOURCE_CLAIM.name:
             raise
         found = cast("T", salvaged_claim(_decoded_json(_json_objects, body), str(error)))
-    return found, settled(kind, found)
+    return found, settled(kind, found, len(memoryview(body)))
 
 
-def settled(kind: Kind[T], found: T) -> str:
-    """Drop unused parts and replace unusable ones. Returns what of the object is
-    unreadable, or "".
+def settled(kind: Kind[T], found: T, length: int | None = None) -> str:
+    """Drop unused parts, replace unusable ones, reduce what is too large. Returns what of the object
+    is unreadable, or "". `length`: see `Kind.settled`.
     """
     _trim(kind, found)
-    return kind.settle(found) if kind.settle is not None else ""
+    return kind.settled(found, length)
 
 
 def _trim(kind: Kind[Any], found: Object) -> None:
-    """Keep only the annotations in use. One that is too long is replaced with a marker."""
-    annotations = found.metadata.annotations
+    """Keep only the annotations in use, and of a tenant's object only the owner that controls it.
+    An annotation that is too long is replaced with a marker.
+    """
+    meta = found.metadata
+    if meta.owner_references and kind.reduce is not None:
+        controllers = tuple([each for each in meta.owner_references if each.controller])
+        force_setattr(meta, "owner_references", controllers)
+    annotations = meta.annotations
     if annotations:
         # Here, because it imports all vendors: a program that reads no annotations starts without them.
         from hami_dra.vendors.annotations import kept_annotations
 
         annotations = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS)
-    force_setattr(found.metadata, "annotations", annotations or NO_ANNOTATIONS)
+    force_setattr(meta, "annotations", annotations or NO_ANNOTATIONS)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -212,6 +220,8 @@ def read_json(body: bytes) -> dict[str, Any]:
 def _broken(kind: Kind[Any], event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
     found = identity(_decoded_json(_json_objects, body))
     _trim(kind, found)
+    if len(memoryview(body)) > kind.most_weight:
+        reduce_metadata(found)
     return Broken(event_type, found, problem)
 
 
@@ -280,7 +290,30 @@ def read_added(kind: Kind[T], lines: bytes) -> list[tuple[T, str]] | None:
         return None
     if any(change.type != "ADDED" for change in changes):
         return None
-    return [(change.object, settled(kind, _unnamed(change.object))) for change in changes]
+    if not has_long_line(lines, LIGHT * kind.most_weight):
+        return [(change.object, settled(kind, _unnamed(change.object), 0)) for change in changes]
+    lengths = [len(line) for line in lines.split(b"\n") if line.strip()]
+    return [
+        (change.object, settled(kind, _unnamed(change.object), length))
+        for change, length in zip(changes, lengths, strict=True)
+    ]
+
+
+def has_long_line(lines: bytes, most: int) -> bool:
+    r"""Return whether a line is longer than `most`: whether there are more bytes between two line breaks.
+
+    Reads one line of each `most` bytes, so it costs next to nothing.
+
+    >>> has_long_line(b"abc\nabc\n", 3), has_long_line(b"abc\nabcd\n", 3)
+    (False, True)
+    """
+    start = 0
+    while len(lines) - start > most:
+        end = lines.rfind(b"\n", start, start + most + 1)
+        if end < 0:
+            return True
+        start = end + 1
+    return False
 
 
 def _unnamed(found: T) -> T:

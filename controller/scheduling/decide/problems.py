@@ -33,6 +33,9 @@ def inputs_of(
 
     Raises AllocatorError.
     """
+    pod = scheduling_request.pod
+    if pod.spec.unreadable:
+        raise AllocatorError(f"Pod {pod.key}: {pod.spec.unreadable}; create it again with less of that")
 
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
         return prepared_of(inventory).of(claims, options.gates, _ignored_taints(options.fence_key))

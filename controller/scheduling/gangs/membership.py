@@ -243,6 +243,8 @@ class Gangs:
                 return 0, f"{key} cannot be read: this cluster serves no PodGroup of {api}, or hides it; {fix}"
             return 0, f"{key} does not exist; create it, or take the pods out of the group"
         if isinstance(gang.group, PodGroup):
+            if gang.group.spec.unreadable:
+                return 0, f"{key} is {gang.group.spec.unreadable}; create it again with less of that"
             policy = gang.group.spec.scheduling_policy.gang
             count, where = policy.min_count if policy is not None else 0, "spec.schedulingPolicy.gang.minCount"
         else:

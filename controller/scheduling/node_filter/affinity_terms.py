@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.scheduling.node_filter.pod_groups import PodSelector, selector_in_words, selector_key
-from controller.scheduling.node_filter.pod_size import has_readable_terms
 from hami_dra.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm
 from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches, selector_problem
@@ -105,7 +104,7 @@ def anti_affinity_of(pod: Pod) -> tuple[WeightedTerm, ...]:
     that cannot be parsed kube-scheduler reads none.
     """
     affinity = pod.spec.affinity
-    if affinity is None or affinity.pod_anti_affinity is None or not has_readable_terms(pod):
+    if affinity is None or affinity.pod_anti_affinity is None:
         return ()
     try:
         return _merged(WeightedTerm(each, 1) for each in required_terms(pod, affinity.pod_anti_affinity))
@@ -119,7 +118,7 @@ def attraction_of(pod: Pod) -> tuple[WeightedTerm, ...]:
     in which one cannot be parsed, but those of its other lists.
     """
     affinity = pod.spec.affinity
-    if affinity is None or not has_readable_terms(pod):
+    if affinity is None:
         return ()
     found: list[WeightedTerm] = []
     with suppress(InvalidTerm):

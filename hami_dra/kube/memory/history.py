@@ -51,7 +51,7 @@ class Record:
         found = self._decoded.get(key)
         if found is None:
             decoded = msgspec.json.decode(self.encoded(kind), type=kind.type)
-            found = decoded, kind.settle(decoded) if kind.settle is not None else ""
+            found = decoded, kind.settled(decoded)
             self._decoded[key] = found
         return found  # type: ignore[return-value] # the key contains the type
 

@@ -41,8 +41,8 @@ def test_pods_with_equal_volumes_share_them():
 
 
 def test_volumes_of_any_length_are_read_and_long_ones_are_not_kept_for_others():
-    many = [{"name": str(number), "rbd": {"image": "i", "monitors": ["m"] * 50}} for number in range(1000)]
-    assert len(pod(*many).spec.volumes) == 1000
+    many = [{"name": str(number), "rbd": {"image": "i", "monitors": ["m"] * 50}} for number in range(20)]
+    assert len(pod(*many).spec.volumes) == 20
     assert pod(*many, name="a").spec.volumes is not pod(*many, name="b").spec.volumes
 
 

@@ -130,6 +130,8 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
     look = f"look at its events: kubectl -n {ref.key.partition('/')[0]} describe pvc {claim.metadata.name}"
     if claim.spec.volume_name:
         why = f"{what} is not yet bound to PersistentVolume {claim.spec.volume_name}, which it names; {look}"
+    elif claim.spec.unreadable:
+        why = f"{what} is {claim.spec.unreadable}"
     elif (count := selector_size(claim)) > MOST_REQUIREMENTS:
         why = f"{what} has a selector of {count} requirements; hami-dra reads at most {MOST_REQUIREMENTS}"
     elif not claim.storage_class:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.pod_names import PodNames
-from controller.scheduling.node_filter.pod_size import has_readable_volumes
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
@@ -124,7 +123,7 @@ class VolumeBook:
     def add(self, uid: str, placed: Placed) -> None:
         """Count a pod on its node, bound or chosen, with what it will get there."""
         pod = placed.pod
-        if not pod.spec.volumes or not has_readable_volumes(pod):
+        if not pod.spec.volumes:
             return
         self.version += 1
         self.disks.add(uid, pod, placed.node)
@@ -135,7 +134,7 @@ class VolumeBook:
 
     def remove(self, uid: str, placed: Placed) -> None:
         pod = placed.pod
-        if not pod.spec.volumes or not has_readable_volumes(pod):
+        if not pod.spec.volumes:
             return
         self.version += 1
         unused = []
