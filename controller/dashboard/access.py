@@ -12,13 +12,14 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from controller.dashboard.review_queue import Busy, ReviewQueue
 from hami_dra.api import names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.kinds import Kind
@@ -32,6 +33,11 @@ LONGEST_TOKEN: Final = 16_384
 """Bytes; the API server itself accepts no longer header."""
 MOST_NAMESPACES: Final = 500
 """Namespaces for which one user is reviewed, by name."""
+_TOKENS_AT_ONCE: Final = 4
+_TOKENS_WAITING: Final = 256
+"""Tokens that were never seen; more are refused for the moment."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class UserInfo(Struct, frozen=True):
@@ -61,6 +67,7 @@ class AccessVerdict(Enum):
     UNKNOWN = "the cluster does not know this token"
     FORBIDDEN = "no right to look"
     UNCLEAR = "the cluster did not answer"
+    BUSY = "too many logins at once, try again in a minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,8 @@ class ClusterAccess:
 
     `namespaces`: returns those that hold something to view; a user who may not view everything is
     reviewed for each of them, up to MOST_NAMESPACES. `keep` and `keep_refusal`: seconds that a
-    grant is cached; a refusal after many reviews is kept longer. `most`: grants in the cache;
-    `at_once`: parallel reviews.
+    grant is cached; a refusal after many reviews is kept longer. `most`: tokens and users in the
+    cache. Tokens of one user share one grant.
     """
 
     is_open = False
@@ -110,7 +117,6 @@ class ClusterAccess:
         keep: float = 30.0,
         keep_refusal: float = 5.0,
         most: int = 1_000,
-        at_once: int = 8,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
@@ -118,9 +124,12 @@ class ClusterAccess:
         self._keep, self._keep_refusal, self._most = keep, keep_refusal, most
         self._clock = clock
         self._key = secrets.token_bytes(32)
-        self._known: OrderedDict[bytes, tuple[float, Grant]] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[Grant]] = {}
-        self._turn = asyncio.Semaphore(at_once)
+        self._users: _Shared[bytes, UserInfo | None] = _Shared(most, clock)
+        """By digest of a token. None: the cluster does not know it."""
+        self._grants: _Shared[bytes, Grant] = _Shared(most, clock)
+        """By the user in JSON."""
+        self._reviews = ReviewQueue(clock)
+        self._tokens = asyncio.Semaphore(_TOKENS_AT_ONCE)
 
     async def grant(self, token: str) -> Grant:
         """Return what the token's user may view. Concurrent calls with one token share one review."""
@@ -129,50 +138,79 @@ class ClusterAccess:
         if len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable():
             return Grant(AccessVerdict.UNKNOWN)
         digest = hashlib.blake2b(token.encode(), key=self._key).digest()
-        known = self._known.get(digest)
-        if known is not None and self._clock() < known[0]:
-            return known[1]
-        task = self._asking.get(digest)
-        if task is None:
-            task = self._asking[digest] = asyncio.ensure_future(self._ask(token, digest))
-            task.add_done_callback(lambda _: self._asking.pop(digest, None))
-        # a client that disconnects does not cancel the review for the others
-        return await asyncio.shield(task)
-
-    async def _ask(self, token: str, digest: bytes) -> Grant:
         try:
-            grant, keep = await self._review(token)
+            user = await self._users.get(digest, lambda: self._user(token))
+            if user is None:
+                return Grant(AccessVerdict.UNKNOWN)
+            return await self._grants.get(msgspec.json.encode(user), lambda: self._review(user))
         except ClusterError:
             return Grant(AccessVerdict.UNCLEAR)
-        self._known[digest] = (self._clock() + keep, grant)
-        self._known.move_to_end(digest)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
-        return grant
+        except Busy:
+            return Grant(AccessVerdict.BUSY)
 
-    async def _review(self, token: str) -> tuple[Grant, float]:
-        """Review the token. Returns the grant and the seconds that it is kept. Raises
-        ClusterError.
-        """
-        async with self._turn:
+    async def _user(self, token: str) -> tuple[UserInfo | None, float]:
+        """Return the token's user, and the seconds to cache that. Raises ClusterError and Busy."""
+        if self._users.in_flight > _TOKENS_WAITING:
+            raise Busy
+        async with self._tokens:
             answer = await self._cluster.create(TOKEN_REVIEW, {"spec": {"token": token}})
-        if not answer.status.authenticated:
-            return Grant(AccessVerdict.UNKNOWN), self._keep_refusal
-        user = answer.status.user
-        if await self._may(user):
-            return EVERYTHING, self._keep
-        asked = sorted({*_own_namespace(user), *self._namespaces()})[:MOST_NAMESPACES]
-        allowed = await asyncio.gather(*(self._may(user, namespace) for namespace in asked))
+        return (answer.status.user, self._keep) if answer.status.authenticated else (None, self._keep_refusal)
+
+    async def _review(self, user: UserInfo) -> tuple[Grant, float]:
+        """Return what the user may view, and the seconds to cache that. Raises ClusterError and
+        Busy.
+        """
+        own = _own_namespace(user)
+        asked = sorted({*own, *self._namespaces()})[:MOST_NAMESPACES]
+        account = own[0] if own else user.username
+        async with self._reviews.user(account, 1 + len(asked)):
+            if await self._may(user, account):
+                return EVERYTHING, self._keep
+            allowed = await asyncio.gather(*(self._may(user, account, namespace) for namespace in asked))
         namespaces = frozenset(namespace for namespace, may in zip(asked, allowed, strict=True) if may)
         if namespaces:
             return Grant(AccessVerdict.ALLOWED, namespaces), self._keep
         return Grant(AccessVerdict.FORBIDDEN), min(max(self._keep_refusal, len(asked) / 10), self._keep)
 
-    async def _may(self, user: UserInfo, namespace: str = "") -> bool:
+    async def _may(self, user: UserInfo, account: str, namespace: str = "") -> bool:
         """Return whether the user may view a namespace; empty: everything. Raises ClusterError."""
-        async with self._turn:
+        async with self._reviews.turn(account):
             review = await self._cluster.create(SUBJECT_ACCESS_REVIEW, {"spec": _question(user, namespace)})
         return review.status.allowed
+
+
+class _Shared(Generic[K, V]):
+    """Answers by key, each asked for once by all who want it at a time, and cached for a while."""
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._clock = clock
+        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._asking: dict[K, asyncio.Task[V]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._asking)
+
+    async def get(self, key: K, ask: Callable[[], Coroutine[Any, Any, tuple[V, float]]]) -> V:
+        """Return the cached answer, or what `ask` says. `ask` returns seconds to cache it, too."""
+        known = self._known.get(key)
+        if known is not None and self._clock() < known[0]:
+            return known[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.ensure_future(self._ask(key, ask()))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        # a client that disconnects does not cancel the question for the others
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: K, question: Coroutine[Any, Any, tuple[V, float]]) -> V:
+        answer, keep = await question
+        self._known[key] = (self._clock() + keep, answer)
+        self._known.move_to_end(key)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return answer
 
 
 def _own_namespace(user: UserInfo) -> tuple[str, ...]:

@@ -260,7 +260,7 @@ class _Site:
 
         async def may_look() -> bool:
             grant = await self._access.grant(token)
-            if grant.verdict is AccessVerdict.UNCLEAR:
+            if grant.verdict in (AccessVerdict.UNCLEAR, AccessVerdict.BUSY):
                 return True
             return grant.verdict is AccessVerdict.ALLOWED and grant.namespaces == mine
 

@@ -67,6 +67,7 @@ MESSAGES: Final[dict[str, str]] = {
         "令牌过长，无法放入 cookie。请使用 ServiceAccount 的令牌，或用代理以请求头发送。"
     ),
     "The cluster did not answer. Try again.": "集群没有应答，请重试。",
+    "Too many logins at once. Try again in a minute.": "同时登录过多。请一分钟后重试。",
     "Token": "令牌",
     "A token for an hour": "有效期一小时的令牌",
     "The token stays in this browser, in a cookie that no script can read, until you log out or close it.": (

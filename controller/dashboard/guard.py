@@ -34,6 +34,7 @@ _STATUS: Final = {
     AccessVerdict.UNKNOWN: 401,
     AccessVerdict.FORBIDDEN: 403,
     AccessVerdict.UNCLEAR: 503,
+    AccessVerdict.BUSY: 429,
 }
 verdict_key: Final = web.RequestKey("verdict", AccessVerdict)
 grant_key: Final = web.RequestKey("grant", Grant)

@@ -19,6 +19,7 @@ from controller.dashboard.access import (
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
+from controller.dashboard.review_queue import AT_ONCE, BURST
 from controller.dashboard.serving import DashboardSettings, parse_bind
 from controller.dashboard.source import ControllerState
 from controller.insight.explain.model import Explanation
@@ -254,7 +255,7 @@ async def test_verdicts_are_kept_for_a_while_and_questions_shared():
     await access.grant("y")
     await access.grant("z")
     await access.grant(VIEWER)
-    assert reviewer.asked[-2][1] == {"token": VIEWER}, "the oldest was forgotten"
+    assert reviewer.asked[-1][1] == {"token": VIEWER}, "the oldest token was forgotten, its user was not"
 
 
 async def test_what_is_no_token_is_never_asked_about():
@@ -304,6 +305,67 @@ async def test_a_service_account_is_reviewed_for_its_own_namespace():
             return answer
 
     assert (await ClusterAccess(Account()).grant("t")).namespaces == {"team-a"}
+
+
+class Accounts(Reviewer):
+    """Each token is that of the user it names; only `honest` may view anything."""
+
+    async def create(self, kind, body, *, namespace="", dry_run=False):
+        await asyncio.sleep(0)
+        self.asked.append((kind.name, body["spec"]))
+        if kind is TOKEN_REVIEW:
+            user = body["spec"]["token"].partition("#")[0]
+            return read(kind, {"authenticated": True, "user": {"username": user}})
+        return read(kind, {"allowed": body["spec"]["user"] == "honest"})
+
+
+def reviews(reviewer, user):
+    return sum(spec.get("user", "").startswith(user) for _, spec in reviewer.asked)
+
+
+NAMESPACES = [f"n{number:03}" for number in range(MOST_NAMESPACES)]
+MALLORY = "system:serviceaccount:evil:mallory"
+
+
+async def test_tokens_of_one_user_share_its_reviews():
+    reviewer = Accounts()
+    access = ClusterAccess(reviewer, lambda: NAMESPACES)
+    grants = await asyncio.gather(*(access.grant(f"{MALLORY}#{number}") for number in range(40)))
+    assert {grant.verdict for grant in grants} == {AccessVerdict.FORBIDDEN}
+    assert reviews(reviewer, MALLORY) == 1 + MOST_NAMESPACES
+
+
+async def test_accounts_take_turns_whatever_the_number_of_their_users():
+    reviewer = Accounts()
+    access = ClusterAccess(reviewer, lambda: NAMESPACES)
+    attack = [asyncio.ensure_future(access.grant(f"{MALLORY}{number}")) for number in range(200)]
+    await asyncio.sleep(0.05)
+    before = reviews(reviewer, MALLORY)
+    assert await access.grant("honest") == EVERYTHING
+    assert reviews(reviewer, MALLORY) - before <= 10 * AT_ONCE
+    verdicts = [grant.verdict for grant in await asyncio.gather(*attack)]
+    assert verdicts.count(AccessVerdict.BUSY) >= 190
+    assert reviews(reviewer, MALLORY) <= BURST
+
+
+async def test_an_account_has_its_reviews_back_after_a_while():
+    reviewer, now = Accounts(), [0.0]
+    access = ClusterAccess(reviewer, lambda: NAMESPACES, clock=lambda: now[0])
+    verdicts = [(await access.grant(f"{MALLORY}{number}")).verdict for number in range(6)]
+    assert verdicts == [AccessVerdict.FORBIDDEN] * 3 + [AccessVerdict.BUSY] * 3
+    assert await access.grant("honest") == EVERYTHING, "others have their own"
+    now[0] = 31.0
+    assert (await access.grant(f"{MALLORY}7")).verdict is AccessVerdict.FORBIDDEN
+
+
+async def test_a_client_that_leaves_a_queue_gives_its_turn_back():
+    reviewer = Accounts()
+    access = ClusterAccess(reviewer, lambda: NAMESPACES)
+    waiting = asyncio.ensure_future(access.grant(f"{MALLORY}1"))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    assert await access.grant("honest") == EVERYTHING
+    assert (await access.grant(f"{MALLORY}1")).verdict is AccessVerdict.FORBIDDEN
 
 
 async def test_an_unclear_answer_is_not_kept():
