@@ -1,7 +1,7 @@
 """The order of access reviews: accounts take turns, whatever the number of their tokens and users.
 
 Used by `access`. Reviews run under the controller's name, so their number is bounded: by account,
-which is the namespace of a ServiceAccount (whoever may create one there may create hundreds) or the
+which is the namespace of a ServiceAccount (a tenant may create hundreds of them there) or the
 name of another user.
 """
 
@@ -18,7 +18,7 @@ MOST_USERS: Final = 4
 """Users of one account that are reviewed at once."""
 BURST: Final = 2_000
 PER_SECOND: Final = 40
-"""Reviews of one account: a user of 500 namespaces is reviewed anew every 30 s."""
+"""Reviews of one account: a user of 500 namespaces is reviewed again every 30 s."""
 
 
 class Busy(Exception):
