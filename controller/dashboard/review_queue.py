@@ -44,7 +44,7 @@ class ReviewQueue:
 
     @asynccontextmanager
     async def user(self, account: str, reviews: int) -> AsyncIterator[None]:
-        """Review a user of the account, with at most so many reviews. Raises Busy."""
+        """Review a user of the account, with at most this number of `reviews`. Raises Busy."""
         self._forget_idle()
         entry = self._accounts.get(account)
         now = self._clock()
