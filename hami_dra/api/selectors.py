@@ -4,7 +4,7 @@ Called by the inventory, and by the embedded kube-scheduler and workload control
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -84,21 +84,65 @@ def int64_of(text: str | None) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
+class ParsedSelector:
+    """A label selector, parsed once for all labels that it is held against: what a match costs
+    depends on its requirements, not on the number of their values.
+
+    `problem`: why it cannot be parsed, or an empty text. Such a selector matches nothing.
+
+    >>> ParsedSelector(LabelSelector(match_labels={"app": "a b"})).problem
+    "'a b' is not a label value"
+    """
+
+    __slots__ = ("_requirements", "problem", "source")
+
+    def __init__(self, source: LabelSelector) -> None:
+        self.source = source
+        self.problem = selector_problem(source)
+        self._requirements = (
+            *[(key, (value,), True) for key, value in source.match_labels.items()],
+            *[_parsed_requirement(each) for each in source.match_expressions],
+        )
+        """Key, values and whether the label must be there with one of them; without values: at all."""
+
+    @property
+    def size(self) -> int:
+        """Number of requirements."""
+        return len(self._requirements)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal selectors."""
+        return tuple(sorted(self.source.match_labels.items())), self.source.match_expressions
+
+    def matches(self, labels: Labels) -> bool:
+        if self.problem:
+            return False
+        for key, values, is_wanted in self._requirements:
+            value = labels.get(key)
+            if (value is not None if values is None else value in values) is not is_wanted:
+                return False
+        return True
+
+
+def parsed(selector: LabelSelector | None) -> ParsedSelector | None:
+    """Parse a selector. None selects nothing, an empty selector everything."""
+    return None if selector is None else ParsedSelector(selector)
+
+
 def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Return whether the labels match. None selects nothing, an empty selector everything."""
-    if selector is None:
-        return False
-    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
-        return False
-    return all(requirement_matches(each, labels) for each in selector.match_expressions)
+    """Return whether the labels match. For a selector that is held against few labels."""
+    return selector is not None and ParsedSelector(selector).matches(labels)
+
+
+def _parsed_requirement(requirement: LabelSelectorRequirement) -> tuple[str, Collection[str] | None, bool]:
+    values = requirement.values
+    is_wanted = requirement.operator in {"In", "Exists"}
+    return requirement.key, (values if len(values) <= _SHORT else frozenset(values)) or None, is_wanted
 
 
 def selector_problem(selector: LabelSelector | None) -> str:
-    """Return why a label selector cannot be parsed (labels.NewRequirement), or an empty text.
-
-    >>> selector_problem(LabelSelector(match_labels={"app": "a b"}))
-    "'a b' is not a label value"
-    """
+    """Return why a label selector cannot be parsed (labels.NewRequirement), or an empty text."""
     if selector is None:
         return ""
     for key, value in selector.match_labels.items():
@@ -117,10 +161,10 @@ _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 def requirement_problem(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
     """Return why a requirement cannot be parsed, or an empty text."""
-    return _problem_of(requirement) if len(requirement.values) <= _LONG else _problem_of_long(requirement)
+    return _problem_of_short(requirement) if len(requirement.values) <= _SHORT else _problem_of(requirement)
 
 
-def _parsing_problem(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
+def _problem_of(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
     values = requirement.values
     match requirement.operator:
         case "In" | "NotIn" if not values:
@@ -135,10 +179,11 @@ def _parsing_problem(requirement: NodeSelectorRequirement | LabelSelectorRequire
     return "" if wrong is None else f"{wrong!r} is not a label value"
 
 
-_LONG: Final = 32
-"""Values of a requirement. A tenant chooses how many there are, and what is cached stays."""
-_problem_of: Final = lru_cache(maxsize=4096)(_parsing_problem)
-_problem_of_long: Final = lru_cache(maxsize=16)(_parsing_problem)
+_SHORT: Final = 4
+"""Values of a requirement that are read one by one. Longer lists get a set, and no place in a cache
+by content: a tenant chooses how many there are.
+"""
+_problem_of_short: Final = lru_cache(maxsize=4096)(_problem_of)
 
 
 def _is_label_key(key: str) -> bool:

@@ -204,8 +204,12 @@ def test_a_new_term_is_held_against_the_waiting_pods_that_have_its_label(monkeyp
     monkeypatch.setattr(AffinityTerm, "matches", lambda *given: matched.append(given[1]) or matches(*given))
     mine = evil(1, {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "7"}}, "namespaces": ["default"]})
     found.run(mine)
-    assert len(matched) == 1
+    assert not matched
     assert "n1" in found.refused(pod("another", labels={"app": "7"}))
+    assert len(matched) == 1
+    for number in range(8, 200):
+        found.refused(pod(f"asking-{number}", labels={"app": str(number)}))
+    assert len(matched) == 1
     found.inventory.pod_changed(mine, None)
     assert "n1" not in found.refused(pod("another", labels={"app": "7"}))
 
@@ -340,10 +344,13 @@ def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is
         *[pod(f"r{n}", labels={"app": f"a{n}"}, nodeName=f"n{n % NODES}") for n in range(100)],
         pod("near", labels={"app": "q0"}, nodeName="n3"),
     )
+    others = [f"a{n}" for n in range(100)]
     terms = [
         {
             "topologyKey": HOST,
-            "labelSelector": {"matchExpressions": [requirement("app", "In", *map(str, range(40)), f"q{n}")]},
+            "labelSelector": {
+                "matchExpressions": [requirement("app", "NotIn", *others, f"x{n}"), requirement("late", "DoesNotExist")]
+            },
         }
         for n in range(10)
     ]
@@ -364,7 +371,7 @@ def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is
             try:
                 refused = found.refused(asked)
             except SliceSpent:
-                found.run(pod(f"late-{turns}", labels={"app": f"late-{turns}"}, nodeName="n1"))
+                found.run(pod(f"late-{turns}", labels={"late": str(turns)}, nodeName="n1"))
                 continue
             break
     assert refused == {"n3": names.NODE_POD_ANTI_AFFINITY}

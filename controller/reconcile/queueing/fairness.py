@@ -17,8 +17,9 @@ both have pods all the time, time used differs by at most one turn of each (Goya
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 _FEW: Final = 64
@@ -92,11 +93,16 @@ class FairOrder:
         self._served = None
         return None
 
-    def charge(self, seconds: float) -> None:
-        """Charge the cost of the turn that `pop` returned last."""
+    def charge(self, seconds: float, others: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Charge the cost of the turn that `pop` returned last. `others`: what of it is charged to
+        other namespaces.
+        """
         if self._served is not None:
-            self._served.tag += max(0.0, seconds - self._least)
+            self._served.tag += max(0.0, seconds - sum(others.values()) - self._least)
             self._served = None
+        for namespace, cost in others.items():
+            flow = self._flows.setdefault(namespace, _Flow())
+            flow.tag = max(flow.tag, self._now) + cost
 
     def _take(self, flow: _Flow, namespace: str) -> Turn:
         turn = heapq.heappop(flow.turns)

@@ -19,6 +19,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from controller.reconcile.queueing.fairness import FairOrder, Turn
@@ -238,10 +239,12 @@ class Queue:
         self._leave_group(item)
         self._replace_representative(item.signature, key)
 
-    def charge(self, seconds: float) -> None:
-        """Charge the cost, in CPU seconds, of the pod that `pop` returned last."""
+    def charge(self, seconds: float, others: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Charge the cost, in CPU seconds, of the pod that `pop` returned last. `others`: what of it
+        other namespaces caused, who pay for that.
+        """
         if self._served is not None:
-            self._served.charge(seconds)
+            self._served.charge(seconds, others)
             self._served = None
 
     # --- what happens around ----------------------------------------------------------------------

@@ -80,6 +80,7 @@ class SelectorBudgets:
         self._expressions = _Sums()
         self._claims = _Sums()
         self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
+        self._caused: dict[str, float] = {}
         self._spent: dict[str, tuple[float, float]] = {}
         """Namespace → (debt in CPU seconds, time of that value); each minute pays back a minute's
         allowance.
@@ -91,6 +92,13 @@ class SelectorBudgets:
         `content`: returns a digest of its claims, called only if a selector must be evaluated.
         """
         return DecisionBudget(self, namespace, content, now)
+
+    def caused_by_others(self) -> dict[str, float]:
+        """Return, once, the CPU seconds of decisions that namespaces caused by what stands in pods
+        other than the decided one.
+        """
+        found, self._caused = self._caused, {}
+        return found
 
     # -- for DecisionBudget ------------------------------------------------------------------------
 
@@ -109,6 +117,9 @@ class SelectorBudgets:
         self._pauses[digest] = _Pause(times, now + seconds, what)
         if len(self._pauses) > _REMEMBERED:
             self._pauses.popitem(last=False)
+
+    def caused(self, namespace: str, seconds: float) -> None:
+        self._caused[namespace] = self._caused.get(namespace, 0.0) + seconds
 
     def count(self, payer: Payer, seconds: float) -> None:
         self._metrics.selector_seconds.labels(payer).inc(seconds)
@@ -212,8 +223,10 @@ class DecisionBudget:
         )
         return self._over(expression, payer, "evaluation", _digest_of(expression, payer), what)
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float, owner: str = "") -> None:
         """Charge other work. Raises SliceSpent."""
+        if owner and owner != self._namespace:
+            self._book.caused(owner, seconds)
         self._slice += seconds
         if self._slice >= self._book.limits.slice:
             raise SliceSpent

@@ -98,7 +98,7 @@ class SchedulingCycle:
                     before = self._clock.cpu()
                     self._evaluate_guarded(key, now)
                     spent = self._clock.cpu() - before
-                    self._queue.charge(spent)
+                    self._queue.charge(spent, self._deciding.selectors.caused_by_others())
                     # After long work, leave the rest of the loop as much time as the work took.
                     await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
         finally:

@@ -69,7 +69,7 @@ class Inventory:
         self.pod_names = self._assembly.pod_names
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
-        self._assembly.state.groups.meter = self.verdicts.meter
+        self._assembly.set_meter(self.verdicts.meter)
         self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
         self.problems: dict[str, str] = {}
@@ -162,7 +162,7 @@ class Inventory:
         return self._assembly.filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
 
     def refuses_by_labels(self, pod: Pod) -> bool:
-        """Return whether a pod that is there has an anti-affinity to pods with these labels."""
+        """Return whether a pod that is there may have an anti-affinity to pods with these labels."""
         return self._assembly.refuses_by_labels(pod)
 
     def left(self, pod: Pod, resource: str) -> Ints:

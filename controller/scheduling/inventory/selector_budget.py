@@ -78,8 +78,10 @@ class Budget(Protocol):
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         """A single evaluation exceeded `limits`."""
 
-    def spend(self, seconds: float) -> None:
-        """Charge time of other work, whose result is cached. Raises SliceSpent."""
+    def spend(self, seconds: float, owner: str = "") -> None:
+        """Charge time of other work, whose result is cached, to `owner`, a namespace; empty: to the
+        account. Raises SliceSpent.
+        """
 
 
 class TimeMeter:
@@ -93,10 +95,10 @@ class TimeMeter:
     def account(self) -> str:
         return self._budget.account
 
-    def spend(self) -> None:
-        """Raises SliceSpent."""
+    def spend(self, owner: str = "") -> None:
+        """`owner`: as for `Budget.spend`. Raises SliceSpent."""
         before, self._since = self._since, self._budget.clock()
-        self._budget.spend(self._since - before)
+        self._budget.spend(self._since - before, owner)
 
 
 class Heartbeat:
@@ -119,7 +121,7 @@ class Heartbeat:
     def charge(self, _expression: str, _payer: Payer, _seconds: float, *, done: int, left: int) -> None:  # noqa: ARG002 (as `Budget` has it)
         self._beat()
 
-    def spend(self, _seconds: float) -> None:
+    def spend(self, _seconds: float, _owner: str = "") -> None:
         self._beat()
 
     def too_expensive(self, _expression: str, _payer: Payer, _seconds: float) -> OverBudget:

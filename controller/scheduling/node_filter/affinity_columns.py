@@ -28,6 +28,13 @@ def release_pods(state: FilterState, terms: tuple[AffinityTerm, ...]) -> None:
     state.groups.release(_key(terms))
 
 
+def shape_weight(key: tuple[tuple[object, ...], object]) -> int:
+    """Return what the filter or score of one shape of pods weighs in its cache: its terms or
+    constraints, each of which has a count of pods. `key`: of the shape, these first.
+    """
+    return max(1, len(key[0]))
+
+
 def _key(terms: tuple[AffinityTerm, ...]) -> Hashable:
     return "affinity", tuple([each.key for each in terms])
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from controller.scheduling.node_filter.pod_groups import PodSelector, selector_in_words, selector_key
 from hami_dra.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm
-from hami_dra.api.meta import LabelSelector
-from hami_dra.api.selectors import label_selector_matches, selector_problem
+from hami_dra.api.selectors import ParsedSelector, parsed, selector_problem
 
 NAMESPACES_MERGED: Final = (1, 37)
 """Since this version of Kubernetes namespace selectors are read as `AffinityTerm.pods` says."""
@@ -24,9 +23,9 @@ class InvalidTerm(ValueError):
 class AffinityTerm:
     topology_key: str
     namespaces: frozenset[str]
-    namespace_selector: LabelSelector | None
+    namespace_selector: ParsedSelector | None
     """None selects no further namespace, an empty one all."""
-    selector: LabelSelector | None
+    selector: ParsedSelector | None
 
     @property
     def key(self) -> Hashable:
@@ -37,22 +36,26 @@ class AffinityTerm:
     def words(self) -> str:
         return selector_in_words(self.selector)
 
+    @property
+    def size(self) -> int:
+        """Number of requirements."""
+        return sum([each.size for each in (self.namespace_selector, self.selector) if each is not None])
+
     def matches(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
         """Return whether the term of another pod applies to a pod of this namespace."""
-        if namespace not in self.namespaces and not label_selector_matches(self.namespace_selector, namespace_labels):
+        if self.selector is None or not self.selector.matches(labels):
             return False
-        return label_selector_matches(self.selector, labels)
+        others = self.namespace_selector
+        return namespace in self.namespaces or (others is not None and others.matches(namespace_labels))
 
     def selects_otherwise(self, before: Namespace | None, after: Namespace | None) -> bool:
         """Return whether a change of a namespace changes the pods that `pods` finds. None: it did
         not exist, or no longer exists.
         """
         selector = self.namespace_selector
-        if selector is None or not (selector.match_labels or selector.match_expressions):
+        if selector is None or not selector.size:
             return False
-        selected = (
-            each is not None and label_selector_matches(selector, each.metadata.labels) for each in (before, after)
-        )
+        selected = (each is not None and selector.matches(each.metadata.labels) for each in (before, after))
         return len({*selected}) > 1
 
     def pods(self, namespaces: Mapping[str, Namespace], *, unlabelled: bool = False) -> PodSelector:
@@ -64,12 +67,9 @@ class AffinityTerm:
         selector = self.namespace_selector
         if selector is None:
             return PodSelector(self.namespaces, self.selector)
-        if not (selector.match_labels or selector.match_expressions) or (
-            unlabelled and label_selector_matches(selector, {})
-        ):
+        if not selector.size or (unlabelled and selector.matches({})):
             return PodSelector(None, self.selector)
-        chosen = {name for name, each in namespaces.items() if label_selector_matches(selector, each.metadata.labels)}
-        return PodSelector(self.namespaces | chosen, self.selector)
+        return PodSelector(self.namespaces, self.selector, selector, namespaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,12 @@ def _merged(terms: Iterable[WeightedTerm]) -> tuple[WeightedTerm, ...]:
 
 
 def _parsed(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
-    for selector in (term.label_selector, term.namespace_selector):
-        if problem := selector_problem(selector):
-            raise InvalidTerm(problem)
+    selector, namespace_selector = parsed(term.label_selector), parsed(term.namespace_selector)
+    for each in (selector, namespace_selector):
+        if each is not None and each.problem:
+            raise InvalidTerm(each.problem)
     own = (pod.metadata.namespace,) if not term.namespaces and term.namespace_selector is None else term.namespaces
-    return AffinityTerm(term.topology_key, frozenset(own), term.namespace_selector, term.label_selector)
+    return AffinityTerm(term.topology_key, frozenset(own), namespace_selector, selector)
 
 
 def affinity_problem(pod: Pod) -> str:

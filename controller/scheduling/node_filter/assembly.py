@@ -14,7 +14,7 @@ from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_affinity import PodAffinityPlugin
 from controller.scheduling.node_filter.pod_anti_affinity import PodAntiAffinityPlugin
-from controller.scheduling.node_filter.pod_groups import PodGroups
+from controller.scheduling.node_filter.pod_groups import Meter, PodGroups
 from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
@@ -72,6 +72,12 @@ class FilterAssembly:
             not spreading or self._spread.leaves_room(pod, row, spreading, unbound)
         )
 
+    def set_meter(self, meter: Callable[[], Meter | None]) -> None:
+        """Report work that the terms of some namespace cause to the meter of the decision that is
+        being made.
+        """
+        self.state.groups.meter = self.state.anti_affinity.meter = self.attraction.meter = meter
+
     def set_version(self, version: tuple[int, int]) -> None:
         """Let the plugins judge as those of this version of Kubernetes (major, minor), before pods
         are fed.
@@ -86,7 +92,8 @@ class FilterAssembly:
             terms.namespace_changed(name)
         self._affinity.namespace_changed(before, after)
         self._anti_affinity.namespace_changed(before, after)
+        self.state.groups.forget_recent()
 
     def refuses_by_labels(self, pod: Pod) -> bool:
-        """Return whether a pod that is there has an anti-affinity to pods with these labels."""
-        return self.state.anti_affinity.about(pod) is not None
+        """Return whether a pod that is there may have an anti-affinity to pods with these labels."""
+        return self.state.anti_affinity.may_be_about(pod)

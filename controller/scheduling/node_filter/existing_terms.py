@@ -17,10 +17,17 @@ from controller.scheduling.node_filter.affinity_terms import AffinityTerm, Weigh
 from controller.scheduling.node_filter.label_index import LabelsIndex, SelectorIndex
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.pod_groups import Meter
 from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Namespace, Pod
 
 _CLASSES_KEPT: Final = 256
+_LINKS_KEPT: Final = 250_000
+"""Terms of all classes together. Beyond it the classes are made again when they are asked for."""
+_PORTION: Final = 2_000
+"""Requirements that are held against labels, and pods that are counted, between two reports to the
+meter.
+"""
 _MOST_NAMESPACES: Final = 32
 """A term that names more is looked up for every namespace."""
 _EVERY: Final = None
@@ -40,6 +47,11 @@ class HeldTerm:
         self.pods: dict[str, Placed] = {}
         self.classes: dict[PodClass, None] = {}
 
+    @property
+    def owner(self) -> str:
+        """The namespace that pays for reading the term; empty if no pod has it any more."""
+        return next((each.pod.metadata.namespace for each in self.pods.values()), "")
+
 
 class PodClass:
     """Pods of one namespace with equal labels, and the terms about them. `version` increases when a
@@ -54,7 +66,9 @@ class PodClass:
         self._namespace_labels = namespace_labels
         self._terms_of = terms_of
         self.version = 0
-        self.terms: dict[Hashable, HeldTerm] = {}
+        self.terms: dict[HeldTerm, None] = {}
+        self.pending: list[HeldTerm] = []
+        """Terms that are still to be held against the labels."""
         self.counts: dict[str, NodeCounts] = {}
         """By topology key: per node the weights of the terms about this class that its pods have.
         """
@@ -87,20 +101,23 @@ class PodClass:
             return {key: counts.column() for key, counts in found}
         return {key: counts.without(own.node, self.share_of(own, key)) for key, counts in found}
 
-    def start(self, key: Hashable, held: HeldTerm, nodes: NodeColumns) -> None:
+    def start(self, held: HeldTerm, nodes: NodeColumns) -> None:
         """Count a term and the pods that have it."""
         self.version += 1
-        self.terms[key] = held
+        self.terms[held] = None
         held.classes[self] = None
         self._terms_with[held.term.topology_key] += 1
-        counts = self.counts.setdefault(held.term.topology_key, NodeCounts(nodes))
+        counts = self.counts.get(held.term.topology_key)
+        if counts is None:
+            counts = self.counts[held.term.topology_key] = NodeCounts(nodes)
         for placed in held.pods.values():
             counts.add(placed.node, held.weight)
 
-    def stop(self, key: Hashable) -> None:
+    def stop(self, held: HeldTerm) -> None:
         """Forget a term that no pod has any more."""
         self.version += 1
-        topology_key = self.terms.pop(key).term.topology_key
+        del self.terms[held]
+        topology_key = held.term.topology_key
         self._terms_with[topology_key] -= 1
         if not self._terms_with[topology_key]:
             del self.counts[topology_key], self._terms_with[topology_key]
@@ -113,24 +130,24 @@ class TermIndex:
     """
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str | None, SelectorIndex[Hashable]] = {}
+        self._by_namespace: dict[str | None, SelectorIndex[HeldTerm]] = {}
         """The key `_EVERY`: terms that may be about any namespace."""
 
-    def add(self, key: Hashable, term: AffinityTerm) -> None:
-        for namespace in _scopes(term):
-            if term.selector is not None:
-                self._by_namespace.setdefault(namespace, SelectorIndex()).add(key, term.selector)
+    def add(self, held: HeldTerm) -> None:
+        for namespace in _scopes(held.term):
+            if held.term.selector is not None:
+                self._by_namespace.setdefault(namespace, SelectorIndex()).add(held, held.term.selector.source)
 
-    def remove(self, key: Hashable, term: AffinityTerm) -> None:
-        for namespace in _scopes(term):
-            if term.selector is not None:
+    def remove(self, held: HeldTerm) -> None:
+        for namespace in _scopes(held.term):
+            if held.term.selector is not None:
                 index = self._by_namespace[namespace]
-                index.remove(key, term.selector)
+                index.remove(held, held.term.selector.source)
                 if not index:
                     del self._by_namespace[namespace]
 
-    def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Hashable]:
-        """Yield the keys of the terms that may be about such pods, each once."""
+    def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[HeldTerm]:
+        """Yield the terms that may be about such pods, each once."""
         for scope in (namespace, _EVERY):
             if (index := self._by_namespace.get(scope)) is not None:
                 yield from index.candidates(labels)
@@ -147,6 +164,10 @@ class ExistingTerms:
         self._index = TermIndex()
         self._classes: Shared[PodClass] = Shared(_CLASSES_KEPT, dropped=self._dropped)
         self._classes_by_label: LabelsIndex[PodClass] = LabelsIndex()
+        self._links = 0
+        """Terms of all classes, also those that wait to be read."""
+        self.meter: Callable[[], Meter | None] = lambda: None
+        """As of `PodGroups`."""
 
     def add(self, uid: str, placed: Placed) -> None:
         if placed.pod.spec.affinity is None:
@@ -156,7 +177,7 @@ class ExistingTerms:
             held = self._held.get(key)
             if held is None:
                 held = self._held[key] = HeldTerm(weighted)
-                self._start(key, held)
+                self._start(held)
             held.pods[uid] = placed
             _count(held, placed, held.weight)
 
@@ -170,12 +191,21 @@ class ExistingTerms:
             _count(held, placed, -held.weight)
             if not held.pods:
                 del self._held[key]
-                self._index.remove(key, held.term)
+                self._index.remove(held)
+                self._links -= len(held.classes)
                 for each in held.classes:
-                    each.stop(key)
+                    each.stop(held)
+
+    def may_be_about(self, pod: Pod) -> bool:
+        """Return whether `about` may find a term; reads no selector."""
+        meta = pod.metadata
+        return next(self._index.candidates(meta.namespace, meta.labels), None) is not None
 
     def about(self, pod: Pod) -> PodClass | None:
-        """Return the terms about pods like this one; None if there are none."""
+        """Return the terms about pods like this one; None if there are none.
+
+        Raises what the meter raises; the next call then continues.
+        """
         if not self._held:
             return None
         found = self._classes.get(
@@ -183,34 +213,62 @@ class ExistingTerms:
             pod.metadata.namespace,
             lambda: self._class_of(pod),
         )
+        if found.pending:
+            self._catch_up(found)
         return found if found.terms else None
 
     def namespace_changed(self, name: str) -> None:
         """Note that a namespace came, went, or changed its labels: which terms are about its pods."""
         self._classes.drop(lambda each: each.namespace == name)
 
-    def _start(self, key: Hashable, held: HeldTerm) -> None:
-        """Let the index and the classes see a new term."""
-        self._index.add(key, held.term)
+    def _start(self, held: HeldTerm) -> None:
+        """Let the index see a new term, and the classes that it may be about: they read it when they
+        are asked for.
+        """
+        self._index.add(held)
         if (selector := held.term.selector) is not None:
-            for each in self._classes_by_label.candidates(selector):
-                if each.is_meant_by(held.term):
-                    each.start(key, held, self._nodes)
+            for each in self._classes_by_label.candidates(selector.source):
+                each.pending.append(held)
+                self._links += 1
+            if self._links > _LINKS_KEPT:
+                self._classes.clear()
 
     def _class_of(self, pod: Pod) -> PodClass:
         namespace = self._namespaces.get(pod.metadata.namespace)
         labels = namespace.metadata.labels if namespace is not None else _NO_LABELS
         found = PodClass(pod.metadata.namespace, labels, pod.metadata.labels, self._terms_of)
+        found.pending = [*self._index.candidates(found.namespace, found.labels)]
+        if self._links + len(found.pending) > _LINKS_KEPT:
+            self._classes.clear()
+        self._links += len(found.pending)
         self._classes_by_label.add(found, found.labels)
-        for key in self._index.candidates(found.namespace, found.labels):
-            held = self._held[key]
-            if found.is_meant_by(held.term):
-                found.start(key, held, self._nodes)
         return found
+
+    def _catch_up(self, found: PodClass) -> None:
+        """Hold the labels of a class against terms that are still to come, in portions, at the
+        expense of the namespaces that have these terms.
+        """
+        meter, work, owner = self.meter(), 0, ""
+        while found.pending:
+            held = found.pending[-1]
+            if meter is not None and (work >= _PORTION or (held.owner != owner and work)):
+                work = 0
+                meter.spend(owner)
+            owner = held.owner
+            found.pending.pop()
+            work += 1 + held.term.size
+            if held.pods and found.is_meant_by(held.term):
+                found.start(held, self._nodes)
+                work += len(held.pods)
+            else:
+                self._links -= 1
+        if meter is not None and work:
+            meter.spend(owner)
 
     def _dropped(self, unused: PodClass) -> None:
         self._classes_by_label.remove(unused, unused.labels)
-        for held in unused.terms.values():
+        self._links -= len(unused.terms) + len(unused.pending)
+        for held in unused.terms:
             del held.classes[unused]
 
 
@@ -226,7 +284,7 @@ def _scopes(term: AffinityTerm) -> Collection[str | None]:
 
 def pods_with_terms(found: PodClass, topology_key: str) -> Iterator[tuple[AffinityTerm, Placed]]:
     """Yield the pods with a term about the class, and that term."""
-    for held in found.terms.values():
+    for held in found.terms:
         if held.term.topology_key == topology_key:
             for placed in held.pods.values():
                 yield held.term, placed

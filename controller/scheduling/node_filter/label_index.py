@@ -13,15 +13,13 @@ from hami_dra.api.meta import LabelSelector
 
 T = TypeVar("T", bound=Hashable)
 Label = tuple[str, str]
-_MOST_ALTERNATIVES: Final = 32
-"""Values of one label; a requirement with more counts as none."""
 _ANY: Final = None
 """Stands for a required label where there is none."""
 
 
 def required_labels(selector: LabelSelector) -> tuple[Label, ...] | None:
-    """Return labels of which everything that the selector matches has exactly one; None: it need
-    not have any.
+    """Return labels, all of one key, of which everything that the selector matches has exactly one;
+    None: it need not have any.
 
     >>> required_labels(LabelSelector(match_labels={"app": "web", "tier": "front"}))
     (('app', 'web'),)
@@ -30,14 +28,16 @@ def required_labels(selector: LabelSelector) -> tuple[Label, ...] | None:
     """
     for item in selector.match_labels.items():
         return (item,)
-    for each in selector.match_expressions:
-        if each.operator == "In" and len(each.values) <= _MOST_ALTERNATIVES:
-            return tuple([(each.key, value) for value in dict.fromkeys(each.values)])
-    return None
+    lists = [each for each in selector.match_expressions if each.operator == "In"]
+    if not lists:
+        return None
+    fewest = min(lists, key=lambda each: len(each.values))
+    return tuple([(fewest.key, value) for value in dict.fromkeys(fewest.values)])
 
 
 class SelectorIndex(Generic[T]):
-    """What has a selector, found by labels that it may match.
+    """What has a selector, found by labels that it may match. A selector may give any number of
+    values: each takes one entry of a dict, and no object of its own unless others share it.
 
     >>> index = SelectorIndex()
     >>> web, all_pods = LabelSelector(match_labels={"app": "web"}), LabelSelector()
@@ -48,24 +48,55 @@ class SelectorIndex(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._by_label: dict[Label | None, dict[T, None]] = {}
+        self._by_value: dict[str, dict[str, T | _Several[T]]] = {}
+        self._any: dict[T, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._by_label)
+        return bool(self._by_value or self._any)
 
     def add(self, value: T, selector: LabelSelector) -> None:
-        for label in _keys(selector):
-            self._by_label.setdefault(label, {})[value] = None
+        labels = required_labels(selector)
+        if labels is None:
+            self._any[value] = None
+            return
+        for key, text in labels:
+            there = self._by_value.setdefault(key, {})
+            found = there.get(text)
+            if found is None:
+                there[text] = value
+            elif isinstance(found, _Several):
+                found[value] = None
+            else:
+                there[text] = _Several({found: None, value: None})
 
     def remove(self, value: T, selector: LabelSelector) -> None:
-        for label in _keys(selector):
-            _discard(self._by_label, label, value)
+        labels = required_labels(selector)
+        if labels is None:
+            del self._any[value]
+            return
+        for key, text in labels:
+            there = self._by_value[key]
+            found = there[text]
+            if isinstance(found, _Several):
+                del found[value]
+            if not isinstance(found, _Several) or not found:
+                del there[text]
+                if not there:
+                    del self._by_value[key]
 
     def candidates(self, labels: Mapping[str, str]) -> Iterator[T]:
         """Yield whatever may match the labels, each once."""
-        for label in (*labels.items(), _ANY):
-            if (found := self._by_label.get(label)) is not None:
-                yield from found
+        for key, text in labels.items():
+            if (there := self._by_value.get(key)) is not None and (found := there.get(text)) is not None:
+                if isinstance(found, _Several):
+                    yield from found
+                else:
+                    yield found
+        yield from self._any
+
+
+class _Several(dict[T, None], Generic[T]):
+    """Values that share a required label."""
 
 
 class LabelsIndex(Generic[T]):
@@ -84,14 +115,9 @@ class LabelsIndex(Generic[T]):
 
     def candidates(self, selector: LabelSelector) -> Iterator[T]:
         """Yield whatever the selector may match, each once."""
-        for label in _keys(selector):
-            if (found := self._by_label.get(label)) is not None:
-                yield from found
-
-
-def _keys(selector: LabelSelector) -> tuple[Label | None, ...]:
-    found = required_labels(selector)
-    return (_ANY,) if found is None else found
+        found = required_labels(selector)
+        for label in (_ANY,) if found is None else found:
+            yield from self._by_label.get(label, ())
 
 
 def _discard(where: dict[Label | None, dict[T, None]], label: Label | None, value: T) -> None:

@@ -10,7 +10,14 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_pods, one_of, reached, release_pods, without
+from controller.scheduling.node_filter.affinity_columns import (
+    acquire_pods,
+    one_of,
+    reached,
+    release_pods,
+    shape_weight,
+    without,
+)
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, affinity_problem, required_terms
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
@@ -20,7 +27,8 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Namespace, Pod
 
-_SHAPES_KEPT: Final = 128
+_SHAPES_KEPT: Final = 256
+"""Terms of all shapes together."""
 
 
 class PodAffinityPlugin:
@@ -28,7 +36,7 @@ class PodAffinityPlugin:
 
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: Shared[PodAffinityFilter] = Shared(_SHAPES_KEPT, dropped=PodAffinityFilter.close)
+        self._filters: Shared[PodAffinityFilter] = Shared(_SHAPES_KEPT, shape_weight, dropped=PodAffinityFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAffinityFilter | PodRefusal | None":
         affinity = pod.spec.affinity
@@ -44,6 +52,7 @@ class PodAffinityPlugin:
         found = self._filters.get(
             key, pod.metadata.namespace, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself)
         )
+        self._state.groups.catch_up(found.counts)
         return found if own is None else found.without(own)
 
     def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
@@ -69,6 +78,7 @@ class PodAffinityFilter(RecomputedFilter):
         self._own = own
         self._pods = acquire_pods(state, terms)
         """The pods that match all terms."""
+        self.counts = (self._pods,)
 
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""

@@ -11,7 +11,14 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_each, one_of, reached, release_pods, without
+from controller.scheduling.node_filter.affinity_columns import (
+    acquire_each,
+    one_of,
+    reached,
+    release_pods,
+    shape_weight,
+    without,
+)
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, required_terms
 from controller.scheduling.node_filter.existing_terms import PodClass, pods_with_terms
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -22,7 +29,8 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Namespace, Pod
 
-_SHAPES_KEPT: Final = 128
+_SHAPES_KEPT: Final = 256
+"""Terms of all shapes together."""
 
 
 class PodAntiAffinityPlugin:
@@ -30,7 +38,9 @@ class PodAntiAffinityPlugin:
 
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: Shared[PodAntiAffinityFilter] = Shared(_SHAPES_KEPT, dropped=PodAntiAffinityFilter.close)
+        self._filters: Shared[PodAntiAffinityFilter] = Shared(
+            _SHAPES_KEPT, shape_weight, dropped=PodAntiAffinityFilter.close
+        )
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAntiAffinityFilter | None":
         affinity, against = pod.spec.affinity, self._state.anti_affinity.about(pod)
@@ -41,6 +51,7 @@ class PodAntiAffinityPlugin:
         found = self._filters.get(
             key, pod.metadata.namespace, lambda: PodAntiAffinityFilter(self._state, terms, against)
         )
+        self._state.groups.catch_up(found.counts)
         return found if own is None else found.without(own)
 
     def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
@@ -65,7 +76,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
         self._terms = terms
         self._against = against
         self._own = own
-        self._pods = acquire_each(state, terms)
+        self.counts = acquire_each(state, terms)
 
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""
@@ -84,7 +95,7 @@ class PodAntiAffinityFilter(RecomputedFilter):
 
     def sentence(self, pod: Pod, row: int) -> str:
         state, node = self._state, self._state.nodes.node(row)
-        for term, pods in zip(self._terms, self._pods, strict=True):
+        for term, pods in zip(self._terms, self.counts, strict=True):
             if found := one_of(state, pods.pods(), node, term.topology_key, self._own):
                 where = place_in_words(node, term.topology_key)
                 other = state.pod_names.of(found, pod)
@@ -103,14 +114,14 @@ class PodAntiAffinityFilter(RecomputedFilter):
         against = self._against
         return (
             self._state.nodes.changes.version,
-            [each.version for each in self._pods],
+            [each.version for each in self.counts],
             against and (against.version, [each.version for each in against.counts_on(self._state.nodes).values()]),
         )
 
     def _compute(self) -> Bools:
         state, own, against = self._state, self._own, self._against
         refused: Bools = np.zeros(state.nodes.size, dtype=np.bool_)
-        for term, pods in zip(self._terms, self._pods, strict=True):
+        for term, pods in zip(self._terms, self.counts, strict=True):
             refused |= reached(state, without(pods, own), term.topology_key)
         if against is not None:
             for topology_key, column in against.columns_on(state.nodes, own).items():

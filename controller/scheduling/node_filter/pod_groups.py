@@ -3,16 +3,17 @@ match.
 
 PodTopologySpread and InterPodAffinity ask how many pods of some namespaces match a selector on each
 node. Pods of one workload have the same labels, so a selector is evaluated once per group, when the
-group or the count comes up; after that a pod that comes or goes changes only the counts that its
-group is in:
+count is asked for; after that a pod that comes or goes changes only the counts that its group is in:
 
     group  default, app=web   -> pods w1 (n1), w2 (n2)
     count  "app=web in default" watches that group: n1 1, n2 1
     w3 starts on n2           -> n1 1, n2 2; no selector is read
+
+A new group only waits for the counts that may mean it: who asks for the count pays for reading it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
@@ -21,14 +22,19 @@ from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.label_index import SelectorIndex, required_labels
 from controller.scheduling.node_filter.node_counts import NodeCounts
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Namespace, Pod
 from hami_dra.api.meta import LabelSelector
-from hami_dra.api.selectors import label_selector_matches
+from hami_dra.api.selectors import ParsedSelector
 
 _KEYS_INDEXED: Final = 64
 _RECENT_KEPT: Final = 256
 _PORTION: Final = 2_000
-"""Requirements that are held against labels between two reports to the meter."""
+"""Requirements that are held against labels, and pods that are counted, between two reports to the
+meter.
+"""
+_MOST_SCOPES: Final = 32
+"""Namespaces whose groups are looked up one by one; of more, all groups are."""
+_SPARE_PENDING: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +43,37 @@ class PodSelector:
 
     namespaces: frozenset[str] | None
     """None: all."""
-    labels: LabelSelector | None
+    labels: ParsedSelector | None
     """None matches nothing."""
+    others: ParsedSelector | None = None
+    """Selects further namespaces by their labels."""
+    by_name: Mapping[str, Namespace] = field(default_factory=dict)
+    """The namespaces that there are, live, for `others`."""
 
     @property
     def size(self) -> int:
         """Number of requirements."""
-        return len(self.labels.match_labels) + len(self.labels.match_expressions) if self.labels is not None else 0
+        return sum([each.size for each in (self.labels, self.others) if each is not None])
+
+    @property
+    def scopes(self) -> Collection[str | None]:
+        """The namespaces in which it may match pods; `(None,)`: any."""
+        is_bounded = self.namespaces is not None and self.others is None and len(self.namespaces) <= _MOST_SCOPES
+        return self.namespaces if is_bounded and self.namespaces is not None else _EVERYWHERE
 
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
-        if self.namespaces is not None and namespace not in self.namespaces:
+        return self.labels is not None and self.labels.matches(labels) and self._includes(namespace)
+
+    def _includes(self, namespace: str) -> bool:
+        if self.namespaces is None or namespace in self.namespaces:
+            return True
+        if self.others is None or (found := self.by_name.get(namespace)) is None:
             return False
-        return label_selector_matches(self.labels, labels)
+        return self.others.matches(found.metadata.labels)
+
+
+_EVERYWHERE: Final = (None,)
+_NO_GROUPS: Final[Mapping[bytes, "PodGroup"]] = {}
 
 
 class Meter(Protocol):
@@ -58,9 +83,9 @@ class Meter(Protocol):
     def account(self) -> str:
         """The namespace that pays."""
 
-    def spend(self) -> None:
-        """Report the time since the last report. Raises an exception where the decision is to go on
-        later.
+    def spend(self, owner: str = "") -> None:
+        """Report the time since the last report, caused by what stands in `owner`, a namespace;
+        empty: the account. Raises an exception where the decision is to go on later.
         """
 
 
@@ -87,6 +112,7 @@ class MatchingPods(NodeCounts):
         self.groups: dict[PodGroup, None] = {}
         self.pending: list[PodGroup] = []
         """Groups that are still to be held against the selectors."""
+        self.most_pending = _SPARE_PENDING
         self.users = 0
 
     def matches(self, namespace: str, labels: dict[str, str]) -> bool:
@@ -100,7 +126,8 @@ class MatchingPods(NodeCounts):
     @property
     def first_selector(self) -> LabelSelector | None:
         """A selector that all pods match that count; None: none do."""
-        return self.selectors[0].labels if self.selectors else None
+        first = self.selectors[0].labels if self.selectors else None
+        return first.source if first is not None else None
 
     def share_of(self, placed: Placed) -> int:
         """Return what this pod contributes to its node's count."""
@@ -119,8 +146,10 @@ class PodGroups:
         self._groups: dict[str, dict[bytes, PodGroup]] = {}
         """By namespace and content."""
         self._counts: dict[Hashable, MatchingPods] = {}
-        self._by_value: dict[tuple[str, str], dict[str, dict[PodGroup, None]]] = {}
-        """(namespace, key of a label) → its value → groups; for keys that selectors asked for."""
+        self._by_value: Shared[_Values] = Shared(_KEYS_INDEXED)
+        """(namespace or None, key of a label) → its value → groups; for keys that selectors asked
+        for.
+        """
         self._index: SelectorIndex[MatchingPods] = SelectorIndex()
         self._recent: Shared[Hashable] = Shared(_RECENT_KEPT, dropped=self.release)
         """Keys of counts that a decision began: it may have to go on later."""
@@ -150,22 +179,23 @@ class PodGroups:
             self._drop(group, _content(pod))
 
     def acquire(self, key: Hashable, selectors: Sequence[PodSelector], *, leaving: bool) -> MatchingPods:
-        """Return the count for these selectors, kept up to date until it is released as often as it
-        was acquired. `key`: equal for equal selectors.
+        """Return the count for these selectors, kept until it is released as often as it was
+        acquired. `catch_up` brings it up to date again. `key`: equal for equal selectors.
 
         Raises what the meter raises; the next call then continues.
         """
         counts = self._counts.get(key)
-        meter = self.meter() if counts is None or counts.pending else None
         if counts is None:
-            counts = self._counts[key] = MatchingPods(self._nodes, selectors, leaving=leaving)
-            counts.pending = [*self._candidates(selectors)]
+            meter = self.meter()
+            counts = MatchingPods(self._nodes, selectors, leaving=leaving)
+            counts.pending = self._candidates(selectors, meter)
+            self._counts[key] = counts
             if (selector := counts.first_selector) is not None:
                 self._index.add(counts, selector)
             if meter is not None:
                 counts.users += 1
                 self._recent.get(key, meter.account, lambda: key)
-        self._catch_up(counts, meter)
+        self.catch_up((counts,))
         counts.users += 1
         return counts
 
@@ -185,18 +215,30 @@ class PodGroups:
             raise
         return [found[key] for key in acquired]
 
-    def _catch_up(self, counts: MatchingPods, meter: "Meter | None") -> None:
-        """Hold the selectors against the groups that are still to come, in portions."""
-        pending = counts.pending
-        portion = max(1, _PORTION // (1 + sum([each.size for each in counts.selectors])))
-        while pending:
-            for group in pending[-portion:]:
+    def catch_up(self, several: Iterable[MatchingPods]) -> None:
+        """Hold the selectors of some counts against the groups that are still to come, in portions.
+
+        Raises what the meter raises; the next call then continues.
+        """
+        behind = [counts for counts in several if counts.pending]
+        meter = self.meter() if behind else None
+        work = 0
+        for counts in behind:
+            cost = 1 + sum([each.size for each in counts.selectors])
+            while counts.pending:
+                group = counts.pending.pop()
+                work += cost
                 is_meant = group.pods and (counts.leaving or not group.leaving)
                 if is_meant and counts.matches(group.namespace, group.labels):
                     self._count(group, counts)
-            del pending[-portion:]
-            if meter is not None:
-                meter.spend()
+                    work += len(group.pods)
+                if work >= _PORTION and meter is not None:
+                    work = 0
+                    meter.spend()
+
+    def forget_recent(self) -> None:
+        """Note that a namespace changed: what a decision began may mean other pods now."""
+        self._recent.clear()
 
     def release(self, key: Hashable) -> None:
         counts = self._counts[key]
@@ -209,13 +251,14 @@ class PodGroups:
                 self._index.remove(counts, selector)
 
     def _watch(self, group: PodGroup) -> None:
-        """Let the counts in use see a new group."""
+        """Let a new group wait for the counts in use that may mean it."""
         for counts in self._index.candidates(group.labels):
-            if (counts.leaving or not group.leaving) and counts.matches(group.namespace, group.labels):
-                self._count(group, counts)
-        for (namespace, key), values in self._by_value.items():
-            if namespace == group.namespace and (value := group.labels.get(key)) is not None:
-                values.setdefault(value, {})[group] = None
+            counts.pending.append(group)
+            if len(counts.pending) > counts.most_pending:
+                counts.pending = [each for each in counts.pending if each.pods or each is group]
+                counts.most_pending = 2 * len(counts.pending) + _SPARE_PENDING
+        for each in self._by_value.values():
+            each.add(group)
 
     def _drop(self, group: PodGroup, content: bytes) -> None:
         groups = self._groups[group.namespace]
@@ -224,11 +267,8 @@ class PodGroups:
             del self._groups[group.namespace]
         for counts in group.counted_by:
             del counts.groups[group]
-        for (namespace, key), values in self._by_value.items():
-            if namespace == group.namespace and (value := group.labels.get(key)) is not None:
-                del values[value][group]
-                if not values[value]:
-                    del values[value]
+        for each in self._by_value.values():
+            each.remove(group)
 
     def _count(self, group: PodGroup, counts: MatchingPods) -> None:
         group.counted_by[counts] = None
@@ -236,53 +276,79 @@ class PodGroups:
         for placed in group.pods.values():
             counts.add(placed.node, +1)
 
-    def _candidates(self, selectors: Sequence[PodSelector]) -> Iterable[PodGroup]:
-        """Yield all groups that may match, and others: by namespace, and by one label whose value
-        the selector gives.
+    def _candidates(self, selectors: Sequence[PodSelector], meter: "Meter | None") -> list[PodGroup]:
+        """Return all groups that may match, and others: by namespace, and by one label whose value
+        the selector gives. Raises what the meter raises.
         """
-        if not selectors:
-            return
-        namespaces = selectors[0].namespaces
-        labels = selectors[0].labels
+        labels = selectors[0].labels if selectors else None
         if labels is None:
-            return
-        wanted = required_labels(labels)
-        for namespace in self._groups if namespaces is None else namespaces & self._groups.keys():
+            return []
+        wanted = required_labels(labels.source)
+        found: list[PodGroup] = []
+        for scope in selectors[0].scopes:
             if wanted is None:
-                yield from self._groups[namespace].values()
-            else:
-                for key, value in wanted:
-                    yield from self._values_of(namespace, key).get(value, ())
+                found += self._within(scope)
+            elif wanted and (scope is None or scope in self._groups):
+                groups = self._values_of(scope, wanted[0][0], meter).groups
+                found += [group for _, value in wanted for group in groups.get(value, ())]
+        return found
 
-    def _values_of(self, namespace: str, key: str) -> dict[str, dict[PodGroup, None]]:
-        found = self._by_value.get((namespace, key))
-        if found is None:
-            if len(self._by_value) >= _KEYS_INDEXED:
-                del self._by_value[next(iter(self._by_value))]
-            found = self._by_value[namespace, key] = {}
-            for group in self._groups[namespace].values():
-                if (value := group.labels.get(key)) is not None:
-                    found.setdefault(value, {})[group] = None
+    def _within(self, scope: str | None) -> Iterable[PodGroup]:
+        if scope is not None:
+            return self._groups.get(scope, _NO_GROUPS).values()
+        return (group for groups in self._groups.values() for group in groups.values())
+
+    def _values_of(self, scope: str | None, key: str, meter: "Meter | None") -> "_Values":
+        found = self._by_value.find((scope, key))
+        if found is not None:
+            return found
+        found = _Values(scope, key)
+        for group in self._within(scope):
+            found.add(group)
+        account = meter.account if meter is not None else ""
+        self._by_value.get((scope, key), account, lambda: found)
+        if meter is not None:
+            meter.spend()
         return found
 
 
-def selector_key(selector: LabelSelector | None) -> Hashable:
+class _Values:
+    """Groups of one namespace, or all (None), by their value of one label."""
+
+    def __init__(self, scope: str | None, key: str) -> None:
+        self._scope, self._key = scope, key
+        self.groups: dict[str, dict[PodGroup, None]] = {}
+
+    def add(self, group: PodGroup) -> None:
+        if (value := self._value(group)) is not None:
+            self.groups.setdefault(value, {})[group] = None
+
+    def remove(self, group: PodGroup) -> None:
+        if (value := self._value(group)) is not None:
+            there = self.groups[value]
+            del there[group]
+            if not there:
+                del self.groups[value]
+
+    def _value(self, group: PodGroup) -> str | None:
+        return group.labels.get(self._key) if self._scope in {None, group.namespace} else None
+
+
+def selector_key(selector: ParsedSelector | None) -> Hashable:
     """Return a value that is equal for equal selectors."""
-    if selector is None:
-        return None
-    return tuple(sorted(selector.match_labels.items())), selector.match_expressions
+    return selector.key if selector is not None else None
 
 
-def selector_in_words(selector: LabelSelector | None) -> str:
+def selector_in_words(selector: ParsedSelector | None) -> str:
     """Return a selector as kubectl writes it.
 
-    >>> selector_in_words(LabelSelector(match_labels={"app": "web"}))
+    >>> selector_in_words(ParsedSelector(LabelSelector(match_labels={"app": "web"})))
     'app=web'
     """
     if selector is None:
         return "no pod"
-    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
-    for each in selector.match_expressions:
+    parts = [f"{key}={value}" for key, value in selector.source.match_labels.items()]
+    for each in selector.source.match_expressions:
         values = ", ".join(each.values)
         match each.operator:
             case "In":

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.node_filter.affinity_columns import shape_weight
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import required_affinity
 from controller.scheduling.node_filter.node_rules import NodeRules
@@ -33,9 +34,10 @@ from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.printable import counted
-from hami_dra.api.selectors import label_selector_matches, selector_problem
+from hami_dra.api.selectors import ParsedSelector, parsed, selector_problem
 
-_SHAPES_KEPT: Final = 64
+_SHAPES_KEPT: Final = 128
+"""Constraints of all shapes together."""
 
 
 def is_hard(constraint: TopologySpreadConstraint) -> bool:
@@ -45,7 +47,7 @@ def is_hard(constraint: TopologySpreadConstraint) -> bool:
 class PodTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: Shared[SpreadFilter] = Shared(_SHAPES_KEPT, dropped=SpreadFilter.close)
+        self._filters: Shared[SpreadFilter] = Shared(_SHAPES_KEPT, shape_weight, dropped=SpreadFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "SpreadFilter | PodRefusal | None":
         if not pod.spec.topology_spread_constraints:
@@ -60,6 +62,7 @@ class PodTopologySpread:
         hard = [SpreadConstraint.of(pod, each) for each in constraints]
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
         found = self._filters.get(key, pod.metadata.namespace, lambda: SpreadFilter(self._state, pod, hard))
+        self._state.groups.catch_up(found.counts)
         return found if own is None else found.without(own)
 
     def shape_of(self, pod: Pod) -> Hashable | None:
@@ -103,15 +106,15 @@ class SpreadConstraint:
     """One constraint of a pod, hard or soft."""
 
     constraint: TopologySpreadConstraint
-    selector: LabelSelector | None
+    selector: ParsedSelector | None
     """With matchLabelKeys."""
     namespace: str
     matches_itself: bool
 
     @classmethod
     def of(cls, pod: Pod, constraint: TopologySpreadConstraint) -> "SpreadConstraint":
-        selector = _with_label_keys(pod, constraint)
-        itself = label_selector_matches(selector, pod.metadata.labels)
+        selector = parsed(_with_label_keys(pod, constraint))
+        itself = selector is not None and selector.matches(pod.metadata.labels)
         return cls(constraint, selector, pod.metadata.namespace, itself)
 
     @property
@@ -133,7 +136,7 @@ class SpreadConstraint:
         Matches finds every pod.
         """
         selector = self.selector
-        if selector is None or not (selector.match_labels or selector.match_expressions):
+        if selector is None or not selector.size:
             return ()
         return (PodSelector(frozenset({self.namespace}), selector),)
 
@@ -168,7 +171,7 @@ class SpreadFilter(RecomputedFilter):
         self._pod = pod
         self._hard = hard
         self._own = own
-        self._counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in hard], leaving=False)
+        self.counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in hard], leaving=False)
 
     def close(self) -> None:
         """Release the counts; the filter must not be used any more."""
@@ -192,7 +195,7 @@ class SpreadFilter(RecomputedFilter):
         """
         nodes = self._state.nodes
         rows = [nodes.index_of(each.node) for each in placed]
-        for hard, counts in zip(self._hard, self._counts, strict=True):
+        for hard, counts in zip(self._hard, self.counts, strict=True):
             key = hard.constraint.topology_key
             if key not in nodes.label_keys or not counts.counts(pod):
                 continue
@@ -208,7 +211,7 @@ class SpreadFilter(RecomputedFilter):
     def sentence(self, pod: Pod, row: int) -> str:
         node = self._state.nodes.node(row)
         complete = nodes_with_keys(self._state, self._hard)
-        for hard, counts in zip(self._hard, self._counts, strict=True):
+        for hard, counts in zip(self._hard, self.counts, strict=True):
             rule = hard.constraint
             if rule.topology_key not in node.metadata.labels:
                 return f"PodTopologySpread: the node has no label {rule.topology_key}, the topologyKey of a spread constraint of the pod"
@@ -223,7 +226,7 @@ class SpreadFilter(RecomputedFilter):
         return f"PodTopologySpread: the topology spread constraints of pod {pod.key} are not met"
 
     def _versions(self) -> object:
-        return self._state.nodes.changes.version, *[each.version for each in self._counts]
+        return self._state.nodes.changes.version, *[each.version for each in self.counts]
 
     def _compute(self) -> Bools:
         return self._violates(())
@@ -238,7 +241,7 @@ class SpreadFilter(RecomputedFilter):
         if not complete.any():
             return ~complete  # pods may name any number of keys: no pod is counted for them
         bad = np.zeros(self._state.nodes.size, dtype=np.bool_)
-        for hard, counts in zip(self._hard, self._counts, strict=True):
+        for hard, counts in zip(self._hard, self.counts, strict=True):
             domain = self._state.domains.of(hard.constraint.topology_key)
             pods, fewest = self._per_domain(hard, counts, complete, unbound)
             over = pods + int(hard.matches_itself) - fewest > hard.constraint.max_skew

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_each, release_pods, without
+from controller.scheduling.node_filter.affinity_columns import acquire_each, release_pods, shape_weight, without
 from controller.scheduling.node_filter.affinity_terms import (
     WeightedTerm,
     affinity_problem,
@@ -28,7 +28,8 @@ from controller.scheduling.node_preferences.score import MOST
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Pod
 
-_SHAPES_KEPT: Final = 128
+_SHAPES_KEPT: Final = 256
+"""Terms of all shapes together."""
 
 
 class InterPodPreference:
@@ -37,7 +38,7 @@ class InterPodPreference:
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
         self._state = state
         self._existing = existing
-        self._scores: Shared[InterPodScore] = Shared(_SHAPES_KEPT, dropped=InterPodScore.close)
+        self._scores: Shared[InterPodScore] = Shared(_SHAPES_KEPT, shape_weight, dropped=InterPodScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "InterPodScore | None":
         """Return the pod's score; None: neither the pod nor the pods that are there prefer
@@ -53,6 +54,7 @@ class InterPodPreference:
             return None
         key = tuple([(each.term.key, each.weight) for each in terms]), toward
         found = self._scores.get(key, pod.metadata.namespace, lambda: InterPodScore(self._state, terms, toward))
+        self._state.groups.catch_up(found.counts)
         return found if own is None else found.without(own)
 
     def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
@@ -70,7 +72,7 @@ class InterPodScore:
         self._terms = terms
         self._toward = toward
         self._own = own
-        self._pods = acquire_each(state, [each.term for each in terms])
+        self.counts = acquire_each(state, [each.term for each in terms])
 
     def close(self) -> None:
         """Release the counts; the score must not be used any more."""
@@ -99,7 +101,7 @@ class InterPodScore:
     def _raw(self) -> Ints:
         nodes, own = self._state.nodes, self._own
         total: Ints = np.zeros(nodes.size, dtype=np.int64)
-        for each, pods in zip(self._terms, self._pods, strict=True):
+        for each, pods in zip(self._terms, self.counts, strict=True):
             total += each.weight * self._per_domain(without(pods, own), each.term.topology_key)
         if self._toward is not None:
             for topology_key, weights in self._toward.columns_on(nodes, own).items():

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import without
+from controller.scheduling.node_filter.affinity_columns import shape_weight, without
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_topology_spread import (
@@ -30,13 +30,14 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 from hami_dra.api.selectors import selector_problem
 
-_SHAPES_KEPT: Final = 64
+_SHAPES_KEPT: Final = 128
+"""Constraints of all shapes together."""
 
 
 class SoftTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._scores: Shared[SpreadScore] = Shared(_SHAPES_KEPT, dropped=SpreadScore.close)
+        self._scores: Shared[SpreadScore] = Shared(_SHAPES_KEPT, shape_weight, dropped=SpreadScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "SpreadScore | None":
         """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
@@ -46,6 +47,7 @@ class SoftTopologySpread:
         constraints = [SpreadConstraint.of(pod, each) for each in soft]
         key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
         found = self._scores.get(key, pod.metadata.namespace, lambda: SpreadScore(self._state, pod, constraints))
+        self._state.groups.catch_up(found.counts)
         return found if own is None else found.without(own)
 
 
@@ -64,7 +66,7 @@ class SpreadScore:
         """The nodes with all topology keys."""
         self._counted: list[Positions] = []
         """By constraint the nodes that its policies include."""
-        self._counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in constraints], leaving=False)
+        self.counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in constraints], leaving=False)
 
     def close(self) -> None:
         """Release the counts; the score must not be used any more."""
@@ -103,7 +105,7 @@ class SpreadScore:
     def _raw(self, rows: Positions) -> Ints:
         """Return the scores before normalisation, shape (len(rows),); lower is better."""
         total: Floats = np.zeros(len(rows), dtype=np.float64)
-        for each, counts, counted in zip(self._constraints, self._counts, self._counted, strict=True):
+        for each, counts, counted in zip(self._constraints, self.counts, self._counted, strict=True):
             per_node = without(counts, self._own)
             if each.constraint.topology_key == HOSTNAME:
                 pods, domains = per_node[rows], len(rows)
