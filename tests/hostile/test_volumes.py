@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
-from controller.scheduling.node_filter.volumes.static_volumes import _Coverage
+from controller.scheduling.node_filter.volumes.static_volumes import _Fitting
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.volume_binding import VolumeBinding
 from hami_dra.api import kinds, names
@@ -106,19 +106,19 @@ def test_a_claim_whose_selector_is_very_long_holds_its_pod_and_reads_no_volume(m
     found = World()
     found.volume("free")
     found.claim("long", selector={"matchExpressions": [requirement(f"evil-{n}", "DoesNotExist") for n in range(MANY)]})
-    monkeypatch.setattr(_Coverage, "count", None)
+    monkeypatch.setattr(_Fitting, "_update", None)
     (why,) = {*found.why(using("long")).values()}
     assert why.startswith("VolumeBinding: PersistentVolumeClaim evil/long has a selector of 1000 requirements")
 
 
 def test_sizes_that_one_namespace_asks_for_push_out_none_of_the_others(monkeypatch):
-    found, made, init = World(), [], _Coverage.__init__
+    found, made, init = World(), [], _Fitting.__init__
     found.volume("free", requirement(ZONE, "In", "z1"), size="100Gi")
     found.claim("data", "honest", size="7Gi")
     honest = using("data", namespace="honest")
-    monkeypatch.setattr(_Coverage, "__init__", lambda *given: made.append(given[1].size) or init(*given))
+    monkeypatch.setattr(_Fitting, "__init__", lambda *given: made.append(given[2].size) or init(*given))
     assert len(found.refused(honest)) == NODES // 2
-    for number in range(200):
+    for number in range(1200):
         found.claim(f"claim-{number}", size=f"{1 + number}Mi")
         found.refused(using(f"claim-{number}"))
     made.clear()

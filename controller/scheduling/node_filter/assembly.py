@@ -77,6 +77,7 @@ class FilterAssembly:
         being made.
         """
         self.state.groups.meter = self.state.anti_affinity.meter = self.attraction.meter = meter
+        self.volumes.binding.meter = meter
 
     def set_version(self, version: tuple[int, int]) -> None:
         """Let the plugins judge as those of this version of Kubernetes (major, minor), before pods

@@ -71,43 +71,6 @@ class LabelColumn:
         return 0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
 
 
-class ValueCounts:
-    """Counts by value of a label, and so by node.
-
-    Thousands of values, each of one host, of which a few change between two questions.
-    """
-
-    def __init__(self, column: LabelColumn) -> None:
-        self._column = column
-        self._counts: dict[str, int] = {}
-        self._table: Ints = np.zeros(1, dtype=np.int64)
-        """By number of the value."""
-        self._shape = (-1, -1)
-
-    def add(self, value: str, sign: int) -> None:
-        count = self._counts.get(value, 0) + sign
-        if count:
-            self._counts[value] = count
-        else:
-            del self._counts[value]
-        number = self._column.numbers.get(value, 0)
-        if 0 < number < len(self._table):
-            self._table[number] = count
-
-    def by_node(self) -> Ints:
-        """Return the count of each node's value. Shape (size,)."""
-        rows = self._column.current()
-        numbers = self._column.numbers
-        shape = self._column.epoch, len(numbers)
-        if shape != self._shape:
-            self._table = np.zeros(len(numbers) + 1, dtype=np.int64)
-            for value, count in self._counts.items():
-                if number := numbers.get(value):
-                    self._table[number] = count
-            self._shape = shape
-        return self._table[rows]
-
-
 class NodeLabels:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes

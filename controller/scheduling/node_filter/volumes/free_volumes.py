@@ -7,7 +7,7 @@ from typing import Final
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
-from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, request_of
+from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, VolumeRequest, request_of
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
 _AVAILABLE: Final = "Available"
@@ -22,6 +22,8 @@ class FreeVolumes:
         self._by_class: dict[str, StaticVolumes] = {}
         self._reserved: dict[str, str] = {}
         """Name of a volume → key of the claim for which a decision reserves it."""
+        self._requests: dict[str, tuple[PersistentVolumeClaim, VolumeRequest]] = {}
+        """By key of the claim: what it asks of a volume, read once."""
         self._of_claim: dict[str, dict[str, None]] = {}
         """Key of a claim → names of the volumes that are reserved for it, in either way."""
 
@@ -52,6 +54,16 @@ class FreeVolumes:
 
     # -- reading -----------------------------------------------------------------------------------
 
+    def request_of(self, claim: PersistentVolumeClaim) -> VolumeRequest:
+        """Return what the claim asks of a volume."""
+        found = self._requests.get(claim.key)
+        if found is None or found[0] is not claim:
+            found = self._requests[claim.key] = claim, request_of(claim)
+        return found[1]
+
+    def claim_changed(self, key: str) -> None:
+        self._requests.pop(key, None)
+
     def free(self, storage_class: str) -> StaticVolumes | None:
         """Return the free volumes of a class; None: it has none."""
         return self._by_class.get(storage_class)
@@ -59,7 +71,7 @@ class FreeVolumes:
     def reserved_for(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """Return the volume that is reserved for the claim and suits it, or None."""
         for volume in self._candidates(claim):
-            if volume.storage_class == claim.storage_class and request_of(claim).suits(volume):
+            if volume.storage_class == claim.storage_class and self.request_of(claim).suits(volume):
                 return volume
         return None
 

@@ -5,7 +5,7 @@ a free volume that the node reaches, or to one that the class makes there. Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_groups import Meter
 from controller.scheduling.node_filter.volumes.amounts import nanos, whole_bytes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.csi_translation import (
@@ -21,7 +22,7 @@ from controller.scheduling.node_filter.volumes.csi_translation import (
     translated_affinity,
 )
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
-from controller.scheduling.node_filter.volumes.static_volumes import Place, request_of
+from controller.scheduling.node_filter.volumes.static_volumes import Place, nothing
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from hami_dra.api import kinds
@@ -30,7 +31,7 @@ from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelecto
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _MOST_TRIED: Final = 2_048
-"""Claims times sets of volumes that are tried to be matched for one pod."""
+"""Claims times places of volumes that are tried to be matched for one pod."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -74,6 +75,8 @@ class VolumeBinding:
         self._free = free
         self._capacities = capacities
         self._selected = selected
+        self.meter: Callable[[], Meter | None] = lambda: None
+        """As of `PodGroups`."""
 
     def refused(self, claims: ClaimsToPlace) -> Bools:
         """Return the nodes that cannot have the volumes. Shape (size,)."""
@@ -161,6 +164,8 @@ class VolumeBinding:
 
     def _bindable(self, claims: Sequence[PersistentVolumeClaim]) -> Bools:
         """Return the nodes where every claim gets a volume, all different ones."""
+        meter = self.meter()
+        spend = meter.spend if meter is not None else nothing
         fits = np.ones(self._nodes.size, dtype=np.bool_)
         contested: defaultdict[str, list[tuple[Ints, Bools]]] = defaultdict(list)
         for claim in claims:
@@ -174,7 +179,7 @@ class VolumeBinding:
                 if free is None:
                     fits &= made
                 else:
-                    offered = free.offered(request_of(claim), claim.metadata.namespace)
+                    offered = free.offered(self._free.request_of(claim), claim.metadata.namespace, spend)
                     fits &= made | (offered > 0)
                     contested[claim.storage_class].append((offered, made))
         for several in contested.values():
@@ -194,13 +199,15 @@ class VolumeBinding:
         made = [self._makeable(each) for each in claims]
         is_chosen = any(self.chosen(each) is not None or self._free.reserved_for(each) is not None for each in claims)
         known: dict[Hashable, bool] = {}
+        tried = 0
         for row in rows:
             places = tuple([each.places_at(row) for each in free if each is not None])
             key: Hashable = places, tuple([bool(each[row]) for each in made]), row if is_chosen else -1
             found = known.get(key)
             if found is None:
-                if len(known) * len(claims) >= _MOST_TRIED:
+                if tried >= _MOST_TRIED:
                     return
+                tried += len(claims) * max(1, sum(map(len, places)))
                 found = known[key] = self.bind(claims, row) is not None
             fits[row] = found
 
@@ -236,7 +243,7 @@ class VolumeBinding:
             return None
         if claim.storage_class not in places:
             places[claim.storage_class] = free.places_at(row)
-        return free.smallest(request_of(claim), claim.metadata.namespace, places[claim.storage_class], taken)
+        return free.smallest(self._free.request_of(claim), claim.metadata.namespace, places[claim.storage_class], taken)
 
     def chosen(self, claim: PersistentVolumeClaim) -> str | None:
         """Return the node for which the claim's volume is being made, or None."""

@@ -107,6 +107,7 @@ class VolumeBook:
 
     def _claim_changed(self, key: str, claim: PersistentVolumeClaim | None) -> None:
         self.objects.put_claim(key, claim)
+        self._free.claim_changed(key)
         users = self._users.get(key, _NOBODY)
         self._attached.touch(placed.node for placed in users.values())
         if claim is None or claim.spec.volume_name or claim.selected_node is not None:
