@@ -23,7 +23,7 @@ from hami_dra.api.core import Namespace, Pod
 
 _CLASSES_KEPT: Final = 256
 _LINKS_KEPT: Final = 250_000
-"""Terms of all classes together. Beyond it the classes are made again when they are asked for."""
+"""Terms of all classes together. Beyond it all classes are dropped, and made again at first use."""
 _PORTION: Final = 2_000
 """Requirements that are held against labels, and pods that are counted, between two reports to the
 meter.
@@ -222,8 +222,8 @@ class ExistingTerms:
         self._classes.drop(lambda each: each.namespace == name)
 
     def _start(self, held: HeldTerm) -> None:
-        """Let the index see a new term, and the classes that it may be about: they read it when they
-        are asked for.
+        """Let the index see a new term, and the classes that it may be about: they read it at their
+        next use.
         """
         self._index.add(held)
         if (selector := held.term.selector) is not None:

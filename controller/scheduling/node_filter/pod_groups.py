@@ -3,13 +3,13 @@ match.
 
 PodTopologySpread and InterPodAffinity ask how many pods of some namespaces match a selector on each
 node. Pods of one workload have the same labels, so a selector is evaluated once per group, when the
-count is asked for; after that a pod that comes or goes changes only the counts that its group is in:
+count is read; after that a pod that comes or goes changes only the counts that its group is in:
 
     group  default, app=web   -> pods w1 (n1), w2 (n2)
     count  "app=web in default" watches that group: n1 1, n2 1
     w3 starts on n2           -> n1 1, n2 2; no selector is read
 
-A new group only waits for the counts that may mean it: who asks for the count pays for reading it.
+A new group only waits for the counts that may mean it: whose pod needs a count pays for it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence

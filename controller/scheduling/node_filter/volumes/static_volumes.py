@@ -65,16 +65,16 @@ class VolumeRequest:
         """
         return nanos(volume.spec.capacity.storage) >= self.size and self.takes(_kind_of(volume))
 
-    def takes(self, kind: "_Kind") -> bool:
+    def takes(self, kind: "_VolumeKind") -> bool:
         return kind.mode == self.mode and kind.attributes_class == self.attributes_class and not kind.is_leaving
 
-    def offers(self, kind: "_Kind") -> bool:
+    def offers(self, kind: "_VolumeKind") -> bool:
         """Return whether the claim may get a free volume of this kind."""
         return self.takes(kind) and self.access_modes <= kind.access_modes
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _VolumeKind:
     """What many volumes have in common."""
 
     mode: str
@@ -83,9 +83,9 @@ class _Kind:
     is_leaving: bool
 
 
-def _kind_of(volume: PersistentVolume) -> _Kind:
+def _kind_of(volume: PersistentVolume) -> _VolumeKind:
     spec = volume.spec
-    return _Kind(
+    return _VolumeKind(
         spec.volume_mode or _FILESYSTEM,
         spec.volume_attributes_class_name or "",
         frozenset(spec.access_modes),
@@ -118,7 +118,7 @@ class StaticVolumes:
         """The size in whole bytes, and the rest in units of 10^-9 bytes."""
         self.kind: Ints = np.zeros(0, dtype=np.int64)
         self.is_there: Bools = np.zeros(0, dtype=np.bool_)
-        self.kinds: list[_Kind] = []
+        self.kinds: list[_VolumeKind] = []
         self._kind_numbers = Interned()
         self._rows: dict[str, int] = {}
         self._vacant: list[int] = []

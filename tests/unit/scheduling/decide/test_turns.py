@@ -38,7 +38,7 @@ class OneAtATime(Heartbeat):
     def __init__(self):
         super().__init__(lambda: None)
 
-    def spend(self, seconds):
+    def spend(self, seconds, _owner=""):
         raise SliceSpent
 
 
@@ -52,7 +52,7 @@ class Steps(Heartbeat):
     def clock(self):
         return self._counter.steps
 
-    def spend(self, seconds):
+    def spend(self, seconds, _owner=""):
         self._left -= seconds
         if self._left <= 0:
             raise SliceSpent
