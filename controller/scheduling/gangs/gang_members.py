@@ -3,13 +3,17 @@ claim. Pure.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from controller.scheduling.decide.companions import pod_shape
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.inventory.inventory import Inventory
+
+_AT_ONCE: Final = 32
+"""Members that are compared between two pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,22 @@ class Bundle:
         return tuple([each.kind for each in self.members])
 
 
-def members_of(inventory: Inventory, requests: Sequence[SchedulingRequest]) -> list[Member]:
-    """Return the members with their kinds, numbered in order of their first member."""
+def members_of(
+    inventory: Inventory, requests: Sequence[SchedulingRequest]
+) -> Generator[None, None, tuple[Member, ...]]:
+    """Return the members with their kinds, numbered in order of their first member. Yields where
+    the caller may pause.
+    """
     shared = shared_claims(requests)
     kinds: dict[object, int] = {}
     found = []
     for index, request in enumerate(requests):
+        if index % _AT_ONCE == _AT_ONCE - 1:
+            yield None
         alone = shared.isdisjoint(entry.claim.metadata.uid for entry in request.claims)
         key = _shape(inventory, request) if alone and not request.needs_full_path else index
         found.append(Member(index, request, kinds.setdefault(key, len(kinds))))
-    return found
+    return tuple(found)
 
 
 def shared_claims(requests: Sequence[SchedulingRequest]) -> frozenset[str]:
@@ -63,25 +73,23 @@ def shared_claims(requests: Sequence[SchedulingRequest]) -> frozenset[str]:
 def bundles_of(members: Sequence[Member]) -> list[Bundle]:
     """Return the bundles, in order of their first member."""
     shared = shared_claims([each.request for each in members])
-    bundle_of_claim: dict[str, list[Member]] = {}
-    bundles: list[list[Member]] = []
-    for member in members:
-        bundle = [member]
-        bundles.append(bundle)
+    first: dict[str, int] = {}
+    root = list(range(len(members)))
+
+    def root_of(at: int) -> int:
+        while root[at] != at:
+            root[at] = at = root[root[at]]
+        return at
+
+    for at, member in enumerate(members):
         for entry in member.request.claims:
-            uid = entry.claim.metadata.uid
-            if uid not in shared:
-                continue
-            earlier = bundle_of_claim.setdefault(uid, bundle)
-            if earlier is not bundle:
-                # The member joins the earlier bundle, with all that it has brought together so far.
-                earlier += bundle
-                bundles = [each for each in bundles if each is not bundle]
-                bundle_of_claim = {
-                    claim: earlier if each is bundle else each for claim, each in bundle_of_claim.items()
-                }
-                bundle = earlier
-    return [Bundle(tuple(sorted(each, key=lambda member: member.index))) for each in bundles]
+            if (uid := entry.claim.metadata.uid) in shared:
+                earlier, later = sorted((root_of(at), root_of(first.setdefault(uid, at))))
+                root[later] = earlier
+    bundles: dict[int, list[Member]] = {}
+    for at, member in enumerate(members):
+        bundles.setdefault(root_of(at), []).append(member)
+    return [Bundle(tuple(each)) for each in bundles.values()]
 
 
 def _shape(inventory: Inventory, request: SchedulingRequest) -> bytes:

@@ -47,16 +47,21 @@ def gang_reason(
     closest: Unschedulable | None,
     *,
     lasting: Domain | None = None,
+    outside: str = "",
 ) -> RefusalReason:
     """Return how many members fit, and which domain lacks how much.
 
     `domains`: number of all domains; `closest`: the refusal of the member that came closest.
     `lasting`: the domain that could hold the most members with idle devices, where that is too few.
+    `outside`: a node with a member that runs and is in no domain.
     """
     total, least = len(request.members), request.least
     must = f", {least} must" if least < total else ""
     required = [each for each in request.topology if each.required]
     keys = " and ".join(dict.fromkeys(each.key for each in required))
+    if outside:
+        asked = f"a member runs on node {outside}, which has no label {keys} any more; {required[0].source} requires it"
+        return RefusalReason("gang", asked, "so no domain is left for the others", fix="Label the node again")
     if required and not domains:
         asked = f"no node has the label {keys}, which {required[0].source} requires"
         return RefusalReason("gang", asked, never=True, fix="Correct the key, or label the nodes")

@@ -12,7 +12,7 @@ which the caller calls before any other pod is decided: that pod may take what t
 The next portion keeps the places on nodes that did not change, and decides the others again.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 import numpy as np
@@ -22,18 +22,25 @@ from controller.scheduling.decide.answers import Unfinished, Unschedulable
 from controller.scheduling.decide.refusal_reason import statement_of
 from controller.scheduling.decide.scheduling_request import Options
 from controller.scheduling.gangs.cluster_changes import ClusterChanges
-from controller.scheduling.gangs.domains import Demand, Domain, GangDomains
+from controller.scheduling.gangs.domains import MOST_KINDS, Demand, Domain, GangDomains, OtherKinds
 from controller.scheduling.gangs.exhaustive_search import ExhaustiveSearch
 from controller.scheduling.gangs.fits_per_node import NodeFits, fits_per_node, idle_fits_per_node
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
 from controller.scheduling.gangs.gang_refusal import gang_reason, verdicts_of
 from controller.scheduling.gangs.gang_request import GangRequest
-from controller.scheduling.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps, Steps
+from controller.scheduling.gangs.member_placements import (
+    INTERRUPTION,
+    Hopeless,
+    MemberPlacements,
+    OutOfSteps,
+    Steps,
+)
 from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.scoring.formulas import sort_sign
+from hami_dra.api.arrays import Ints
 
 STEPS: Final = 2_000
 """Decisions about single members before the gang is given up."""
@@ -76,11 +83,14 @@ class GangSearch:
         """Name of each domain that was tried → the most members that fitted there."""
         self._domains: list[Domain] = []
         """Those that the required constraints leave, best first."""
+        self._outside = ""
+        """A node with a bound member that lacks a required label."""
         self._begin()
 
     def advance(self, pause: Callable[[], bool] = lambda: False) -> GangAnswer:
-        """Go on until there is an answer, or until `pause()` is true before a member is decided, or
-        before the answer, for what is found is taken back then.
+        """Go on until there is an answer, or until `pause()` is true before a member is decided,
+        while members or domains are counted, or before the answer, for what is found is taken back
+        then.
 
         Returns `Unfinished` where the search is to be continued, also when a selector budget ended
         the portion. The places that were found may count in the inventory then, until `suspend`.
@@ -91,12 +101,13 @@ class GangSearch:
             replayed = self._resume()
             # Taking 200 places again costs as much as some 50 decisions: a portion makes at least as
             # many, or the last members would cost more than all others.
-            enough = self._placements.steps + replayed // _REPLAY_COST
+            enough, turns = replayed // _REPLAY_COST, 0
             while answer is None:
                 cause = next(self._course)
+                turns += 1
                 if cause is not None:
                     answer = Unfinished(cause)
-                elif self._placements.steps > enough and pause():
+                elif turns > enough and pause():
                     answer = Unfinished(SliceSpent())
         except StopIteration as end:
             answer = end.value
@@ -138,7 +149,8 @@ class GangSearch:
         replayed = 0 if self._counts else len(self._placements.decisions)
         self._counts = True
         if touched is None or not self._placements.resume(touched):
-            self._steps += self._placements.steps
+            # At a price, or a search that begins again in each portion might never end.
+            self._steps += max(self._placements.steps, INTERRUPTION)
             self._placements.suspend()
             self._begin()
             self._placements.resume(())
@@ -147,23 +159,26 @@ class GangSearch:
     # -- deciding ----------------------------------------------------------------------------------
 
     def _decide(self) -> Steps[GangDecision | GangUnschedulable]:
-        members = members_of(self._inventory, self._request.members)
+        members = yield from members_of(self._inventory, self._request.members)
         if not members:
             return GangDecision((), ())
         demand, order = yield from self._demand(members)
         nodes = self._inventory.nodes
         settled = [row for name in self._request.settled_nodes if (row := nodes.index_of(name)) >= 0]
         domains = GangDomains(self._inventory, self._request.topology, settled, demand)
-        self._domains = domains.required()
+        self._domains = yield from domains.required()
+        if (row := domains.outside()) >= 0:
+            self._outside = nodes.names[row]
         bundles = sorted(bundles_of(members), key=lambda bundle: min(order[member.kind] for member in bundle.members))
+        yield None
         try:
             placed = yield from self._place(bundles, domains)
         except OutOfSteps:
-            return self._refusal(exhausted=True)
+            return (yield from self._refusal(exhausted=True))
         except Hopeless:
-            return self._refusal(exhausted=False)
+            return (yield from self._refusal(exhausted=False))
         if placed is None:
-            return self._refusal(exhausted=False)
+            return (yield from self._refusal(exhausted=False))
         yield None  # what was found is taken back after it
         return self._decision(placed)
 
@@ -172,7 +187,8 @@ class GangSearch:
         in_order = InOrder(self._inventory, self._placements, bundles)
         tried: dict[str, Domain] = {}
         for domain in domains.to_try(self._domains):
-            if domain.name in tried:
+            if domain is None or domain.name in tried:
+                yield None
                 continue
             tried[domain.name] = domain
             if (yield from self._within(domain, in_order.place(domain.allowed))):
@@ -198,13 +214,15 @@ class GangSearch:
             placed = self._placements.most_placed
             self._tried[domain.name] = max(self._tried.get(domain.name, 0), placed)
 
-    def _demand(self, members: list[Member]) -> Steps[tuple[Demand, dict[int, int]]]:
+    def _demand(self, members: Sequence[Member]) -> Steps[tuple[Demand, dict[int, int]]]:
         """Return what the gang asks of the nodes, and by kind its place in the order of placing:
         members with the fewest candidate nodes first, then those with the most devices.
         """
         shared = shared_claims(self._request.members)
         samples = {member.kind: member.request for member in reversed(members)}
+        counts = np.bincount([member.kind for member in members])
         fits: dict[int, NodeFits] = {}
+        others = OtherKinds(self._inventory.nodes.size)
         hardness: dict[int, tuple[int, int, int]] = {}
         for kind, sample in sorted(samples.items()):
             while kind not in fits:
@@ -213,17 +231,21 @@ class GangSearch:
                 except SliceSpent as cause:
                     yield cause
             hardness[kind] = int(np.count_nonzero(fits[kind].members)), -fits[kind].devices, kind
-        order = sorted(samples, key=hardness.__getitem__)
+            if len(fits) == MOST_KINDS:
+                easiest = max(fits, key=hardness.__getitem__)
+                others.add(fits.pop(easiest).members, int(counts[easiest]))
+            yield None
+        order = sorted(fits, key=hardness.__getitem__)
         hardest = fits[order[0]]
         sign = sort_sign(samples[order[0]].policies.node_policy)
         demand = Demand(
-            counts=np.bincount([member.kind for member in members])[order],
-            fits=np.array([fits[kind].members for kind in order]),
+            counts=others.counts(counts[order]),
+            fits=others.fits([fits[kind].members for kind in order]),
             least=self._request.least,
             links=np.where(hardest.members > 0, hardest.links, 0.0),
             score=np.where(hardest.members > 0, sign * self._inventory.nodes.score, 0.0),
         )
-        return demand, {kind: place for place, kind in enumerate(order)}
+        return demand, {kind: place for place, kind in enumerate(sorted(samples, key=hardness.__getitem__))}
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -237,7 +259,7 @@ class GangSearch:
             steps=self._steps + placements.steps,
         )
 
-    def _refusal(self, *, exhausted: bool) -> GangUnschedulable:
+    def _refusal(self, *, exhausted: bool) -> Steps[GangUnschedulable]:
         members, placements, verdicts = self._request.members, self._placements, self._verdicts()
         failure = placements.failure
         placeable = max((each.fits for each in verdicts), default=0)
@@ -245,7 +267,10 @@ class GangSearch:
         if failure is not None:
             placeable = failure.placeable
             member, closest = failure.member.request.pod.key, failure.refusal
-        reason = gang_reason(self._request, verdicts, len(self._domains), placeable, closest, lasting=self._lasting())
+        lasting = yield from self._lasting()
+        reason = gang_reason(
+            self._request, verdicts, len(self._domains), placeable, closest, lasting=lasting, outside=self._outside
+        )
         message = statement_of(reason)
         if exhausted:
             message = f"{message} (given up after {self._steps + placements.steps} steps; other placements may exist)"
@@ -259,29 +284,38 @@ class GangSearch:
             reason=reason,
         )
 
-    def _lasting(self) -> Domain | None:
+    def _lasting(self) -> Steps[Domain | None]:
         """Return the domain that could hold the most members with idle devices, if even that is too
         small for the gang.
         """
         inventory, request = self._inventory, self._request
-        members = members_of(inventory, request.members)
+        members = yield from members_of(inventory, request.members)
         samples = {member.kind: member.request for member in reversed(members)}
+        counts = np.bincount([member.kind for member in members])
         shared, size = shared_claims(request.members), inventory.nodes.size
-        try:
-            fits = [idle_fits_per_node(inventory, samples[kind], self._options, shared) for kind in sorted(samples)]
-        except (AllocatorError, SelectorOverBudget, SliceSpent):
-            return None
+        fits: list[Ints] = []
+        others = OtherKinds(size)
+        for kind in sorted(samples):
+            try:
+                members_per_node = idle_fits_per_node(inventory, samples[kind], self._options, shared)
+            except (AllocatorError, SelectorOverBudget, SliceSpent):
+                return None
+            if len(fits) < MOST_KINDS - 1:
+                fits.append(members_per_node)
+            else:
+                others.add(members_per_node, int(counts[kind]))
+            yield None
         nothing = np.zeros(size, dtype=np.float64)
         demand = Demand(
-            counts=np.bincount([member.kind for member in members]),
-            fits=np.array(fits),
+            counts=others.counts(counts[: len(fits)]),
+            fits=others.fits(fits),
             least=request.least,
             links=nothing,
             score=nothing,
         )
         settled = [row for name in request.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
-        best = next(iter(GangDomains(inventory, request.topology, settled, demand).required()), None)
-        return best if best is not None and best.placeable < request.least else None
+        domains = yield from GangDomains(inventory, request.topology, settled, demand).required()
+        return domains[0] if domains and domains[0].placeable < request.least else None
 
     def _verdicts(self) -> tuple[DomainVerdict, ...]:
         return verdicts_of(self._domains, self._tried, self._request, self._options.report_nodes)
