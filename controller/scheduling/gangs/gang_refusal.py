@@ -61,7 +61,7 @@ def gang_reason(
     keys = " and ".join(dict.fromkeys(each.key for each in required))
     if outside:
         asked = f"a member runs on node {outside}, which has no label {keys} any more; {required[0].source} requires it"
-        return RefusalReason("gang", asked, "so no domain is left for the others", fix="Label the node again")
+        return RefusalReason("gang", asked, "no domain is left for the others", fix="Label the node again")
     if required and not domains:
         asked = f"no node has the label {keys}, which {required[0].source} requires"
         return RefusalReason("gang", asked, never=True, fix="Correct the key, or label the nodes")

@@ -213,3 +213,17 @@ def test_the_worked_example_of_the_documentation():
     message = refused(inventory, gang(leader, *members(19), topology=(within(CLIQUE),))).message
     assert message.startswith(f"18 of 20 members fit at once in one domain of {CLIQUE}, as PodGroup ")
     assert f"{CLIQUE}=c2 has room for 18 of 20 members, 2 too few; {CLIQUE}=c1 has room for 10" in message
+
+
+def test_the_node_of_a_running_member_that_lost_the_label_leaves_no_domain():
+    inventory = cluster(4, 4, labels=lambda number: {RACK: f"r{number // 2}"} if number else {})
+    found = refused(inventory, gang(*members(1), topology=(within(RACK),), settled_nodes=("n00",)))
+    assert found.message == (
+        f"a member runs on node n00, which has no label {RACK} any more; PodGroup default/train "
+        "spec.schedulingConstraints.topology[0].key requires it; no domain is left for the others. "
+        "Label the node again"
+    )
+    both = gang(*members(1), topology=(within(RACK),), settled_nodes=("n00", "n02"))
+    assert "a member runs on node n00" in refused(inventory, both).message
+    preferred = gang(*members(1), topology=(within(RACK, required=False),), settled_nodes=("n00",))
+    assert placed(inventory, preferred).placed

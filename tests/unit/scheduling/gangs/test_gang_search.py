@@ -248,7 +248,9 @@ def paused(inventory, wanted, portions=1):
 
 def test_a_search_goes_on_where_it_paused():
     search = paused(cluster(), gang(*pairs(4)), portions=3)
-    assert isinstance(search.advance(one_step(search)), Unfinished)  # all have places: they are taken back in the next one
+    assert isinstance(
+        search.advance(one_step(search)), Unfinished
+    )  # all have places: they are taken back in the next one
     found = search.advance(one_step(search))
     assert isinstance(found, GangDecision)
     assert found.steps == 4
