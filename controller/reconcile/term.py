@@ -14,7 +14,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from controller.reconcile.binding import BindingCycle, ClaimCommitter, ClaimWriter, GateKeeper, TemplateMaker
+from controller.reconcile.binding import (
+    AssumedPods,
+    BindingCycle,
+    ClaimCommitter,
+    ClaimWriter,
+    GateKeeper,
+    TemplateMaker,
+)
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
 from controller.reconcile.queueing import (
@@ -79,10 +86,13 @@ class Term:
         self._fence = Fence(context, Prober(context))
         waiting = WaitingPods.of(context.settings.queueing)
         self._triggers = Triggers(context, waiting)
-        self._deallocator = Deallocator(context, claims, waiting.refusals, waiting.in_flight)
+        self._assumed_pods = AssumedPods(context, claims)
+        self._deallocator = Deallocator(context, claims, self._assumed_pods, waiting.refusals, waiting.in_flight)
         self._deallocator.on_done(self._triggers.evaluate)
         committer = ClaimCommitter(context, claims, self._fence.holds)
-        self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers)
+        self._binding_cycle = BindingCycle(
+            context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
+        )
         self._scheduling_cycle = SchedulingCycle(
             context,
             Deciding(
@@ -95,7 +105,7 @@ class Term:
             ),
             waiting,
             self._triggers,
-            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
+            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._assumed_pods, self._fence),
         )
         context.metrics.queue = self._scheduling_cycle.gangs.members
 
@@ -177,7 +187,7 @@ class Term:
         """
         informers, triggers, deallocator = self._context.informers, self._triggers, self._deallocator
         ends.callback(self._binding_cycle.abandon)
-        ends.callback(deallocator.stop)
+        ends.callback(self._assumed_pods.stop)
         ends.callback(informers.nodes.subscribe(deallocator.node_changed))
         ends.callback(informers.nodes.subscribe(triggers.node_changed))
         ends.callback(informers.namespaces.subscribe(triggers.namespace_changed))

@@ -2,6 +2,7 @@
 made.
 """
 
+from controller.reconcile.binding.assumed_pods import AssumedPods
 from controller.reconcile.binding.binding_cycle import BindingCycle
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
@@ -10,6 +11,7 @@ from controller.reconcile.binding.gate import GateKeeper, take_off
 from controller.reconcile.binding.templates import TemplateMaker
 
 __all__ = [
+    "AssumedPods",
     "BindingCycle",
     "ClaimCommitter",
     "ClaimWriter",

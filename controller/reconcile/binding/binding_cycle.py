@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from controller.reconcile.binding.assumed_pods import AssumedPods
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
@@ -31,7 +32,14 @@ log = logging.getLogger(__name__)
 
 class BindingCycle:
     def __init__(
-        self, context: Context, committer: ClaimCommitter, gate: GateKeeper, waiting: WaitingPods, triggers: Triggers
+        self,
+        context: Context,
+        committer: ClaimCommitter,
+        gate: GateKeeper,
+        waiting: WaitingPods,
+        triggers: Triggers,
+        *,
+        assumed_pods: AssumedPods,
     ) -> None:
         self._informers = context.informers
         self._inventory = context.inventory
@@ -41,6 +49,7 @@ class BindingCycle:
         self._metrics = context.metrics
         self._guard = context.guard("commit")
         self._committer = committer
+        self._assumed_pods = assumed_pods
         self._gate = gate
         self._queue = waiting.queue
         self._in_flight = waiting.in_flight
@@ -88,14 +97,13 @@ class BindingCycle:
         self._in_flight.begin([pod.metadata.uid, *claims])
         for entry in decision.allocations:
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
-        self._inventory.assume_pod(pod, decision.node)
+        self._assumed_pods.begin(pod, decision.node)
         finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
         """End the term: whatever is still being written is no longer assumed."""
-        for pod_uid, claim_uids in self._assumed.items():
-            self._inventory.forget_pod(pod_uid)
+        for claim_uids in self._assumed.values():
             for uid in claim_uids:
                 self._inventory.forget(uid)
         self._events.yield_to(lambda: False)
@@ -146,22 +154,21 @@ class BindingCycle:
             self._written(pod, decision, current, lane)
         except Stale as error:
             log.info("pod %s: decided again: %s", pod.key, error)
-            self._failed(pod, decision, "stale", self._pause(pod))
+            self._failed(pod, "stale", self._pause(pod))
         except Rejected as error:
             log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
             self._events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
-            self._failed(pod, decision, "refused", self._settings.retry_most)
+            self._failed(pod, "refused", self._settings.retry_most)
         except Exception as error:
             if not self._guard.contains(pod.key, error):
                 raise
             self._events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
-            self._failed(pod, decision, "refused", self._settings.retry_most)
+            self._failed(pod, "refused", self._settings.retry_most)
         self._end(pod)
 
     def _written(self, pod: Pod, decision: Decision, current: Pod, lane: str) -> None:
-        """Forget what was assumed: the informers have the written claims already."""
-        for entry in decision.allocations:
-            self._inventory.confirm(entry.claim.metadata.uid)
+        """Report it and lift the gate: the informers have the written claims already."""
+        self._count_as_written(pod)
         self._forget(pod.metadata.uid)
         self._metrics.commits.labels("done").inc()
         self._events.report(POD, pod, messages.placed(decision))
@@ -171,13 +178,11 @@ class BindingCycle:
         if has_our_gate(current):
             self._gate.lift(current, "allocated", placed=True, lane=lane)
 
-    def _failed(self, pod: Pod, decision: Decision, result: str, pause: float) -> None:
+    def _failed(self, pod: Pod, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the
         metric.
         """
-        for entry in decision.allocations:
-            self._inventory.forget(entry.claim.metadata.uid)
-        self._inventory.forget_pod(pod.metadata.uid)
+        self._count_as_written(pod)
         self._metrics.commits.labels(result).inc()
         self._triggers.released(pod)
         current = self._informers.pod(pod.key)
@@ -190,6 +195,14 @@ class BindingCycle:
             if pause > 0:
                 self._queue.wait(pod.key, now + pause)
             self._wake()
+
+    def _count_as_written(self, pod: Pod) -> None:
+        """Forget what was assumed: from now on the claims say what counts, and whether the pod
+        does.
+        """
+        for uid in self._assumed[pod.metadata.uid]:
+            self._inventory.forget(uid)
+        self._assumed_pods.end(pod)
 
     def _end(self, pod: Pod) -> None:
         """Evaluate the pods that waited for this commit, and the pod itself if it changed

@@ -62,7 +62,12 @@ class GangAssessment:
     def identity(self) -> object:
         """Which pods and claims would be decided, besides what they ask for."""
         return [
-            (request.pod.metadata.uid, [(entry.claim.metadata.uid, entry.claim.status) for entry in request.claims])
+            (
+                request.pod.metadata.uid,
+                request.pod.metadata.labels,
+                request.pod.spec,
+                [(entry.claim.metadata.uid, entry.claim.status) for entry in request.claims],
+            )
             for request in (member.request for member in self.ready)
         ]
 

@@ -12,13 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from controller.reconcile.binding import ClaimWriter, Rejected, Stale, is_of_group
+from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_of_group
 from controller.reconcile.queueing import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import Context, InFlight, messages, patches
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
-from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.podstate import (
     is_bound,
     is_leaving,
@@ -39,7 +38,14 @@ _TRY_AGAIN = 5.0
 
 
 class Deallocator:
-    def __init__(self, context: Context, claims: ClaimWriter, refusals: NodeBackoff, in_flight: InFlight) -> None:
+    def __init__(
+        self,
+        context: Context,
+        claims: ClaimWriter,
+        assumed_pods: AssumedPods,
+        refusals: NodeBackoff,
+        in_flight: InFlight,
+    ) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
         self._informers = context.informers
@@ -49,6 +55,7 @@ class Deallocator:
         self._events = context.events
         self._metrics = context.metrics
         self._claims = claims
+        self._assumed_pods = assumed_pods
         self._guard = context.guard("undo", Stale, Rejected)
         self._refusals = refusals
         self._in_flight = in_flight
@@ -75,6 +82,7 @@ class Deallocator:
         assert pod is not None
         if new is None:
             self._watched.pop(pod.metadata.uid, None)
+            self._assumed_pods.gone(pod)
             return
         self._refresh(new)
         if node := self._node_being_emptied(new):
@@ -95,12 +103,6 @@ class Deallocator:
         for pod in self._informers.pods.store:
             with self._guard.each(pod.key):
                 self._refresh(pod)
-
-    def stop(self) -> None:
-        """Count nothing on behalf of pods any more."""
-        for uid in self._watched:
-            self._inventory.forget_pod(uid)
-        self._watched.clear()
 
     def node_changed(self, _old: Node | None, _new: Node | None) -> None:
         if self._watched:
@@ -136,8 +138,13 @@ class Deallocator:
         refused. `cause`: `sibling` for its own claims, `gang` for the other members of its gang.
         """
         with self._guard.each(pod.key):
-            held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
-            nodes = {patches.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
+            held = [claim for claim in self._informers.claims_of(pod) if claim.status.allocation is not None]
+            nodes = {
+                patches.pinned_node(claim)
+                for claim in held
+                if _is_reserved_for(claim, pod)
+                or (cause == "gang" and all(is_of_group(consumer, pod) for consumer in claim.status.reserved_for))
+            }
             if cause == "gang":
                 nodes.add(pod.status.nominated_node_name)
             for node in sorted(nodes - {""}):
@@ -176,7 +183,7 @@ class Deallocator:
         pod = await self._read_pod(pod_key)
         if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
-        held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
+        held = [claim for claim in self._informers.claims_of(pod) if self._may_clear(claim, node)]
         if not held and found.cause not in ("sibling", "gang"):
             return
         if found.cause in ("node", "unschedulable", "gang"):
@@ -264,7 +271,7 @@ class Deallocator:
             victims=victims,
             binds_volumes=self._inventory.volumes.is_binding(pod, watched.node),
         )
-        if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
+        if found is None or not any(self._may_clear(claim, watched.node) for claim in self._informers.claims_of(pod)):
             return None
         if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):
             return None
@@ -279,7 +286,7 @@ class Deallocator:
         """
         others = {
             other.metadata.uid: other
-            for claim in self._claims_of(pod)
+            for claim in self._informers.claims_of(pod)
             if self._may_clear(claim, node)
             for other in self._informers.pods_of(claim.key)
         }
@@ -297,33 +304,21 @@ class Deallocator:
         return verdict(watched, pod, self._informers.node(node), now, self._settings) is not None
 
     def _refresh(self, pod: Pod) -> None:
-        """Start, continue, or stop watching the pod. While it is watched it counts on its node."""
+        """Start, continue, or stop watching the pod, and count it as its claims say."""
         uid = pod.metadata.uid
-        node = self._node_of(pod)
+        node = self._assumed_pods.refresh(pod)
         if not node:
-            if self._watched.pop(uid, None) is not None:
-                self._inventory.forget_pod(uid)
+            self._watched.pop(uid, None)
             return
         now = self._clock.monotonic()
         watched = self._watched.get(uid)
         condition = scheduled_condition(pod)
         if watched is None or watched.node != node:
             self._watched[uid] = PinnedPod(pod.key, node, now, condition)
-            self._inventory.assume_pod(pod, node)
         elif not is_unschedulable(pod):
             watched.condition, watched.refused_at = condition, None
         elif watched.condition != condition and watched.refused_at is None:
             watched.refused_at = now
-
-    def _node_of(self, pod: Pod) -> str:
-        """Return the node to which our allocation pins this pod while it is not there, or empty."""
-        if not is_live(pod):
-            return ""
-        for claim in self._claims_of(pod):
-            node = patches.pinned_node(claim) if self._claims.is_ours(claim) else ""
-            if node not in ("", pod.spec.node_name):
-                return node
-        return ""
 
     def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
         """Return whether we allocated it on that node, and none of its pods is there."""
@@ -360,10 +355,6 @@ class Deallocator:
                 self._refusals.settle(pod.metadata.uid, now, now + self._settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
-
-    def _claims_of(self, pod: Pod) -> Iterable[ResourceClaim]:
-        found = (self._informers.claim(ref.key) for ref in claim_refs(pod) if ref.key)
-        return [claim for claim in found if claim is not None]
 
     async def _read_pod(self, key: str) -> Pod | None:
         """Read the pod from the API server: the store may not know of a binding yet."""

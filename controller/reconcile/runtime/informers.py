@@ -285,6 +285,10 @@ class Informers:
     def claim(self, key: str) -> ResourceClaim | None:
         return self.claims.store.get(key)
 
+    def claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        """Return the claims of the pod that exist."""
+        return [claim for claim in map(self.claim, claim_keys(pod)) if claim is not None]
+
     def node(self, name: str) -> Node | None:
         return self.nodes.store.get(name)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.reconcile.binding import BindingCycle, ClaimWriter, GateKeeper
+from controller.reconcile.binding import AssumedPods, BindingCycle, ClaimWriter, GateKeeper
 from controller.reconcile.fence import Fence
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets
 from controller.reconcile.repair import Deallocator
@@ -34,6 +34,7 @@ class Acting:
     gate: GateKeeper
     deallocator: Deallocator
     claims: ClaimWriter
+    assumed_pods: AssumedPods
     fence: Fence
 
 

@@ -260,10 +260,12 @@ class SchedulingCycle:
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         before = time.perf_counter()
-        answer = self._deciding.decide(self._inventory, request, self._deciding.options)
+        try:
+            answer = self._deciding.decide(self._inventory, request, self._deciding.options)
+        finally:
+            if counted_on:
+                self._inventory.assume_pod(pod, counted_on)
         seconds = time.perf_counter() - before
-        if counted_on:
-            self._inventory.assume_pod(pod, counted_on)
         if isinstance(answer, Unfinished):
             raise answer.cause
         self._deciding.held_back.decided(pod)

@@ -16,7 +16,6 @@ from controller.reconcile.runtime import Context
 from controller.reconcile.scheduling_cycle.collaborators import Acting
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod
-from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,6 @@ _TRY_AGAIN = 5.0
 class GangHoldings:
     def __init__(self, context: Context, acting: Acting, members: GangQueue) -> None:
         self._informers = context.informers
-        self._inventory = context.inventory
         self._clock = context.clock
         self._metrics = context.metrics
         self._guard = context.guard("gangs")
@@ -82,10 +80,8 @@ class GangHoldings:
 
     def _holds(self, pod: Pod) -> bool:
         """Return whether the pod, which has no node yet, alone holds devices or room on a node."""
-        if not pod.status.nominated_node_name and not self._inventory.assumed_node(pod.metadata.uid):
-            return False
-        for claim in map(self._informers.claim, claim_keys(pod)):
-            if claim is None or claim.status.allocation is None or not self._acting.claims.is_ours(claim):
+        for claim in self._informers.claims_of(pod):
+            if claim.status.allocation is None or not self._acting.claims.is_ours(claim):
                 continue
             users = claim.status.reserved_for
             if all(consumer.uid == pod.metadata.uid for consumer in users):

@@ -8,6 +8,7 @@ again between two turns would cost as much as about 80 decisions.
 from functools import partial
 from typing import Final
 
+from controller.reconcile.binding import AssumedPods
 from controller.reconcile.queueing import GangAssessment, GangQueue
 from controller.reconcile.runtime import Context
 from controller.reconcile.scheduling_cycle.collaborators import Deciding
@@ -21,11 +22,13 @@ what a large gang holds by then takes up to another 15 ms.
 
 
 class GangSearches:
-    def __init__(self, context: Context, deciding: Deciding, members: GangQueue) -> None:
+    def __init__(self, context: Context, deciding: Deciding, members: GangQueue, assumed_pods: AssumedPods) -> None:
         self._inventory = context.inventory
         self._clock = context.clock
         self._options = deciding.options
+        self._gangs = context.informers.gangs
         self._members = members
+        self._assumed_pods = assumed_pods
         self._counting: tuple[GangKey, GangSearch] | None = None
 
     def make_way(self, key: GangKey | None) -> None:
@@ -33,8 +36,11 @@ class GangSearches:
         (None), is decided now, or nothing is decided for a while.
         """
         if self._counting is not None and self._counting[0] != key:
-            self._counting[1].suspend()
+            counted, search = self._counting
             self._counting = None
+            search.suspend()
+            for pod in self._gangs.members(counted):  # claims may pin them since it began to count
+                self._assumed_pods.refresh(pod)
 
     def is_outdated(self, found: GangAssessment) -> bool:
         """Return whether the gang counts but is no longer what is being decided; its own findings

@@ -78,7 +78,7 @@ class GangCycle:
         self._acting = acting
         self._unplaced = unplaced
         self.members = GangQueue(context, waiting)
-        self.searches = GangSearches(context, deciding, self.members)
+        self.searches = GangSearches(context, deciding, self.members, acting.assumed_pods)
         self._holdings = GangHoldings(context, acting, self.members)
         self.group: asyncio.TaskGroup
         """Of the scheduling cycle; set by it."""
@@ -179,7 +179,7 @@ class GangCycle:
         self._note((pod, member), why, passing=wait.passing)
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
-            until = min(until, self._let_see(found.state, now))
+            until = min(until, self._let_see(found, now))
         self._queue.wait(pod.key, min(until, self._end_of_hold(found, why, now, passing=wait.passing)))
         self._lift_others(found)
 
@@ -219,17 +219,18 @@ class GangCycle:
         for pod in pods:
             self._deciding.log.waiting(pod, why, passing=passing, at=at)
 
-    def _let_see(self, state: GangState, now: float) -> float:
-        """Lift all gates of a complete gang together, once its patience is over. Returns when."""
-        waiting = self.members.remembered(state.key)
+    def _let_see(self, found: GangAssessment, now: float) -> float:
+        """Lift all gates of a complete gang together, once its patience is over. Returns when. While
+        too few have devices, a member that has some keeps its gate: it would run alone.
+        """
+        waiting = self.members.remembered(found.state.key)
         if waiting.patient_until is None:
             waiting.patient_until = now + self._settings.queueing.gate_patience
         if now < waiting.patient_until:
             return waiting.patient_until
-        for member in state.pending:
-            self._unplaced.lift_gate(
-                member, "no room for the gang for a while: autoscaler and preemption should see it"
-            )
+        for member in found.state.pending:
+            if not found.least or not any(claim.status.allocation for claim in self._informers.claims_of(member)):
+                self._unplaced.lift_gate(member, "no room for the gang for a while: autoscalers should see it")
         return FOREVER
 
     def _lift_others(self, found: GangAssessment) -> None:
@@ -305,8 +306,7 @@ class GangCycle:
         log_.together(gang, (member.request.pod for member in found.ready))
 
     def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:
-        state = found.state
-        placed = [(request.pod, decision) for request, decision in answer.placed]
+        state, placed = found.state, [(request.pod, decision) for request, decision in answer.placed]
         log.info("%s: %d members placed%s", state.key, len(placed), f" in {answer.domain}" if answer.domain else "")
         self._metrics.decisions.labels("placed").inc(len(placed))
         self.members.remembered(state.key).patient_until = None
@@ -376,7 +376,7 @@ class GangCycle:
         if overrun is not None:
             self._queue.wait(pod.key, min(until, overrun.until))
             return
-        seen = FOREVER if refusal.refusal.only_quota else self._let_see(state, now)
+        seen = FOREVER if refusal.refusal.only_quota else self._let_see(found, now)
         ends = min((self._refusals.next_end(member.metadata.uid, now) for member in by_key.values()), default=FOREVER)
         is_uniform = len({member.signature for member in found.ready}) == 1 and not found.topology
         self._queue.no_room(

@@ -65,8 +65,8 @@ class PodBook:
         return placed.pod if placed is not None else None
 
     def changed(self, old: Pod | None, new: Pod | None) -> list[str]:
-        """Bound pods count until they finish or go; an assumption about them ends when they are
-        bound or gone.
+        """Bound pods count until they finish or go. An assumed pod counts with its newest labels and
+        requests until it is bound or gone.
 
         Returns the uids of pods that are over: gone, or done with what they use.
         """
@@ -82,7 +82,9 @@ class PodBook:
         bound_now = is_bound(new)
         if new.spec.node_name or is_finished(new):
             self.forget(uid)
-        bound = self._bound.get(uid)
+        assumed, bound = self._assumed.get(uid), self._bound.get(uid)
+        if assumed is not None and not _count_alike(assumed.pod, new):
+            self.assume(new, assumed.node)
         if bound is not None and bound_now and _count_alike(bound.pod, new):
             return over
         self._unbind(uid)
