@@ -221,6 +221,7 @@ async def _serve(
             demanded=demanded,
             metrics=metrics,
             sampler=wiring.sampler,
+            usage=wiring.usage,
         )
         rediscover: Callable[[], None] = driver.rediscover
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)

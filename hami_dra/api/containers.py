@@ -25,6 +25,10 @@ from hami_dra.api.options import VendorSettings
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_VALUE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 _PATH: Final = re.compile(r"(/[^/\x00-\x1f\x7f]+)+")
+MARKER: Final = ".hami-dra"
+"""Ends the name of the empty file next to each folder made for a view: the folder is this driver's,
+whatever a container does to what is in it.
+"""
 
 
 class Unpreparable(ValueError):

@@ -7,7 +7,7 @@ The numbers come from files that the container can write. So nothing of them but
 on, numbers that cannot be are left out, and every text (card, pod, container) is the driver's own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -73,9 +73,12 @@ class UsageReader(Protocol):
     def sample(self, containers: Sequence[GrantedContainer]) -> UsageSample:
         """Read the files of all containers. A file that is missing, broken or hostile is left out."""
 
-    def stale_folders(self, used: Collection[str]) -> Sequence[str]:
-        """Return folders that containers of this driver have left, none of which is in `used`: the
-        paths of the folders of prepared claims.
+    def own_folders(self) -> Sequence[str]:
+        """Return the paths of all folders that this driver has made for containers."""
+
+    def release(self) -> Sequence[str]:
+        """Take back what an earlier driver did to containers. Needs no prepared claim. Returns
+        problems.
         """
 
     def close(self) -> None:

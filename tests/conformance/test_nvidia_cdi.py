@@ -119,7 +119,7 @@ def test_a_container_gets_what_nvidia_ctk_says(node, ask, case):
 
 
 def test_imex_channels(node, ask):
-    """Upstream brings them as devices of their own, which a pod asks for; here they come with whole GPUs."""
+    """Upstream brings them as devices of their own, which a pod asks for; here they come with whole GPUs, where the operator allows."""
     node.describe(described(mig=1))
     for channel in (0, 7):
         node.node(f"/dev/nvidia-caps-imex-channels/channel{channel}", 509, channel)

@@ -60,7 +60,7 @@ EVERYTHING = {
         "coreLimits": False,
         "driverRoot": "/",
         "cdiHook": "/usr/bin/nvidia-cdi-hook",
-        "imexChannels": False,
+        "imexChannels": True,
         "usageCache": "host",
         "priorityFeedback": False,
         "legacyMetrics": ["hami", "hami-2.7"],

@@ -80,6 +80,10 @@ class RootedFiles(Files):
         self._step("mkdir", path)
         super().make_folder(self._below(path), mode)
 
+    def touch(self, path):
+        self._step("touch", path)
+        super().touch(self._below(path))
+
     def label_for_containers(self, path):
         self._step("label", path)
         super().label_for_containers(self._below(path))

@@ -42,6 +42,7 @@ from hami_dra.driver.node.pool_content import (
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import granted_containers, held_partitions, loads, tenants
+from hami_dra.driver.node.threads import InThread
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
 from hami_dra.monitor.readings import Reading
@@ -117,7 +118,7 @@ class DriverRuntime:
         self.monitoring: Monitoring[Card, Reading] | None = None
         """Readings of its cards; set by `service` where monitoring is supported and enabled."""
         self.usage_reader: UsageReader | None = None
-        """Reads what containers use of shared cards; set by the creator of the plugin."""
+        """Reads what containers use of shared cards; set by `service` where the vendor has one."""
         self.claim_folders: Callable[[], Awaitable[Collection[str] | None]] = _unknown
         """Paths of the folders of prepared claims; None: not known. Set by the creator of the plugin."""
         self.usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
@@ -217,6 +218,11 @@ class DriverRuntime:
         side by side, the one that publishes.
         """
         return granted_containers(self.prepared(), self.inventory) if self.turn.is_ours else ()
+
+    async def release_containers(self, call: InThread) -> None:
+        """Let containers continue that a killed driver made wait; needs nothing of the API server."""
+        for problem in await call(self.usage_reader.release) if self.usage_reader is not None else ():
+            log.warning("%s: %s", self.driver, problem)
 
     def loads(self) -> Mapping[str, Load]:
         """Return the granted shares of each card, by uuid."""

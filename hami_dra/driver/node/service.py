@@ -39,6 +39,7 @@ from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.requirements import require_version
 from hami_dra.monitor.readings import Reading, Sampler
+from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.registry import plugin_of
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class NodeDriver:
 
     `demanded`: the vendors named by the operator; the others are served where their cards are
     found. `sampler` creates the source of readings for the cards of a driver; None: not supported.
+    `usage` creates the reader of what containers use of shared cards.
 
     `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls
     that block.
@@ -89,6 +91,7 @@ class NodeDriver:
         demanded: Collection[str] = (),
         metrics: DriverMetrics | None = None,
         sampler: Callable[[DriverRuntime], Sampler | None] = lambda _: None,
+        usage: Callable[[DriverRuntime], UsageReader | None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         call: InThread = in_thread,
@@ -126,6 +129,7 @@ class NodeDriver:
         }
         for runtime in self.runtimes.values():
             runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
+            runtime.usage_reader = usage(runtime)
         self.metrics.watch(
             settings.node,
             lambda: [runtime.watched() for runtime in self.runtimes.values()],
@@ -184,6 +188,9 @@ class NodeDriver:
         """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last
         only at the start).
         """
+        for runtime in self.runtimes.values():
+            with self._guard.each(f"containers of {runtime.driver}"):
+                await runtime.release_containers(self._call)
         await require_version(self._cluster)
         log.info(
             "node %s: looking for cards of %s",
@@ -246,11 +253,11 @@ class NodeDriver:
                 runtime.lacks.run(settings.discover_every, self._call, self._guard), name=f"lacking {runtime.driver}"
             )
         ]
-        if runtime.usage_reader is not None and settings.monitor_interval:
+        if runtime.usage_reader is not None:
             usage = UsageWatch(
                 runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.claim_folders, self._call
             )
-            runtime.usage = usage.monitoring
+            runtime.usage = usage.monitoring if settings.monitor_interval else None
             watches.append(
                 asyncio.create_task(usage.run(settings.check_claims_every, self._guard), name=f"usage {runtime.driver}")
             )

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from hami_dra.api.containers import MARKER
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.threads import InThread
 from hami_dra.driver.prepare import remove_tree
@@ -52,10 +53,17 @@ class UsageWatch:
     async def _tidy(self, every: float, guard: LoopGuard) -> None:
         while True:
             with guard.each("stale folders of containers"):
-                used = await self._folders()
-                stale = await self._call(partial(self._reader.stale_folders, used)) if used is not None else ()
-                for path in stale:
+                # listed before the claims, which then include every folder that was being made
+                listed = await self._call(self._reader.own_folders)
+                used = await self._folders() if listed else None
+                for path in set(listed).difference(used) if used is not None else ():
                     with guard.each(path):
-                        await self._call(partial(remove_tree, Path(path)))
+                        await self._call(partial(_remove, path))
                         log.info("%s: removed, as no prepared claim has it", path)
             await asyncio.sleep(every)
+
+
+def _remove(path: str) -> None:
+    """Remove a folder, then its marker. Raises OSError."""
+    remove_tree(Path(path))
+    Path(path + MARKER).unlink(missing_ok=True)

@@ -35,6 +35,7 @@ from hami_dra.driver.prepare import (
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.simulated import SimulatedSampler
+from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.registry import CONTAINER_VENDORS, containers, plugin_of
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,11 @@ class Wiring:
             return SimulatedSampler(runtime.loads, time.monotonic)
         backend = runtime.hardware.backend
         return plugin_of(backend.vendor).sampler(backend)
+
+    def usage(self, runtime: DriverRuntime) -> UsageReader | None:
+        """Return the reader of what containers use of the driver's cards."""
+        usage = plugin_of(runtime.vendor.name).usage
+        return usage(self.settings.options, time.time) if usage is not None else None
 
     def _plugin(self, cluster: Cluster, metrics: DriverMetrics, runtime: DriverRuntime) -> Plugin:
         driver, settings = runtime.driver, self.settings
@@ -94,8 +100,6 @@ class Wiring:
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
         runtime.claim_folders = preparation.folders
-        usage = plugin_of(runtime.vendor.name).usage
-        runtime.usage_reader = usage(settings.options, time.time) if usage is not None else None
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami_dra.api.config import read_device_config
-from hami_dra.api.containers import ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
+from hami_dra.api.containers import MARKER, ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
 from hami_dra.driver.prepare.container_views import ViewArrangement, answer_order
@@ -135,6 +135,8 @@ class ArtifactWriter:
                     self._files.remove_folder(Path(folder.path))
                 self._files.make_folder(Path(folder.path), folder.mode)
                 self._files.label_for_containers(Path(folder.path))
+                if folder.per_view:
+                    self._files.touch(Path(folder.path + MARKER))
         except OSError as error:
             raise self._not_written(record, error) from error
 
@@ -186,7 +188,8 @@ class ArtifactWriter:
         try:
             for folder in record.folders or self._remembered(path, record).folders:
                 if folder.per_view and folder.path not in kept:
-                    self._files.remove_folder(Path(folder.path))
+                    for made in (folder.path, folder.path + MARKER):
+                        self._files.remove_folder(Path(made))
             self._files.remove(path)
         except OSError as error:
             raise self._not_written(record, error) from error

@@ -132,6 +132,10 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def touch(self, path: Path) -> None:
+        """Create an empty file, if there is none."""
+        path.touch(0o600)
+
     def label_for_containers(self, path: Path) -> None:
         """Let containers write to a folder where SELinux confines them; does nothing where it is
         off.
@@ -145,8 +149,8 @@ class Files:
                 raise
 
     def remove_folder(self, path: Path) -> None:
-        """Remove a folder with its content; a missing one is no error. A symbolic link is removed,
-        not followed.
+        """Remove a folder with its content, or a file; a missing one is no error. A symbolic link is
+        removed, not followed.
         """
         remove_tree(path)
 

@@ -68,6 +68,9 @@ EVERYBODY: Final = 0o777
 STICKY: Final = 0o1777
 """For folders shared by containers: no user can remove another user's lock."""
 LOCKS_SIZE: Final = 64 << 10
+_VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(?![0-9.])")
+_SHARED_LOCKS: Final = (2, 8, 0)
+"""The last version that takes the PID that is new in NVML's list for its own (`set_task_pid`)."""
 _UNSAID: Final = {PRIORITY: "1", CORE_POLICY: "default", OVERSUBSCRIBE: "false", DISABLED: "false"}
 """HAMi-core's defaults for unset variables (src/multiprocess/multiprocess_memory_limit.c)."""
 
@@ -163,10 +166,43 @@ def limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: Con
     env[CACHE] = f"{folder}/{_cache_name(place, limits)}.cache"
     return Edits(
         env=env,
+        notes=(*_priority_notes(tenancies, limits, env, settings, place), *_lock_notes(settings)),
         tmpfs=tuple(each for each in written if isinstance(each, Tmpfs)),
         folders=tuple(each[0] for each in written if not isinstance(each, Tmpfs)),
         mounts=(*(each[1] for each in written if not isinstance(each, Tmpfs)), *mounts),
     )
+
+
+def _priority_notes(
+    tenancies: Sequence[Tenancy],
+    limits: Mapping[str, str],
+    env: Mapping[str, str],
+    settings: VendorSettings,
+    place: ContainerPlace,
+) -> tuple[str, ...]:
+    """Return why a priority that was asked for makes the container wait for nobody (`priority`)."""
+    priority = min((each for tenancy in tenancies if (each := tenancy.parameters.priority) is not None), default=0)
+    if priority == 0:  # the most important, which waits for nobody
+        return ()
+    cores = {limits[name] for name in limits if name.startswith(CORE_LIMIT)}
+    if settings[USAGE_CACHE] is Keeping.PRIVATE or place.is_shared:
+        why = "its usage file is in its own memory: set usageCache: host, and use a claim that is generated for the pod"
+    elif cores <= {str(NO_CORE_LIMIT), str(CORES)} or env.get(CORE_POLICY) == "disable":
+        why = "HAMi-core since v2.8.1 makes only containers with a limit of cores wait: ask for cores below 100"
+    else:
+        return ()
+    return (f"priority {priority} has no effect on the container: {why}",)
+
+
+def _lock_notes(settings: VendorSettings) -> tuple[str, ...]:
+    version = _VERSION.match(settings[LIBRARY_VERSION])
+    if version is None or tuple(map(int, version.groups())) > _SHARED_LOCKS or settings[LOCK_FOLDER] is Keeping.HOST:
+        return ()
+    note = (
+        f"HAMi-core {settings[LIBRARY_VERSION]} finds its process under a lock that all containers of the node must share: containers "
+        "that start CUDA together may be limited by each other's use; set lockFolder: host, or install v2.8.1 or newer"
+    )
+    return (note,)
 
 
 def _library_folder(settings: VendorSettings) -> str:

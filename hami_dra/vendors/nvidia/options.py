@@ -72,8 +72,8 @@ PRIORITY_FEEDBACK: Final = VendorOption(
     name="priority-feedback",
     default=True,
     read=switch,
-    help="With --usage-cache host: containers of a less important priority wait while others compute on their cards, and "
-    "shares of cores hold only while others compute there. Off: where HAMi's monitor does that.",
+    help="With --usage-cache host: containers of a less important priority, with a limit of cores, wait while others compute "
+    "on their cards. Off: where HAMi's monitor does that.",
 )
 LOCK_FOLDER: Final = VendorOption(
     name="lock-folder",
@@ -81,7 +81,7 @@ LOCK_FOLDER: Final = VendorOption(
     read=one_of(Keeping),
     choices=tuple(Keeping),
     help="HAMi-core's locks. private: in a small tmpfs of each container. host: in /tmp/vgpulock, which all containers of "
-    "the node share: for versions of HAMi-core whose processes start one after the other.",
+    "the node share: for HAMi-core up to v2.8.0, whose processes start one after the other.",
 )
 CDI_HOOK: Final = VendorOption(
     name="cdi-hook",
@@ -97,9 +97,9 @@ LIBRARY_RUNTIME_CLASS: Final = VendorOption(
 )
 IMEX_CHANNELS: Final = VendorOption(
     name="imex-channels",
-    default=True,
+    default=False,
     read=switch,
-    help="Give the node's IMEX channels to containers with whole GPUs.",
+    help="Give the node's IMEX channels to containers with whole GPUs, which can then share GPU memory with each other.",
 )
 OPTIONS: Final = (
     SLOTS,

@@ -1,40 +1,55 @@
-"""Priorities between containers that share a card: who waits, and whose limit of cores holds.
+"""Priorities between containers that share a card: which of them wait.
 
 Called by `usage_reader` every 5 seconds. In: what each container's region says. Out: what is to be
-written into it. Pure. As HAMi's monitor does (HAMi cmd/vGPUmonitor/feedback.go, Observe):
+written into it. Pure.
 
-- A process that launches a kernel sets `recent_kernel` to 2, and each round takes 1 off: a
-  container is active while it is above 0 after that.
+- A container is active if it launched a kernel within two rounds. HAMi-core notes the time of each
+  launch (`last_kernel_time`, by `pre_launch_kernel`) in every container, limited or not.
 - A container waits (`recent_kernel` -1) while one of a more important priority is active on one of
   its cards. 0 is the most important; without `nvidia.com/priority` it is 1.
-- Its limit of cores holds (`utilization_switch` 1) while another one of its priority, or of a more
-  important one, is active on one of its cards; a container that is alone may use all cores.
+- Its limit of cores always holds (`utilization_switch` 1).
+
+HAMi's monitor (HAMi cmd/vGPUmonitor/feedback.go, Observe) takes `recent_kernel` for activity, and
+sets the switch to 0 for a container that is alone. What HAMi-core does with them differs by version
+(`rate_limiter` in src/multiprocess/multiprocess_utilization_watcher.c), before it limits a launch:
+
+| HAMi-core        | in this order                                                                |
+|------------------|------------------------------------------------------------------------------|
+| up to v2.8.0     | wait while `recent_kernel` < 0, set it to 2, return without a limit, return  |
+|                  | if the switch is 0                                                           |
+| v2.8.1, v2.8.2   | return without a limit, return if the switch *was* 0 when the process began, |
+|                  | wait while `recent_kernel` < 0, set it to 2                                  |
+| since v2.8.3     | the same, with the switch read again every 120 ms                            |
+
+So with a switch of 0 a container neither tells that it is active nor waits, and a process of v2.8.1
+that began then is never limited again. A container without a limit of cores never waits since
+v2.8.1.
 
 The priority and the cards are those of the claim, not those that the container's file names: there
 every tenant could write that it comes first.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 EVERY: Final = 5.0
 """Seconds between two rounds."""
+ACTIVE: Final = 2 * EVERY
+"""Seconds since its last kernel for which a container is active."""
 DEFAULT: Final = 1
 WAITING: Final = -1
-_RECENT: Final = 2
-"""What HAMi-core writes; more would keep a container active for longer than its last kernel did."""
+LIMITED: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A container as its region describes it."""
+    """A container as its region and its claim describe it."""
 
     priority: int
     cards: frozenset[str]
+    is_active: bool
     recent_kernel: int
-    utilization_switch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +57,26 @@ class Orders:
     """What is to be in the region of a container."""
 
     recent_kernel: int
-    utilization_switch: int
+    utilization_switch: int = LIMITED
 
 
 def orders(tenants: Mapping[str, Tenant]) -> dict[str, Orders]:
     """Return the orders for each container, by the keys of `tenants`."""
-    recent = {key: _aged(tenant.recent_kernel) for key, tenant in tenants.items()}
-    active: dict[str, Counter[int]] = {}
-    for key, tenant in tenants.items():
-        if recent[key] > 0 and tenant.priority >= 0:
+    first: dict[str, int] = {}
+    for tenant in tenants.values():
+        if tenant.is_active and tenant.priority >= 0:
             for card in tenant.cards:
-                active.setdefault(card, Counter())[tenant.priority] += 1
-    return {key: _orders(tenant, recent[key], active) for key, tenant in tenants.items()}
+                first[card] = min(first.get(card, tenant.priority), tenant.priority)
+    return {key: _orders(tenant, first) for key, tenant in tenants.items()}
 
 
-def _orders(tenant: Tenant, recent: int, active: Mapping[str, Counter[int]]) -> Orders:
-    there = [active[card] for card in tenant.cards if card in active]
-    preceded = _any_before(there, tenant.priority)
-    crowded = preceded or any(each[tenant.priority] > 1 for each in there)
-    return Orders(WAITING if preceded else max(recent, 0), int(crowded))
+def _orders(tenant: Tenant, first: Mapping[str, int]) -> Orders:
+    """Return the orders. `first`: card → the most important priority that is active there."""
+    if any(first.get(card, tenant.priority) < tenant.priority for card in tenant.cards):
+        return Orders(WAITING)
+    return neutral(tenant.recent_kernel)
 
 
-def _any_before(active: Iterable[Counter[int]], priority: int) -> bool:
-    return any(each < priority for counted in active for each in counted)
-
-
-def _aged(recent: int) -> int:
-    return min(recent, _RECENT) - 1 if recent > 0 else recent
+def neutral(recent_kernel: int) -> Orders:
+    """Return the orders under which a container neither waits nor loses its limit."""
+    return Orders(max(recent_kernel, 0))

@@ -16,12 +16,13 @@ as any user and may be hostile. So
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
 
+from hami_dra.api.containers import MARKER
 from hami_dra.vendors.nvidia.shared_region import HEADER_SIZE, Layout, NotARegion, layout_of
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,24 +82,29 @@ def read_part(descriptor: int, start: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def stale_folders(parent: str, used: Collection[str], before: float) -> list[str]:
-    """Return folders of containers that are gone: below `parent`, not in `used`, unchanged since
-    the Unix time `before`, and with a file that this driver named.
-
-    HAMi's device plugin keeps its folders in the same place, so others are left alone.
+def own_files(parent: str) -> Iterator[str]:
+    """Yield the files below `parent` that this driver named; of each folder the first
+    `_MOST_ENTRIES` entries count.
     """
-    try:
-        with os.scandir(parent) as entries:
-            return sorted(entry.path for entry in entries if entry.path not in used and _is_stale(entry, before))
-    except OSError:  # no container has had a folder yet
-        return []
+    for folder in _entries(parent):
+        if folder.is_dir(follow_symlinks=False):
+            files = islice(_entries(folder.path), _MOST_ENTRIES)
+            yield from (file.path for file in files if _OWN_NAME.fullmatch(file.name))
 
 
-def _is_stale(entry: "os.DirEntry[str]", before: float) -> bool:
+def own_folders(parent: str) -> list[str]:
+    """Return the folders that this driver made below `parent`, by their markers.
+
+    HAMi's device plugin keeps its folders in the same place, so all others are left alone. Nothing
+    that a container can change counts.
+    """
+    return sorted(entry.path.removesuffix(MARKER) for entry in _entries(parent) if entry.name.endswith(MARKER))
+
+
+def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """Yield the entries of a folder; none of one that cannot be listed."""
     try:
-        if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_mtime >= before:
-            return False
-        with os.scandir(entry.path) as files:
-            return any(_OWN_NAME.fullmatch(file.name) for file in islice(files, _MOST_ENTRIES))
-    except OSError:
-        return False
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:  # no container has had a folder yet, or it is being removed
+        return

@@ -2,13 +2,13 @@
 between them, which take effect through the same files.
 
 Created by `PLUGIN.usage`, called by the node driver in a thread. Only containers whose usage file
-is on the host (`--usage-cache host`) can be read.
+is on the host (`--usage-cache host`) can be read. HAMi-core keeps a file that exists, and with it
+every order, so orders are taken back from all files at the start and at the end of a driver.
 """
 
 import os
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -18,12 +18,13 @@ from hami_dra.monitor.usage import MOST_SECONDS_AHEAD, SOURCE, ContainerUsage, G
 from hami_dra.vendors.nvidia import priority
 from hami_dra.vendors.nvidia.hami_core import CACHE, PRIORITY, containers_folder
 from hami_dra.vendors.nvidia.options import PRIORITY_FEEDBACK
-from hami_dra.vendors.nvidia.region_files import opened, path_of, read_layout, read_part, stale_folders
-from hami_dra.vendors.nvidia.shared_region import NotARegion, cards_of, counters_of, usages_of
+from hami_dra.vendors.nvidia.region_files import opened, own_files, own_folders, path_of, read_layout, read_part
+from hami_dra.vendors.nvidia.shared_region import Counters, NotARegion, cards_of, counters_of, usages_of
 
-_STALE: Final = 3600.0
-"""Seconds after which a folder without a claim is removed."""
-_COUNTER: Final = struct.Struct("=i")
+_COUNTERS: Final = struct.Struct("=ii")
+"""Utilization switch and recent kernel, as they follow each other in the file."""
+_RECENT: Final = 2
+"""What HAMi-core writes for a kernel; more would keep a container active for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class _Region:
     path: str
     usage: ContainerUsage
     tenant: priority.Tenant
+    before: priority.Orders
+    """What the file has."""
 
 
 class RegionReader:
@@ -44,8 +47,6 @@ class RegionReader:
         self._parent = containers_folder(settings)
         self._feedback = settings[PRIORITY_FEEDBACK]
         self._now = now
-        self._waiting: dict[str, str] = {}
-        """Containers that wait for others: view → path."""
         self._orders = Lock()
         self._closed = False
 
@@ -61,26 +62,30 @@ class RegionReader:
             except FileNotFoundError:
                 continue  # no program has called CUDA yet
             except (NotARegion, OSError) as error:
-                problems.append(_problem(container, path, error))
+                problems.append(_problem(f"{container.label}: {path}", error))
         with self._orders:
             if self._feedback and not self._closed:
                 problems += self._give_orders(regions, {each.view: each for each in containers})
         return UsageSample({view: each.usage for view, each in regions.items()}, tuple(problems))
 
-    def stale_folders(self, used: Collection[str]) -> Sequence[str]:
-        return stale_folders(self._parent, used, self._now() - _STALE)
+    def own_folders(self) -> Sequence[str]:
+        return own_folders(self._parent)
+
+    def release(self) -> tuple[str, ...]:
+        """Let all containers continue, with their limits. Returns problems."""
+        problems = []
+        for path in own_files(self._parent):
+            try:
+                _release(path)
+            except (NotARegion, OSError) as error:
+                problems.append(_problem(path, error))
+        return tuple(problems)
 
     def close(self) -> None:
-        """Let all tenants continue: while no driver runs, nothing would revoke its orders."""
+        """Release all containers: while no driver runs, nothing would revoke its orders."""
         with self._orders:
             self._closed = True
-        for path in self._waiting.values():
-            with suppress(NotARegion, OSError), opened(path, writable=True) as file:
-                layout = read_layout(file)
-                (recent,) = _COUNTER.unpack(read_part(file, layout.recent_kernel, _COUNTER.size))
-                if recent < 0:
-                    os.pwrite(file, _COUNTER.pack(0), layout.recent_kernel)
-        self._waiting.clear()
+            self.release()
 
     def _read(self, container: GrantedContainer, path: str) -> _Region:
         with opened(path) as file:
@@ -89,6 +94,7 @@ class RegionReader:
             numbers = cards_of(layout, read_part(file, 0, layout.slots), container.cards)
             slots = read_part(file, layout.slots, counters.processes * layout.slot_size)
         last = counters.last_kernel
+        active, recent = self._activity(counters)
         return _Region(
             path,
             ContainerUsage(
@@ -98,39 +104,54 @@ class RegionReader:
             priority.Tenant(
                 priority=_priority(container),
                 cards=frozenset(container.cards),
-                recent_kernel=counters.recent_kernel,
-                utilization_switch=counters.utilization_switch,
+                is_active=active,
+                recent_kernel=recent,
             ),
+            priority.Orders(counters.recent_kernel, counters.utilization_switch),
         )
+
+    def _activity(self, counters: Counters) -> tuple[bool, int]:
+        """Return whether the container is active, and the recent kernel one round later.
+
+        Version 0, which notes no times, sets `recent_kernel` at each launch in every container.
+        """
+        recent = counters.recent_kernel
+        if counters.last_kernel is not None:
+            return abs(self._now() - counters.last_kernel) <= priority.ACTIVE, recent
+        aged = min(recent, _RECENT) - 1 if recent > 0 else recent
+        return aged > 0, aged
 
     def _give_orders(self, regions: Mapping[str, _Region], containers: Mapping[str, GrantedContainer]) -> list[str]:
         """Write what priorities demand where it differs. Returns problems."""
         problems = []
-        waiting: dict[str, str] = {}
         for view, order in priority.orders({view: each.tenant for view, each in regions.items()}).items():
             region = regions[view]
-            if order.recent_kernel == priority.WAITING:
-                waiting[view] = region.path
+            if order == region.before:
+                continue
             try:
-                _give(region, order)
+                with opened(region.path, writable=True) as file:
+                    _write(file, order)
             except (NotARegion, OSError) as error:
-                problems.append(_problem(containers[view], region.path, error))
-        self._waiting = waiting
+                problems.append(_problem(f"{containers[view].label}: {region.path}", error))
         return problems
 
 
-def _give(region: _Region, order: priority.Orders) -> None:
-    """Write the counters that differ, and nothing else. Raises OSError, NotARegion."""
-    recent = order.recent_kernel != region.tenant.recent_kernel
-    switch = order.utilization_switch != region.tenant.utilization_switch
-    if not recent and not switch:
-        return
-    with opened(region.path, writable=True) as file:
-        layout = read_layout(file)  # the file may be another one by now
-        if recent:
-            os.pwrite(file, _COUNTER.pack(order.recent_kernel), layout.recent_kernel)
-        if switch:
-            os.pwrite(file, _COUNTER.pack(order.utilization_switch), layout.utilization_switch)
+def _write(file: int, order: priority.Orders) -> None:
+    """Write the two counters, and nothing else. Raises OSError, NotARegion."""
+    layout = read_layout(file)  # the file may be another one by now
+    os.pwrite(file, _COUNTERS.pack(order.utilization_switch, order.recent_kernel), layout.utilization_switch)
+
+
+def _release(path: str) -> None:
+    """Take back the orders in a file. Raises OSError, NotARegion."""
+    with opened(path, writable=True) as file:
+        written = read_part(file, read_layout(file).utilization_switch, _COUNTERS.size)
+        if len(written) < _COUNTERS.size:
+            raise NotARegion("it was cut off while it was read")
+        switch, recent = _COUNTERS.unpack(written)
+        order = priority.neutral(recent)
+        if order != priority.Orders(recent, switch):
+            _write(file, order)
 
 
 def _priority(container: GrantedContainer) -> int:
@@ -140,6 +161,6 @@ def _priority(container: GrantedContainer) -> int:
         return priority.DEFAULT
 
 
-def _problem(container: GrantedContainer, path: str, error: Exception) -> str:
+def _problem(where: str, error: Exception) -> str:
     why = error.strerror if isinstance(error, OSError) else str(error)
-    return f"{container.label}: {path} tells nothing of what it uses: {why}"
+    return f"{where} tells nothing of what it uses: {why}"

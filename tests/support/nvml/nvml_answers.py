@@ -157,11 +157,8 @@ class Story:
 
         `brings`: the driver brings libraries from its driver root, which is the whole node.
         """
-        settings = HostSettings(
-            options=vendor_settings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook")
-            if brings
-            else vendor_settings()
-        )
+        root_options = {"driver_root": "/", "cdi_hook": "/usr/bin/nvidia-cdi-hook"} if brings else {}
+        settings = HostSettings(options=vendor_settings(imex_channels=True, **root_options))
         unpartitioned = UnpartitionedCards(Path(root) / "uncut.json")
         backend = self.backend(unpartitioned=unpartitioned)
         cards, published, driver, node = backend.discover().cards, NvidiaPublishing(), NVIDIA.driver, "n1"

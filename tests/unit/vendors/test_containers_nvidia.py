@@ -164,6 +164,48 @@ def test_the_highest_priority_of_several_requests_counts():
 # --- the library ---
 
 
+ALONE = {"usage_cache": Keeping.HOST}
+
+
+@pytest.mark.parametrize(
+    ("config", "cores", "settings", "why"),
+    [
+        ({"priority": 1}, 30, ALONE, ""),
+        ({"priority": 0}, 0, {}, ""),
+        ({}, 0, {}, ""),
+        ({"priority": 1}, 30, {}, "its usage file is in its own memory"),
+        ({"priority": 1}, 0, ALONE, "only containers with a limit of cores wait"),
+        ({"priority": 1}, 100, ALONE, "only containers with a limit of cores wait"),
+        ({"priority": 1, "core_policy": "disable"}, 30, ALONE, "only containers with a limit of cores wait"),
+        ({"priority": 1}, 30, ALONE | {"core_limits": False}, "only containers with a limit of cores wait"),
+    ],
+)
+def test_a_priority_without_effect_is_told(config, cores, settings, why):
+    where = place(view="0a1b", pod_uids=("7e57",), containers=("main",))
+    host = PretendHost(*NODES, *HAMI_CORE, **settings)
+    notes = NVIDIA.edits([shared(0, 1000, cores, config=config)], where, host).notes
+    assert [note.partition(": ")[0] for note in notes] == ["priority 1 has no effect on the container"] * bool(why)
+    assert all(why in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "lock_folder", "told"),
+    [
+        ("v2.8.0", Keeping.PRIVATE, True),
+        ("2.7.1", Keeping.PRIVATE, True),
+        ("v2.8.0", Keeping.HOST, False),
+        ("v2.8.1", Keeping.PRIVATE, False),
+        ("v2.10.0", Keeping.PRIVATE, False),
+        ("latest", Keeping.PRIVATE, False),
+    ],
+)
+def test_a_version_that_needs_shared_locks_is_told(version, lock_folder, told):
+    files = ("/usr/local/vgpu/ld.so.preload", f"/usr/local/vgpu/libvgpu.so.{version}")
+    host = PretendHost(*NODES, *files, library_version=version, lock_folder=lock_folder)
+    notes = NVIDIA.edits([shared(0, 1000, 10)], place(), host).notes
+    assert [note.startswith(f"HAMi-core {version} finds its process") for note in notes] == [True] * told
+
+
 def test_mounts_of_hami_core():
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, *HAMI_CORE))
     assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/pod-1_main.cache"

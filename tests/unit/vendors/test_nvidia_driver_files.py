@@ -278,10 +278,10 @@ CHANNELS = {"/dev/nvidia-caps-imex-channels": ("channel0", "channel17", "notes")
 @pytest.mark.parametrize(
     ("held", "settings", "expected"),
     [
-        ([whole(0)], {}, ["channel0", "channel17"]),
-        ([whole(0)], {"imex_channels": False}, []),
-        ([tenancy(card(0), {"memory": 1000 * MIB})], {}, []),
-        ([whole(0), tenancy(card(1), {"memory": 1000 * MIB})], {}, []),
+        ([whole(0)], {"imex_channels": True}, ["channel0", "channel17"]),
+        ([whole(0)], {}, []),
+        ([tenancy(card(0), {"memory": 1000 * MIB})], {"imex_channels": True}, []),
+        ([whole(0), tenancy(card(1), {"memory": 1000 * MIB})], {"imex_channels": True}, []),
     ],
 )
 def test_channels_of_the_host_are_for_containers_that_share_no_gpu(held, settings, expected):

@@ -14,6 +14,7 @@ from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer
 from hami_dra.vendors.nvidia import region_files, shared_region
 from hami_dra.vendors.nvidia.hami_core import CACHE, PRIORITY
 from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, PRIORITY_FEEDBACK
+from hami_dra.vendors.nvidia.priority import ACTIVE
 from hami_dra.vendors.nvidia.shared_region import V0, V1, counters_of, layout_of
 from hami_dra.vendors.nvidia.usage_reader import RegionReader
 from tests.support.regions import regions
@@ -287,50 +288,75 @@ def test_one_hostile_container_hides_no_other(host):
 # --- priorities ------------------------------------------------------------------------------------------------------
 
 
+def launched(uuids=(A,), **what):
+    """The region of a container that has launched a kernel just now; `recent` as HAMi-core has it at the start."""
+    return Region(list(uuids), **({"recent": 2, "last_kernel": NOW} | what))
+
+
 def test_the_less_important_waits_and_goes_on(host):
     high, low = host.container("high", **{PRIORITY: "0"}), host.container("low", **{PRIORITY: "1"})
-    Region([A], recent=2).write(host.path("high"))
-    Region([A], recent=2).write(host.path("low"))
+    launched().write(host.path("high"))
+    launched().write(host.path("low"))
     host.sample(high, low)
-    assert (host.counters("high"), host.counters("low")) == ((0, 1), (1, -1))
+    assert (host.counters("high"), host.counters("low")) == ((1, 2), (1, -1))
+    host.reader = host.reading(now=NOW + ACTIVE)
+    host.sample(high, low)
+    assert host.counters("low") == (1, -1)
+    host.reader = host.reading(now=NOW + ACTIVE + 1)
+    host.sample(high, low)
+    assert (host.counters("high"), host.counters("low")) == ((1, 2), (1, 0))
+
+
+def test_version_0_has_no_times_and_tells_by_its_counter(host):
+    high, low = host.container("high", **{PRIORITY: "0"}), host.container("low")
+    for name in ("high", "low"):
+        Region([A], recent=2, version=0).write(host.path(name))
+    host.sample(high, low)
+    assert (host.counters("high", V0), host.counters("low", V0)) == ((1, 1), (1, -1))
     host.sample(high, low)  # no kernel since
-    assert (host.counters("high"), host.counters("low")) == ((0, 0), (0, 0))
+    assert (host.counters("high", V0), host.counters("low", V0)) == ((1, 0), (1, 0))
 
 
-def test_a_container_that_is_alone_may_use_all_cores_and_neighbours_hold_each_other_to_their_limits(host):
-    one, two = host.container("one"), host.container("two")
-    Region([A], recent=2).write(host.path("one"))
-    host.sample(one, two)
-    assert host.counters("one") == (0, 1)
-    Region([A], recent=2).write(host.path("one"))
-    Region([A], recent=2).write(host.path("two"))
-    host.sample(one, two)
-    assert host.counters("one") == host.counters("two") == (1, 1)
+@pytest.mark.parametrize("switch", [0, 1, -7])
+def test_limits_of_cores_always_hold_also_for_one_that_is_alone(host, switch):
+    host.container("one")
+    launched(switch=switch).write(host.path("one"))
+    host.sample(host.container("one"))
+    assert host.counters("one") == (1, 2)
 
 
 def test_containers_on_other_cards_do_not_count(host):
     high, low = host.container("high", **{PRIORITY: "0"}), host.container("low", cards=(B,))
-    Region([A, B], recent=2).write(host.path("high"))  # it says that it has both
-    Region([B], recent=2).write(host.path("low"))
+    launched([A, B]).write(host.path("high"))  # it says that it has both
+    launched([B]).write(host.path("low"))
     host.sample(high, low)
-    assert host.counters("low") == (0, 1)
+    assert host.counters("low") == (1, 2)
 
 
 def test_a_priority_that_a_container_writes_into_its_file_counts_for_nothing(host):
     containers = host.container("bad"), host.container("good")
-    Region([A], recent=2_000_000_000, priority=-5).write(host.path("bad"))
-    Region([A], recent=2).write(host.path("good"))
+    launched(recent=2_000_000_000, priority=-5).write(host.path("bad"))
+    launched().write(host.path("good"))
     host.sample(*containers)
-    assert host.counters("bad") == host.counters("good") == (1, 1)
+    assert host.counters("good") == (1, 2)
+
+
+@pytest.mark.parametrize("ahead", [-ACTIVE - 1, ACTIVE + 1, 10**9])
+def test_a_kernel_of_long_ago_or_of_the_future_makes_nobody_wait(host, ahead):
+    high, low = host.container("high", **{PRIORITY: "0"}), host.container("low")
+    launched(last_kernel=int(NOW + ahead)).write(host.path("high"))
+    launched().write(host.path("low"))
+    host.sample(high, low)
+    assert host.counters("low") == (1, 2)
 
 
 def test_nothing_but_the_two_counters_is_written(host):
-    containers = host.container("high", **{PRIORITY: "0"}), host.container("low")
-    for version, name in enumerate(("high", "low")):
-        Region([A], [(1, {0: Use(total=MIB)})], recent=2, last_kernel=NOW, version=version).write(host.path(name))
-    before = {name: bytearray(host.path(name).read_bytes()) for name in ("high", "low")}
+    containers = host.container("high", **{PRIORITY: "0"}), host.container("low"), host.container("old")
+    for version, name in ((1, "high"), (1, "low"), (0, "old")):
+        launched(processes=[(1, {0: Use(total=MIB)})], switch=0, version=version).write(host.path(name))
+    before = {name: bytearray(host.path(name).read_bytes()) for name in ("high", "low", "old")}
     host.sample(*containers)
-    for name, layout in (("high", V0), ("low", V1)):
+    for name, layout in (("high", V1), ("low", V1), ("old", V0)):
         after = host.path(name).read_bytes()
         assert after != before[name]
         start = layout.utilization_switch
@@ -342,16 +368,16 @@ def test_nothing_but_the_two_counters_is_written(host):
 def test_the_operator_may_leave_priorities_to_hamis_monitor(host):
     containers = host.container("high", **{PRIORITY: "0"}), host.container("low")
     for name in ("high", "low"):
-        Region([A], recent=2).write(host.path(name))
+        launched(switch=0).write(host.path(name))
     sample = host.reading(feedback=False).sample(containers)
     assert sample.readings.keys() == {"high", "low"}
-    assert host.counters("high") == host.counters("low") == (1, 2)
+    assert host.counters("high") == host.counters("low") == (0, 2)
 
 
 def test_who_waits_goes_on_when_the_driver_ends(host):
     containers = host.container("high", **{PRIORITY: "0"}), host.container("low")
     for name in ("high", "low"):
-        Region([A], recent=2).write(host.path(name))
+        launched().write(host.path(name))
     host.sample(*containers)
     assert host.counters("low") == (1, -1)
     host.reader.close()
@@ -361,9 +387,28 @@ def test_who_waits_goes_on_when_the_driver_ends(host):
     host.reader.close()
 
 
+@pytest.mark.parametrize("feedback", [True, False])
+def test_no_order_outlives_a_driver_that_was_killed(host, feedback):
+    """Before any claim is known: also orders of older drivers, which switched limits off."""
+    for name, switch, recent, version in (("low", 1, -1, 1), ("alone", 0, 2, 1), ("old", 0, -1, 0), ("well", 1, 1, 1)):
+        host.container(name)
+        launched(switch=switch, recent=recent, version=version).write(host.path(name))
+    host.container("hami")
+    of_hami = host.path("hami").with_name("a-random-uuid.cache")
+    of_hami.write_bytes(host.path("low").read_bytes())
+    os.mkfifo(host.path("hami"))
+    well = host.path("well").stat().st_mtime_ns
+    problems = host.reading(feedback=feedback).release()
+    assert [host.counters(name) for name in ("low", "alone", "well")] == [(1, 0), (1, 2), (1, 1)]
+    assert host.counters("old", V0) == (1, 0)
+    assert host.path("well").stat().st_mtime_ns == well
+    assert struct.unpack_from("=ii", of_hami.read_bytes(), V1.utilization_switch) == (1, -1)
+    assert problems == (f"{host.path('hami')} tells nothing of what it uses: it is no regular file",)
+
+
 def test_a_file_that_cannot_be_written_is_a_problem_and_no_error(host, monkeypatch):
     host.container()
-    Region([A], recent=2).write(host.path())
+    Region([A], switch=0).write(host.path())
     monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     sample = host.sample()
     assert sample.readings.keys() == {"one"}
@@ -373,27 +418,18 @@ def test_a_file_that_cannot_be_written_is_a_problem_and_no_error(host, monkeypat
 # --- what is left behind ---------------------------------------------------------------------------------------------
 
 
-def test_folders_without_a_claim_are_stale_if_this_driver_made_them(host):
-    old = NOW - 7_200
-    for name, file in (
-        ("gone", "0123456789abcdef.cache"),
-        ("several", "0123456789abcdef-01234567.cache"),
-        ("hami", "6bd1d6a2-9d1c-4f0a-8a55-0f1c1f0f9f5e.cache"),
-        ("used", "0123456789abcdef.cache"),
-        ("fresh", "0123456789abcdef.cache"),
-        ("empty", ""),
-    ):
-        folder = host.parent / name
-        folder.mkdir()
-        if file:
-            (folder / file).touch()
-        os.utime(folder, (NOW, NOW) if name == "fresh" else (old, old))
-    (host.parent / "link").symlink_to(host.parent / "gone")
-    (host.parent / "file").touch()
-    found = host.reader.stale_folders({str(host.parent / "used")})
-    assert found == [str(host.parent / "gone"), str(host.parent / "several")]
+def test_the_driver_s_folders_are_known_by_a_marker_that_no_container_reaches(host):
+    for name in ("gone", "used", "hami"):
+        (host.parent / name).mkdir()
+    for name in ("gone", "used", "removed"):
+        (host.parent / f"{name}.hami-dra").touch()
+    for number in range(100):
+        (host.parent / f"gone/{number}").touch()
+    os.utime(host.parent / "gone", (NOW + 10**8, NOW + 10**8))
+    assert host.reader.own_folders() == [str(host.parent / name) for name in ("gone", "removed", "used")]
 
 
-def test_without_a_folder_nothing_is_stale(tmp_path):
+def test_without_a_folder_there_is_nothing(tmp_path):
     settings = VendorSettings.of({LIBRARY_FOLDER: str(tmp_path / "none")})
-    assert RegionReader(settings, lambda: NOW).stale_folders(()) == []
+    reader = RegionReader(settings, lambda: NOW)
+    assert (reader.own_folders(), reader.release()) == ([], ())

@@ -29,10 +29,13 @@ class Scripted:
             raise answer
         return answer
 
-    def stale_folders(self, used):
+    def own_folders(self):
         if isinstance(self.stale, Exception):
             raise self.stale
-        return [each for each in self.stale if each not in used]
+        return self.stale
+
+    def release(self):
+        return ()
 
     def close(self):
         self.closed += 1
@@ -84,11 +87,12 @@ def test_without_containers_nothing_is_read():
 def test_stale_folders_are_removed_and_one_that_cannot_be_is_tried_again(tmp_path):
     for name in ("stale", "used"):
         (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / f"{name}.hami-dra").touch()
     (tmp_path / "file").touch()
     bad = tmp_path / "file" / "below"
     reader = Scripted([str(bad), str(tmp_path / "stale"), str(tmp_path / "used")])
     _, counted = watching(reader, 301, used=[str(tmp_path / "used")])
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "used"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "used", "used.hami-dra"]
     assert counted == ["offers"] * 2
 
 

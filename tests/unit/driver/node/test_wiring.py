@@ -5,13 +5,14 @@ import contextlib
 import json
 import os
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
-from hami_dra.api.containers import HostSettings
+from hami_dra.api.containers import MARKER, HostSettings
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.api.options import VendorSettings
 from hami_dra.driver.kubelet.proto import (
@@ -28,8 +29,9 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.node.wiring import Wiring
 from hami_dra.driver.simulated import machine
-from hami_dra.kube.protocol import ConfigError
-from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, USAGE_CACHE
+from hami_dra.kube.protocol import ClusterError, ConfigError
+from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, PRIORITY_FEEDBACK, USAGE_CACHE
+from hami_dra.vendors.nvidia.shared_region import V1
 from tests.support.node import claim_on
 from tests.support.regions.regions import Region, Use
 from tests.support.steered_cluster import SteeredCluster
@@ -56,7 +58,14 @@ async def running(folder, cluster, cards, metrics=None, **settings):
     backend = SimulatedBackend(cards[0].vendor, cards, folder / "faults")
     plugins = wiring.plugins(cluster, metrics)
     driver = NodeDriver(
-        cluster, chosen, [backend], plugins, demanded=(backend.vendor,), metrics=metrics, sampler=wiring.sampler
+        cluster,
+        chosen,
+        [backend],
+        plugins,
+        demanded=(backend.vendor,),
+        metrics=metrics,
+        sampler=wiring.sampler,
+        usage=wiring.usage,
     )
     task = asyncio.create_task(driver.run())
     try:
@@ -287,7 +296,7 @@ async def test_what_a_container_uses_of_a_shared_card_is_a_metric(folder):
             reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
             request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference])
             assert (await kubelet.NodePrepareResources(request)).claims[claim.metadata.uid].error == ""
-            (own,) = (library / "containers").iterdir()
+            (own,) = (each for each in (library / "containers").iterdir() if each.is_dir())
             (spec,) = (json.loads(path.read_text()) for path in (folder / "cdi").glob("*.json"))
             (cache,) = (
                 each.partition("=")[2]
@@ -313,16 +322,51 @@ async def test_what_a_container_uses_of_a_shared_card_is_a_metric(folder):
             assert metrics.registry.get_sample_value("hami_vgpu_memory_used_bytes", labels) is None
 
             stale = library / "containers" / "gone_main"
+            hidden, of_hami = [f"{number}" for number in range(100)], library / "containers" / "hami_main"
             stale.mkdir()
-            (stale / Path(cache).name).touch()
-            for each in (own, stale):
-                os.utime(each, (0, 0))
+            of_hami.mkdir()
+            for name in (*hidden, Path(cache).name):
+                (stale / name).touch()
+            marker = library / "containers" / f"gone_main{MARKER}"
+            marker.touch()
+            for each in (own, stale, of_hami):
+                os.utime(each, (2**31, 2**31))
 
             async def removed():
-                return not stale.exists()
+                return not marker.exists()
 
             await until(removed)
+            assert not stale.exists()
+            assert of_hami.exists()
             assert (own / Path(cache).name).exists()
+
+
+@pytest.mark.parametrize("monitor_interval", [0.0, 15.0])
+async def test_without_readings_of_sensors_containers_are_still_released_and_judged(folder, monitor_interval):
+    """Also before the API server answers: a container that a killed driver left waiting goes on."""
+    waiting = folder / "vgpu/containers/uid_main/0123456789abcdef.cache"
+    waiting.parent.mkdir(parents=True)
+    options = VendorSettings.of({LIBRARY_FOLDER: str(folder), USAGE_CACHE: "host", PRIORITY_FEEDBACK: False})
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    for cluster, serves in ((Unreachable(), False), (await cluster_with_node(), True)):
+        Region(["GPU-0"], recent=-1, switch=0).write(waiting)
+
+        async def released():
+            return struct.unpack_from("=ii", waiting.read_bytes(), V1.utilization_switch) == (1, 0)
+
+        with contextlib.suppress(ClusterError):
+            async with running(folder, cluster, cards, options=options, monitor_interval=monitor_interval) as driver:
+                await until(released)
+                if serves:
+                    await registered(folder)
+                    (runtime,) = driver.runtimes.values()
+                    assert (runtime.usage is None) == (monitor_interval == 0)
+
+
+class Unreachable(SteeredCluster):
+    async def version(self):
+        await asyncio.sleep(60)
+        raise ClusterError("no answer")
 
 
 async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder):

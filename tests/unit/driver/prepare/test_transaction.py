@@ -42,7 +42,7 @@ def test_unprepared_means_nothing_is_left(node):
     c = claim("c", share("gpu-0"), result("gpu-2-mig-1g-5gb-0", "part"))
     assert not isinstance(node.prepare(c, pods=[pod()])["uid-c"], str)
     assert len(node.instances()) == 1
-    assert len(node.traces()) == 3  # CDI file, folder of the view, MIG instance
+    assert len(node.traces()) == 4  # CDI file, folder of the view and its marker, MIG instance
     assert node.unprepare(c) == {"uid-c": ""}
     assert node.traces() == []
     assert not node.work.written
@@ -57,7 +57,7 @@ def test_the_same_claim_again_gets_the_same_answer_and_writes_nothing(node):
     first = node.prepare(c, pods=[pod()])
     node.files.steps.clear()
     assert node.prepare(c, pods=[pod()]) == first
-    assert {name for name, _ in node.files.steps} <= {"read", "mkdir", "label"}
+    assert {name for name, _ in node.files.steps} <= {"read", "mkdir", "label", "touch"}
 
 
 def test_the_same_claim_again_after_a_restart_gets_the_same_answer(node):
