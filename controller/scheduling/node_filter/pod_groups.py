@@ -153,6 +153,8 @@ class PodGroups:
         self._index: SelectorIndex[MatchingPods] = SelectorIndex()
         self._recent: Shared[Hashable] = Shared(_RECENT_KEPT, dropped=self.release)
         """Keys of counts that a decision began: it may have to go on later."""
+        self._unreported = 0
+        """Work since the last report to a meter, of several counts if each takes little."""
         self.meter: Callable[[], Meter | None] = lambda: None
         """Return the meter of the decision that is being made; None: it may take its time."""
 
@@ -222,18 +224,17 @@ class PodGroups:
         """
         behind = [counts for counts in several if counts.pending]
         meter = self.meter() if behind else None
-        work = 0
         for counts in behind:
             cost = 1 + sum([each.size for each in counts.selectors])
             while counts.pending:
                 group = counts.pending.pop()
-                work += cost
+                self._unreported += cost
                 is_meant = group.pods and (counts.leaving or not group.leaving)
                 if is_meant and counts.matches(group.namespace, group.labels):
                     self._count(group, counts)
-                    work += len(group.pods)
-                if work >= _PORTION and meter is not None:
-                    work = 0
+                    self._unreported += len(group.pods)
+                if self._unreported >= _PORTION and meter is not None:
+                    self._unreported = 0
                     meter.spend()
 
     def forget_recent(self) -> None:
