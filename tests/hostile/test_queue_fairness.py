@@ -45,6 +45,20 @@ def test_one_pod_among_thousands_is_next_but_one():
     assert "honest/p" in turns(queue, most=2)
 
 
+def test_time_that_another_namespace_causes_is_charged_to_it():
+    queue = filled({"causing": 40, "honest": 40, "third": 40})
+    keys = []
+    while len(keys) < 60:
+        keys.append(key := queue.pop(0.0))
+        if key.startswith("honest/"):
+            queue.charge(5 * COST, {"causing": 4 * COST})
+        else:
+            queue.charge(COST)
+    counts = [sum(key.startswith(f"{name}/") for key in keys) for name in ("causing", "honest", "third")]
+    assert counts[0] <= counts[1] // 4 + 1
+    assert abs(counts[1] - counts[2]) <= 1
+
+
 def test_time_counts_and_not_the_number_of_turns():
     queue = filled({"slow": 50, "quick": 50})
     order = turns(queue, cost=lambda key: 10 * COST if key.startswith("slow") else COST, most=22)
