@@ -68,6 +68,11 @@ class Object(Struct, frozen=True):
         return intern(f"{meta.namespace}/{meta.name}") if meta.namespace else meta.name
 
 
+def controller_of(item: Object) -> str:
+    """Return the UID of the managing owner, or empty."""
+    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
+
+
 class LabelSelectorRequirement(Struct, frozen=True):
     key: str
     operator: str

@@ -108,6 +108,8 @@ GANG_TOPOLOGY_KEY: Final = "hami.io/gang-topology-key"
 LEADER_WORKER_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-key"
 LEADER_WORKER_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 """Label and annotation: one leader with its workers, and how many pods they are."""
+JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+"""Label: the JobSet whose Jobs make the pod."""
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 """Annotation: the PodGroup of Volcano of which the pod is a member."""
 GANG_ANNOTATIONS: Final = frozenset(

@@ -25,12 +25,14 @@ from controller.scheduling.gang_key import API_GROUPS, SOURCES, GangKey, Source,
 from controller.scheduling.gangs.gang_request import TopologyConstraint
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.api.meta import Object
+from hami_dra.api.meta import Object, controller_of
 from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
-from hami_dra.api.podstate import is_bound, is_pending, priority
+from hami_dra.api.podstate import is_live, is_pending, priority, scheduled_condition
 
 _MOST: Final = 2**31 - 1
 """As in the API: minCount is an int32."""
+_NEVER: Final = "~"
+"""Later than every timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class GangState:
     min_count: int
     """0 while it is unknown (`problem` then says why)."""
     members: tuple[Pod, ...]
-    """Those that wait for a node or run, oldest first."""
+    """Those that wait for a node or run, oldest first; not those that are being deleted."""
     bound: int
     """Number of members that have a node."""
     succeeded: int
-    """Number of members that ended well and are kept. They count while others of the gang run: one
-    that is made again then completes the gang.
+    """Number of members that ended well in the run to which the waiting ones belong (`_same_run`).
+    Each stands in for a member that does not exist.
     """
     topology: tuple[TopologyConstraint, ...] = ()
     """Required ones first."""
@@ -60,9 +62,15 @@ class GangState:
         return tuple([pod for pod in self.members if is_pending(pod)])
 
     @property
-    def settled(self) -> int:
-        """Number of members that need no place any more."""
-        return self.bound + (self.succeeded if self.bound else 0)
+    def existing(self) -> int:
+        """Number of members that wait, run, or ended well."""
+        return self.bound + self.succeeded + len(self.pending)
+
+    @property
+    def stand_ins(self) -> int:
+        """Number of members that ended well and count, because fewer exist than must run."""
+        absent = self.min_count - self.bound - len(self.pending) if self.succeeded else 0
+        return max(min(self.succeeded, absent), 0)
 
     @property
     def least(self) -> int:
@@ -72,22 +80,21 @@ class GangState:
         >>> [GangState(key, 4, (), bound, 0).least for bound in (0, 3, 4, 5)]
         [4, 1, 0, 0]
         """
-        return max(self.min_count - self.settled, 0)
+        return max(self.min_count - self.bound - self.stand_ins, 0)
 
     @property
     def missing(self) -> int:
         """How many members must still be created."""
-        return max(self.least - len(self.pending), 0)
+        return max(self.min_count - self.existing, 0)
 
     @property
     def incomplete(self) -> str:
         """Return why the gang cannot be decided before more pods exist, or empty."""
         if not self.missing:
             return ""
-        there = self.settled + len(self.pending)
         return (
-            f"{self.key} is incomplete: {there} of {self.min_count} members exist; none is placed until the others "
-            "exist"
+            f"{self.key} is incomplete: {self.existing} of {self.min_count} members exist; none is placed until the "
+            "others exist"
         )
 
     @property
@@ -191,7 +198,7 @@ class Gangs:
             min_count=min_count,
             members=tuple(members),
             bound=gang.counts["bound"],
-            succeeded=gang.counts["succeeded"],
+            succeeded=_same_run(gang, members) if gang.counts["succeeded"] else 0,
             topology=_topology(key, gang.group, members),
             uid=gang.group.metadata.uid if gang.group is not None else "",
             problem=problem or self._disagreement(key, gang, members),
@@ -308,16 +315,62 @@ def _count(text: str) -> int | None:
 
 
 def _state(pod: Pod) -> str:
-    """Return `pending`, `bound`, `succeeded`, or an empty text for a pod that counts for nothing."""
-    if is_pending(pod):
-        return "pending"
-    if is_bound(pod):
-        return "bound"
-    return "succeeded" if pod.status.phase == "Succeeded" else ""
+    """Return `pending`, `bound`, `succeeded`, or an empty text for a pod that counts for nothing: it
+    failed or is being deleted.
+    """
+    if is_live(pod):
+        return "bound" if pod.spec.node_name else "pending"
+    return "succeeded" if pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None else ""
+
+
+def _same_run(gang: _Gang, members: Iterable[Pod]) -> int:
+    """Return how many of the succeeded members belong to the run of the pending ones.
+
+    Finished pods are kept, and a CronJob's next Job has the same labels: its pods are another run.
+    A member counts if it has the owner of the pending ones, or was placed when pods of that owner
+    existed already. Without an owner the group's object or a running member shows when the run
+    began.
+
+    | owner | pod | created | placed | counts for b2, which is pending |
+    |---|---|---|---|---|
+    | Job a | a0 | 10:00 | 10:01 | no: another run |
+    | Job b | b1 | 11:00 | 11:01 | yes |
+    | Job c | c1 | 10:59 | 11:01 | yes: b1 and c1 were placed together |
+    | Job b | b2 | 11:30 | | |
+    """
+    began: dict[str, str] = {}
+    for pod in gang.pods.values():
+        if owner := _owner(pod):
+            began[owner] = min(began.get(owner, _NEVER), _created(pod))
+    if gang.group is not None:
+        began[""] = gang.group.metadata.creation_timestamp or ""
+    else:
+        running = [_created(pod) for pod in members if pod.spec.node_name and not _owner(pod)]
+        began[""] = min(running, default=_NEVER)
+    waiting = {_owner(pod) for pod in members if not pod.spec.node_name}
+
+    def counts(pod: Pod) -> bool:
+        if waiting == {_owner(pod)} != {""}:
+            return True
+        placed = _placed(pod)  # times have whole seconds: of two owners the next may follow within one
+        return all(placed > began[owner] if owner else placed >= began[owner] for owner in waiting)
+
+    return sum(_state(pod) == "succeeded" and counts(pod) for pod in gang.pods.values())
+
+
+def _owner(pod: Pod) -> str:
+    """Return the UID of the JobSet or controller that creates the pod again, or empty."""
+    return pod.metadata.labels.get(names.JOBSET_UID) or controller_of(pod)
 
 
 def _created(pod: Pod) -> str:
     return pod.metadata.creation_timestamp or ""
+
+
+def _placed(pod: Pod) -> str:
+    """Return when the pod was bound: a time of the API server, like `_created`."""
+    condition = scheduled_condition(pod)
+    return (condition.last_transition_time if condition is not None else None) or _created(pod)
 
 
 def _topology(key: GangKey, group: Object | None, members: Iterable[Pod]) -> tuple[TopologyConstraint, ...]:

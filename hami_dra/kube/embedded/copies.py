@@ -33,11 +33,6 @@ def consumer_uids(claim: ResourceClaim) -> list[str]:
     return [consumer.uid for consumer in claim.status.reserved_for]
 
 
-def controller_of(item: Object) -> str:
-    """Return the UID of the managing owner, or empty."""
-    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
-
-
 def _templates(pod: Pod) -> list[str]:
     entries = pod.spec.resource_claims
     return [

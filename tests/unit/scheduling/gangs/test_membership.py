@@ -8,7 +8,7 @@ import pytest
 from controller.scheduling.gangs import OPTIONAL_SOURCES, GangKey, Gangs, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec, PodStatus
-from hami_dra.api.meta import ObjectMeta
+from hami_dra.api.meta import Condition, ObjectMeta, OwnerReference
 from hami_dra.api.podgroups import (
     BasicSchedulingPolicy,
     GangSchedulingPolicy,
@@ -24,18 +24,41 @@ from hami_dra.api.podgroups import (
 LABELS = {names.POD_GROUP_NAME: "train", names.POD_GROUP_MIN_AVAILABLE: "3"}
 
 
-def pod(name, *, group="", labels=None, annotations=None, node="", phase="", priority=0, scheduler="default-scheduler"):
+def _time(minute):
+    return f"2026-01-01T00:{minute:02d}:00Z"
+
+
+def pod(
+    name,
+    *,
+    group="",
+    labels=None,
+    annotations=None,
+    node="",
+    phase="",
+    priority=0,
+    scheduler="default-scheduler",
+    created=None,
+    placed=None,
+    owner="",
+    deleted=False,
+):
     meta = ObjectMeta(
         name=name,
         namespace="team",
         uid=f"uid-{name}",
-        creation_timestamp=f"2026-01-01T00:00:{len(name):02d}Z",
+        creation_timestamp=_time(created) if created is not None else f"2026-01-01T00:00:{len(name):02d}Z",
+        deletion_timestamp=_time(59) if deleted else None,
+        owner_references=(OwnerReference(uid=owner, controller=True),) if owner else (),
         labels=labels or {},
         annotations=annotations or {},
     )
     scheduling_group = PodSchedulingGroup(pod_group_name=group) if group else None
     spec = PodSpec(node_name=node, priority=priority, scheduler_name=scheduler, scheduling_group=scheduling_group)
-    return Pod(metadata=meta, spec=spec, status=PodStatus(phase=phase))
+    conditions = (
+        () if placed is None else (Condition(type="PodScheduled", status="True", last_transition_time=_time(placed)),)
+    )
+    return Pod(metadata=meta, spec=spec, status=PodStatus(phase=phase, conditions=conditions))
 
 
 def pod_group(name="train", min_count=3, *, priority=None, topology=(), uid="g1", basic=False):
@@ -82,21 +105,88 @@ def test_a_pod_without_a_group_is_no_member():
     assert Gangs().of(pod("a")) is None
 
 
+KEY = GangKey("labels", "team", "train")
+
+
 def test_members_are_counted_as_they_are_bound_and_end():
     gangs = fed(*(pod("p" * n, labels=LABELS) for n in (3, 1, 2)))
-    key = GangKey("labels", "team", "train")
-    state = gangs.state(key)
+    state = gangs.state(KEY)
     assert [each.metadata.name for each in state.members] == ["p", "pp", "ppp"]
     assert (state.min_count, state.least, state.missing, state.problem) == (3, 3, 0, "")
     bound = pod("p", labels=LABELS, node="n0")
     gangs.pod_changed(pod("p", labels=LABELS), bound)
-    assert (gangs.state(key).bound, gangs.state(key).least) == (1, 2)
+    assert (gangs.state(KEY).bound, gangs.state(KEY).least) == (1, 2)
     gangs.pod_changed(bound, done := pod("p", labels=LABELS, node="n0", phase="Succeeded"))
-    assert (gangs.state(key).bound, gangs.state(key).succeeded, gangs.state(key).least) == (0, 1, 3)
+    assert (gangs.state(KEY).bound, gangs.state(KEY).succeeded, gangs.state(KEY).missing) == (0, 0, 1)
     gangs.pod_changed(pod("pp", labels=LABELS), pod("pp", labels=LABELS, node="n1"))
-    assert gangs.state(key).least == 1, "one that succeeded counts while others run"
+    assert gangs.state(KEY).missing == 1, "p began before those that run, so it may be of another run"
     gangs.pod_changed(done, None)
-    assert gangs.state(key).least == 2
+    assert gangs.state(KEY).missing == 1
+
+
+def test_a_member_that_is_deleted_is_no_member_any_more_wherever_it_is():
+    """Its successor may exist already, and the others of its gang be gone before it."""
+    gangs = fed(
+        pod("p", labels=LABELS, node="n0", deleted=True),
+        pod("q", labels=LABELS, node="n1", deleted=True, phase="Succeeded"),
+        pod("r", labels=LABELS, deleted=True),
+        pod("s", labels=LABELS, node="n2"),
+        pod("t", labels=LABELS),
+    )
+    state = gangs.state(KEY)
+    assert {each.metadata.name for each in state.members} == {"s", "t"}
+    assert (state.bound, state.succeeded, state.least, state.missing) == (1, 0, 2, 1)
+
+
+def done(name, created, placed, owner="", **options):
+    return pod(name, labels=LABELS, created=created, placed=placed, owner=owner, phase="Succeeded", **options)
+
+
+@pytest.mark.parametrize(
+    ("finished", "waiting", "counted"),
+    [
+        ([done("a", 1, 2, "job-1"), done("b", 1, 2, "job-1")], [("c", 9, "job-1")], 2),
+        ([done("a", 1, 2, "job-1"), done("b", 1, 2, "job-1")], [("c", 9, "job-2")], 0),  # a CronJob's next Job
+        ([done("a", 1, 4, "job-1"), done("b", 3, 4, "job-2")], [("c", 9, "job-2")], 2),  # a leader and workers
+        ([done("a", 1, 9, "job-1")], [("c", 9, "job-2")], 0),
+        ([done("a", 1, 2, "job-1"), done("b", 3, 4, "job-2")], [("c", 9, "job-2")], 1),
+        ([done("a", 1, 2, "job-1"), done("b", 1, 2, "job-1")], [("c", 9, "job-1"), ("d", 9, "job-2")], 0),
+        ([done("a", 1, 2), done("b", 1, 2)], [("c", 9, "")], 0),  # nothing says that they are of one run
+        ([done("a", 1, 2), done("b", 1, 2)], [("c", 9, "job-1")], 0),
+    ],
+)
+def test_members_that_ended_well_count_for_those_of_their_run(finished, waiting, counted):
+    pending = [pod(name, labels=LABELS, created=created, owner=owner) for name, created, owner in waiting]
+    state = fed(*finished, *pending).state(KEY)
+    assert state.succeeded == counted
+    assert state.missing == 3 - counted - len(pending)
+
+
+def test_the_jobs_of_a_jobset_are_of_one_run():
+    jobset = {"labels": LABELS | {names.JOBSET_UID: "set-1"}}
+    leader = pod("a", created=1, placed=1, owner="job-1", phase="Succeeded", **jobset)
+    worker = pod("b", created=1, owner="job-2", **jobset)
+    assert fed(leader, worker).state(KEY).succeeded == 1
+
+
+def test_those_that_ended_well_only_stand_in_for_members_that_do_not_exist():
+    """Of 3 that must run, 2 exist: both at once. The third came in the meantime: all three."""
+    finished = [done(name, 1, 2, "job") for name in "abcd"]
+    waiting = [pod(name, labels=LABELS, created=9, owner="job") for name in "efg"]
+    assert [fed(*finished, *waiting[:n]).state(KEY).least for n in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_a_pod_without_a_controller_is_of_the_run_of_its_group_or_of_a_member_that_runs():
+    group = msgspec.structs.replace(
+        pod_group(), metadata=ObjectMeta(name="train", namespace="team", uid="g", creation_timestamp=_time(5))
+    )
+    earlier, later = (
+        pod(name, group="train", created=1, placed=at, phase="Succeeded") for name, at in (("a", 4), ("b", 6))
+    )
+    waits = pod("c", group="train", created=9)
+    assert fed(earlier, later, waits, groups=[group]).state(GangKey("PodGroup", "team", "train")).succeeded == 1
+    runs = pod("r", labels=LABELS, created=3, node="n0")
+    assert fed(done("a", 1, 2), done("b", 3, 4), runs, pod("c", labels=LABELS, created=9)).state(KEY).succeeded == 1
 
 
 def test_a_pod_that_is_made_again_under_its_name_replaces_the_old_one():
