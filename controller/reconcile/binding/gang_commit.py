@@ -82,9 +82,11 @@ class GangCommit:
             raise
         try:
             await self._meet(last=True)
-        except Stale:
-            async with self._turn():
-                await self._committer.take_back(written, pod)
+        except BaseException as error:
+            await self._fail(f"pod {pod.key}: {error}")
+            if isinstance(error, Exception):  # not if the process ends
+                async with self._turn():
+                    await self._committer.take_back(written, pod)
             raise
         if (place := self._order.get(pod.metadata.uid, 0)) > 0:
             await self._ended[place - 1].wait()
