@@ -35,6 +35,8 @@ class WaitingGang:
     """When its gates are lifted although it has no room."""
     incomplete_since: float | None = None
     """Since when members are missing."""
+    arrived: tuple[int, float] = (0, float("-inf"))
+    """How many members waited at the latest evaluation, and since when."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
     search: GangSearch | None = None
@@ -83,6 +85,9 @@ class GangQueue:
     def remembered(self, key: GangKey) -> WaitingGang:
         """Return what is remembered of a gang, until `wake` finds that none of its pods waits."""
         return self._waiting.setdefault(key, WaitingGang())
+
+    def is_waiting(self, key: GangKey) -> bool:
+        return key in self._waiting
 
     def forget(self, key: GangKey) -> None:
         self._waiting.pop(key, None)

@@ -51,6 +51,8 @@ class Message:
     """Notes of one topic about one object differ only in figures: not each of them becomes an
     event.
     """
+    brief: str = ""
+    """The note for the other members of the object's gang."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "note", event_note(self.note))
@@ -106,16 +108,25 @@ def refused(pod: Pod, refusal: Unschedulable) -> Message:
 
 def invalid_gang(problem: str) -> Message:
     """Return a message about a gang that cannot be placed. `problem`: object, field and fix."""
-    return Message(WARNING, INVALID_GANG, f"{problem}. None of its pods is placed until then", INVALID_GANG)
+    note = f"{problem}. None of its pods is placed until then"
+    return Message(WARNING, INVALID_GANG, note, INVALID_GANG, note)
 
 
 def gang_incomplete(state: GangState) -> Message:
     """Return `3 of 4 members exist`, for a gang that waits for more pods."""
-    exist = state.settled + len(state.pending)
-    note = f"{exist} of {state.min_count} members of {state.key} exist: none is placed until the others exist"
+    exist, least = state.existing, state.min_count
+    note = f"{exist} of {least} members of {state.key} exist: none is placed until the others exist"
+    brief = f"{exist} of {least} members exist"
     if state.bound:
-        note = f"{state.bound} of {state.min_count} members of {state.key} run and {exist} exist: the others wait"
-    return Message(WARNING, GANG_INCOMPLETE, note, GANG_INCOMPLETE)
+        note = f"{state.bound} of {least} members of {state.key} run and {exist} exist: the others wait"
+        brief = f"{state.bound} of {least} members run and {exist} exist"
+    return Message(WARNING, GANG_INCOMPLETE, note, GANG_INCOMPLETE, _with_gang(state, brief))
+
+
+def gang_blocked(state: GangState, blocked: Pod, why: str) -> Message:
+    """Return a message for the members of a gang that wait for another one."""
+    note = _with_gang(state, f"pod {blocked.key}: {why}")
+    return Message(WARNING, GANG_INCOMPLETE, note, GANG_INCOMPLETE, note)
 
 
 def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
@@ -123,12 +134,18 @@ def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
     closest.
     """
     counts = refusal.refusal.node_counts
-    if not state.bound:
-        note = with_command(f"{state.key}: {refusal.message}", refusal.member, counts)
-        return Message(WARNING, FILTERING_FAILED, note, "gang")
-    reason = GANG_INCOMPLETE if state.least else FILTERING_FAILED
-    note = f"{state.bound} of {state.min_count} members of {state.key} run; {refusal.message}"
-    return Message(WARNING, reason, with_command(note, refusal.member, counts), "gang")
+    reason, note = FILTERING_FAILED, f"{state.key}: {refusal.message}"
+    brief = refusal.reason.asked if refusal.reason is not None else refusal.message
+    if state.bound:
+        note = f"{state.bound} of {state.min_count} members of {state.key} run; {refusal.message}"
+        brief = f"{state.bound} of {state.min_count} members run; {brief}"
+        reason = GANG_INCOMPLETE if state.least else FILTERING_FAILED
+    brief = with_command(_with_gang(state, brief), refusal.member, {})
+    return Message(WARNING, reason, with_command(note, refusal.member, counts), "gang", brief)
+
+
+def _with_gang(state: GangState, why: str) -> str:
+    return f"waits with {state.key}: {why}"
 
 
 def over_budget(refusal: Unschedulable, pause: float) -> Message:

@@ -86,6 +86,7 @@ class SchedulingCycle:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self.gangs.group = self._group
+                self._group.create_task(self.gangs.notices.run(), name="notices of gangs")
                 self._triggers.start()
                 while True:
                     await self._acting.binding_cycle.slots.wait()

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from controller.insight.explain import explained_gang, refused_gang
 from controller.reconcile.queueing import (
     FOREVER,
     Change,
@@ -28,24 +28,17 @@ from controller.reconcile.queueing import (
 from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
 from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
+from controller.reconcile.scheduling_cycle.gang_notices import ARRIVAL, NOTED, GangNotices
 from controller.reconcile.scheduling_cycle.gang_searches import GangSearches
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.decide import Decision, SchedulingRequest, Unschedulable
 from controller.scheduling.gangs import API_GROUPS, GangDecision, GangKey, GangState, GangUnschedulable
 from hami_dra.api.core import Pod
-from hami_dra.api.kinds import POD
+from hami_dra.api.podstate import other_gates
 from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 
 _REFUSALS_KEPT: Final = 1_000
-_NOTED: Final = 8
-"""Number of members for which the reason why the gang is incomplete is stored; it changes with
-every new member.
-"""
-_ARRIVAL: Final = 3.0
-"""Seconds before an event says that a gang is incomplete: its other members may still be created.
-"""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -68,7 +61,6 @@ class GangCycle:
         self._informers = context.informers
         self._settings = context.settings
         self._clock = context.clock
-        self._events = context.events
         self._metrics = context.metrics
         self._deciding = deciding
         self._queue = waiting.queue
@@ -80,6 +72,7 @@ class GangCycle:
         self.members = GangQueue(context, waiting)
         self.searches = GangSearches(context, deciding, self.members, acting.assumed_pods)
         self._holdings = GangHoldings(context, acting, self.members)
+        self.notices = GangNotices(context, deciding, self.members)
         self.group: asyncio.TaskGroup
         """Of the scheduling cycle; set by it."""
         self._refused: OrderedDict[bytes, GangUnschedulable] = OrderedDict()
@@ -106,7 +99,7 @@ class GangCycle:
             if waiting.incomplete_since is None:
                 waiting.incomplete_since = now
             self._cannot_run(
-                state, pod, messages.gang_incomplete(state), now, said_from=waiting.incomplete_since + _ARRIVAL
+                state, pod, messages.gang_incomplete(state), now, said_from=waiting.incomplete_since + ARRIVAL
             )
         else:
             self.members.remembered(key).incomplete_since = None
@@ -159,13 +152,13 @@ class GangCycle:
         `said_from`: when there is to be an event.
         """
         self._metrics.gang_decisions.labels("incomplete").inc()
-        self._note(state.pending[:_NOTED], message.note)
+        self.notices.note(state.pending[:NOTED], message.note)
         self.members.remembered(state.key).patient_until = None
         until = self._holdings.end(self.group, state, message.note, now)
         if now < said_from:
             until = min(until, said_from)
         else:
-            self._events.report(POD, pod, message)
+            self.notices.tell(state.key, pod, message, now)
         self._queue.wait(pod.key, until)
 
     def _keep_waiting(self, found: GangAssessment, pod: Pod, now: float) -> None:
@@ -173,10 +166,12 @@ class GangCycle:
         member, wait = found.blocked[0].pod, found.blocked[0].wait
         if wait.behind:
             self._in_flight.put_off(wait.behind, pod.key)
-        if wait.event is not None:
-            self._events.report(POD, member, wait.event)
         why = f"pod {member.key}: {wait.why}"
-        self._note((pod, member), why, passing=wait.passing)
+        self.notices.note((pod, member), why, passing=wait.passing)
+        if not other_gates(member):  # whoever set the gate says why
+            message = messages.gang_blocked(found.state, member, wait.why)
+            event = replace(wait.event, brief=message.brief) if wait.event is not None else None
+            self.notices.tell(found.state.key, member if event is not None else None, event or message, now)
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
             until = min(until, self._let_see(found, now))
@@ -195,7 +190,9 @@ class GangCycle:
         namespace = found.state.key.namespace
         cycle = self._acting.binding_cycle
         paused = max((cycle.paused_until(member.request.pod) for member in found.ready), default=now)
-        if self._acting.fence.is_down:
+        if now < (complete := self._arrived(found.state, now)):
+            until = min(complete, self._end_of_hold(found, "more members may be created", now, passing=True))
+        elif self._acting.fence.is_down:
             until = self._end_of_hold(found, "the fence is not in force", now, passing=True)
         elif now < paused:
             until = min(paused, self._end_of_hold(found, "its last commit failed", now))
@@ -207,17 +204,20 @@ class GangCycle:
         self._queue.wait(pod.key, until)
         return True
 
+    def _arrived(self, state: GangState, now: float) -> float:
+        """Return until when more members may be created. Those that ended well stand in for members
+        that do not exist, and the pods of a Job come one after the other.
+        """
+        waiting, count = self.members.remembered(state.key), len(state.pending)
+        if waiting.arrived[0] != count:
+            waiting.arrived = (count, now)
+        return waiting.arrived[1] + ARRIVAL if state.stand_ins else now
+
     def _end_of_hold(self, found: GangAssessment, why: str, now: float, *, passing: bool = False) -> float:
         """Release what the members hold that have devices, or return until when it is kept. If
         enough have theirs they are about to run, whatever happens to the others.
         """
         return self._holdings.end(self.group, found.state, why, now, passing=passing) if found.least else FOREVER
-
-    def _note(self, pods: tuple[Pod, ...], why: str, *, passing: bool = True) -> None:
-        """Store for explanations why the members wait."""
-        at = self._clock.wall()
-        for pod in pods:
-            self._deciding.log.waiting(pod, why, passing=passing, at=at)
 
     def _let_see(self, found: GangAssessment, now: float) -> float:
         """Lift all gates of a complete gang together, once its patience is over. Returns when. While
@@ -268,7 +268,7 @@ class GangCycle:
                 refused_at=now + _REST * self.members.remembered(found.state.key).spent,
             )
         elif not self._acting.fence.holds(drivers := _drivers_of(answer)):
-            self._note(found.state.pending, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self.notices.note(found.state.pending, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._queue.wait(pod.key, self._end_of_hold(found, "no fence", now, passing=True))
         else:
             self._metrics.gang_decisions.labels("placed").inc()
@@ -283,27 +283,8 @@ class GangCycle:
         self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
         for member in found.ready:
             self._deciding.held_back.decided(member.request.pod)
-        self._remember(found, answer)
+        self.notices.decided(found, answer)
         return answer
-
-    def _remember(self, found: GangAssessment, answer: GangDecision | GangUnschedulable) -> None:
-        """Store the decision on each member for explanations."""
-        log_, options = self._deciding.log, self._deciding.options
-        at, now = self._clock.wall(), self._clock.monotonic()
-        if isinstance(answer, GangDecision):
-            decided: list[tuple[SchedulingRequest, Decision | Unschedulable]] = [*answer.placed, *answer.left]
-            for request, each in decided:
-                log_.record(self._inventory, request, options, each, at=at, now=now)
-            nodes = {request.pod.key: each.node for request, each in answer.placed}
-            gang = explained_gang(found.state, nodes, domain=answer.domain, domains=answer.domains)
-        else:
-            for member in found.ready:
-                if member.request.pod.key == answer.member:
-                    log_.record(self._inventory, member.request, options, answer.refusal, at=at, now=now)
-                else:
-                    log_.waiting(member.request.pod, answer.message, passing=True, at=at, replacing=True)
-            gang = refused_gang(found.state, answer)
-        log_.together(gang, (member.request.pod for member in found.ready))
 
     def _place(self, found: GangAssessment, answer: GangDecision, pod: Pod) -> None:
         state, placed = found.state, [(request.pod, decision) for request, decision in answer.placed]
@@ -316,16 +297,10 @@ class GangCycle:
         self._triggers.made_room(Change.PODS_MOVED, state.key.namespace)
         start = self._acting.binding_cycle.start_gang
         done = partial(self._committed, state.key, {member.metadata.uid for member, _ in placed})
-        if found.least:
-            check = partial(
-                self._problem,
-                state,
-                {each.metadata.uid for each in (*found.settled, *(member for member, _ in placed))},
-            )
-            start(self.group, state.key, placed, check=check, done=done)
-        else:
-            for each in placed:
-                start(self.group, state.key, [each], check=_no_problem, done=done)
+        uids = {each.metadata.uid for each in (*found.settled, *(member for member, _ in placed))}
+        check = partial(self._problem, state, uids, reread=bool(found.least))
+        for together in [placed] if found.least else [[each] for each in placed]:
+            start(self.group, state.key, together, check=check, done=done)
         self.members.forget(state.key)
 
     def _committed(self, key: GangKey, uids: Collection[str]) -> None:
@@ -335,14 +310,14 @@ class GangCycle:
         if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
             self.members.wake(key)
 
-    async def _problem(self, decided: GangState, uids: Collection[str]) -> str:
+    async def _problem(self, decided: GangState, uids: Collection[str], *, reread: bool) -> str:
         """Return why the gang must not run after all, or empty. `uids`: members with devices.
 
-        The PodGroup is read again: a minCount that was raised before the last claim was written
-        counts, even if the watch has not shown it yet.
+        `reread`: the PodGroup is read again, for a minCount that was raised before the last claim
+        was written counts, even if the watch has not shown it yet.
         """
         key = decided.key
-        if key.source in API_GROUPS:
+        if reread and key.source in API_GROUPS:
             try:
                 if not await self._informers.reread_pod_group(key):
                     return f"{key} does not exist any more"
@@ -367,7 +342,7 @@ class GangCycle:
         """Queue a gang that found no room."""
         state = found.state
         by_key = {member.request.pod.key: member.request.pod for member in found.ready}
-        self._events.report(POD, pod, messages.gang_refused(state, refusal))
+        self.notices.tell(state.key, pod, messages.gang_refused(state, refusal), now)
         if refused_at is not None:
             self._metrics.refused(refusal.refusal.reasons, error=bool(refusal.refusal.error))
         until = self._end_of_hold(found, refusal.message, now)
@@ -387,10 +362,6 @@ class GangCycle:
             helps=helpful(refusal.refusal) if is_uniform else ~Change.NOTHING,
             review=self._settings.queueing.reconsider,
         )
-
-
-async def _no_problem() -> str:
-    return ""
 
 
 def _drivers_of(answer: GangDecision) -> set[str]:

@@ -244,8 +244,8 @@ async def test_a_pod_group_that_comes_after_its_pods(harness):
     harness.start(**QUICK)
     await harness.sleep(30)
     assert await gates(harness) == set(FOUR)
-    [note] = await notes(harness, "InvalidGang")
-    assert "PodGroup default/train does not exist" in note
+    assert {event["regarding"]["name"] for event in await harness.events("InvalidGang")} == set(FOUR)
+    assert all("PodGroup default/train does not exist" in note for note in await notes(harness, "InvalidGang"))
     await add_group(harness, "train", 4)
     await harness.bound(*FOUR)
 
@@ -257,8 +257,7 @@ async def test_min_count_is_raised_above_the_members_and_lowered(harness):
     harness.start(**QUICK)
     await harness.sleep(20)
     assert await holders(harness) == set()
-    [note] = await notes(harness, "GangIncomplete")
-    assert "4 of 5 members" in note
+    assert all("4 of 5 members" in note for note in await notes(harness, "GangIncomplete"))
     patch = {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}
     await harness.cluster.patch(kinds.POD_GROUP, "train", patch, namespace=SPACE)
     await harness.bound(*FOUR, seconds=5)
@@ -358,8 +357,8 @@ async def test_members_of_different_schedulers(harness):
     await prepare(harness, *(member(name, least=3) for name in FOUR[:2]), member("m2", least=3, schedulerName="other"))
     harness.start(**QUICK)
     await harness.sleep(5)
-    [note] = await notes(harness, "InvalidGang")
-    assert "different schedulers" in note
+    assert {event["regarding"]["name"] for event in await harness.events("InvalidGang")} == set(FOUR[:3])
+    assert all("different schedulers" in note for note in await notes(harness, "InvalidGang"))
     assert await holders(harness) == set()
 
 

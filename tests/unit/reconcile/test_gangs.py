@@ -24,8 +24,12 @@ async def test_an_incomplete_gang_holds_nothing_and_says_so(harness):
     await harness.sleep(60)
     assert await gates(harness) == {"m0", "m1", "m2"}
     assert await holders(harness) == set()
-    (event,) = await harness.events("GangIncomplete")
-    assert "3 of 4 members of gang default/train exist" in event["note"]
+    found = {event["regarding"]["name"]: event["note"] for event in await harness.events("GangIncomplete")}
+    assert found == {
+        "m0": "3 of 4 members of gang default/train exist: none is placed until the others exist",
+        "m1": "waits with gang default/train: 3 of 4 members exist",
+        "m2": "waits with gang default/train: 3 of 4 members exist",
+    }
     await harness.add(kinds.POD, member("m3"))
     await harness.bound("m0", "m1", "m2", "m3")
 

@@ -1,0 +1,162 @@
+"""What is said of a gang: the events of its members, and its entries in the decision log.
+
+One member, the one that the gang waits for or that stands for it, has the whole sentence, updated
+with every evaluation. Every other waiting member has a short one, because users describe any of
+them: once for each reason, and again before the API server drops the event. These are sent a few a
+second for all gangs together, so that a gang of 1,000 delays nobody's events; by then most gangs
+run, and nothing is to be said.
+"""
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from controller.insight.explain import explained_gang, refused_gang
+from controller.reconcile.queueing import GangAssessment, GangQueue
+from controller.reconcile.runtime import Context, messages
+from controller.reconcile.scheduling_cycle.collaborators import Deciding
+from controller.scheduling.decide import Decision, SchedulingRequest, Unschedulable
+from controller.scheduling.gangs import GangDecision, GangKey, GangUnschedulable
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.podstate import is_pending
+from hami_dra.kube.waiting import wait_at_most
+
+ARRIVAL: Final = 3.0
+"""Seconds before other members are told, or an event says that a gang is incomplete: more members
+may still be created.
+"""
+NOTED: Final = 8
+"""Number of members for which the reason why the gang is incomplete is stored; it changes with
+every new member.
+"""
+_ROUND: Final = 1.0
+_A_ROUND: Final = 8
+"""Events in a round of so many seconds."""
+_AGAIN: Final = 1_800.0
+"""Seconds after which a member is told again: API servers keep an event for an hour."""
+
+
+@dataclass(slots=True)
+class _Notice:
+    """Why a gang waits."""
+
+    message: messages.Message
+    told_whole: str
+    """Key of the member that has the whole sentence."""
+    begins: float
+    """When the first member is told."""
+    due: float
+    """When to look for members that were not told yet."""
+    told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """UID of a member → reason and time of its event."""
+
+
+class GangNotices:
+    def __init__(self, context: Context, deciding: Deciding, members: GangQueue) -> None:
+        self._gangs = context.informers.gangs
+        self._inventory = context.inventory
+        self._clock = context.clock
+        self._events = context.events
+        self._log = deciding.log
+        self._options = deciding.options
+        self._guard = context.guard("gangs")
+        self._members = members
+        self._notices: OrderedDict[GangKey, _Notice] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def tell(self, key: GangKey, pod: Pod | None, message: messages.Message, now: float) -> None:
+        """Tell the pod, if any, why its gang waits, and the other members soon."""
+        if pod is not None:
+            self._events.report(POD, pod, message)
+        told_whole = pod.key if pod is not None else ""
+        notice = self._notices.get(key)
+        if notice is None:
+            self._notices[key] = _Notice(message, told_whole, now + ARRIVAL, now + ARRIVAL)
+        else:
+            notice.message, notice.told_whole = message, told_whole
+            notice.due = min(notice.due, max(now + _ROUND, notice.begins))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell the members, until cancelled."""
+        while True:
+            now = self._clock.monotonic()
+            due = min((notice.due for notice in self._notices.values()), default=math.inf)
+            if due <= now:
+                self._tell_some(now)
+                await self._clock.sleep(_ROUND)
+            else:
+                await wait_at_most(self._wake, due - now)
+                self._wake.clear()
+
+    def _tell_some(self, now: float) -> None:
+        left = _A_ROUND
+        for key in [key for key, notice in self._notices.items() if notice.due <= now]:
+            with self._guard.each(str(key)):
+                left -= self._tell_some_of(key, now, left)
+            if not left:
+                self._notices.move_to_end(key)
+                return
+
+    def _tell_some_of(self, key: GangKey, now: float, most: int) -> int:
+        """Return how many events are sent."""
+        if not self._members.is_waiting(key):
+            del self._notices[key]
+            return 0
+        notice = self._notices[key]
+        notice.due = now + _AGAIN
+        untold = self._untold(key, notice, now)
+        brief = replace(notice.message, note=notice.message.brief, topic="gang")
+        for pod in untold[:most]:
+            self._events.report(POD, pod, brief)
+            notice.told[pod.metadata.uid] = (brief.reason, now)
+        if len(untold) > most:
+            notice.due = now
+        return min(len(untold), most)
+
+    def _untold(self, key: GangKey, notice: _Notice, now: float) -> list[Pod]:
+        of_all = notice.message.reason == messages.INVALID_GANG  # also of those that go to another scheduler
+        waiting = [
+            pod for pod in self._gangs.members(key) if self._members.of(pod) == key or (of_all and is_pending(pod))
+        ]
+        before = notice.told
+        notice.told = {uid: before[uid] for uid in (pod.metadata.uid for pod in waiting) if uid in before}
+        untold = []
+        for pod in waiting:
+            reason, at = notice.told.get(pod.metadata.uid, ("", now))
+            if pod.key != notice.told_whole and (reason != notice.message.reason or at <= now - _AGAIN):
+                untold.append(pod)
+        return untold
+
+    # --- the decision log -------------------------------------------------------------------------
+
+    def note(self, pods: Iterable[Pod], why: str, *, passing: bool = True) -> None:
+        """Store for explanations why the members wait."""
+        at = self._clock.wall()
+        for pod in pods:
+            self._log.waiting(pod, why, passing=passing, at=at)
+
+    def decided(self, found: GangAssessment, answer: GangDecision | GangUnschedulable) -> None:
+        """Store the decision on each member for explanations."""
+        at, now = self._clock.wall(), self._clock.monotonic()
+        if isinstance(answer, GangDecision):
+            decided: list[tuple[SchedulingRequest, Decision | Unschedulable]] = [*answer.placed, *answer.left]
+            for request, each in decided:
+                self._log.record(self._inventory, request, self._options, each, at=at, now=now)
+            nodes = {request.pod.key: each.node for request, each in answer.placed}
+            gang = explained_gang(found.state, nodes, domain=answer.domain, domains=answer.domains)
+        else:
+            for member in found.ready:
+                pod = member.request.pod
+                if pod.key == answer.member:
+                    self._log.record(self._inventory, member.request, self._options, answer.refusal, at=at, now=now)
+                else:
+                    self._log.waiting(pod, answer.message, passing=True, at=at, replacing=True)
+            gang = refused_gang(found.state, answer)
+        self._log.together(gang, (member.request.pod for member in found.ready))
