@@ -26,7 +26,7 @@ from hami_dra.api.podstate import is_pending
 from hami_dra.kube.waiting import wait_at_most
 
 ARRIVAL: Final = 3.0
-"""Seconds before other members are told, or an event says that a gang is incomplete: more members
+"""Seconds before the other members have an event, or an event says that a gang is incomplete: more members
 may still be created.
 """
 NOTED: Final = 8
@@ -35,9 +35,9 @@ every new member.
 """
 _ROUND: Final = 1.0
 _A_ROUND: Final = 8
-"""Events in a round of so many seconds."""
+"""Events in a round of `_ROUND` seconds."""
 _AGAIN: Final = 1_800.0
-"""Seconds after which a member is told again: API servers keep an event for an hour."""
+"""Seconds until the next event of a member: API servers keep an event for an hour."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Notice:
     told_whole: str
     """Key of the member that has the whole sentence."""
     begins: float
-    """When the first member is told."""
+    """When the first of the others has its event."""
     due: float
     """When to look for members that were not told yet."""
     told: dict[str, tuple[str, float]] = field(default_factory=dict)

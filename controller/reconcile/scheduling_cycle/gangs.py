@@ -168,7 +168,7 @@ class GangCycle:
             self._in_flight.put_off(wait.behind, pod.key)
         why = f"pod {member.key}: {wait.why}"
         self.notices.note((pod, member), why, passing=wait.passing)
-        if not other_gates(member):  # whoever set the gate says why
+        if not other_gates(member):  # its owner says why
             message = messages.gang_blocked(found.state, member, wait.why)
             event = replace(wait.event, brief=message.brief) if wait.event is not None else None
             self.notices.tell(found.state.key, member if event is not None else None, event or message, now)
