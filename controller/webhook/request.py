@@ -166,7 +166,7 @@ def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[
             "requests": {name: _quantity(name, cards.capacity[name]) for name in sorted(cards.capacity)}
         }
     selectors = list(vendor.selectors(filters))
-    if cards.exact:
+    if cards.exact or cards.partition:
         selectors += [
             f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{_quantity(name, amount)}")) == 0'
             for name, amount in sorted(cards.capacity.items())

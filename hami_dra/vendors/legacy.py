@@ -51,6 +51,8 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     """The series of cards that the resource name asks for, in the vendor's words; empty: any."""
     exact: bool = False
     """Only cards whose capacities are exactly those in `capacity`, so that each is taken whole."""
+    partition: bool = False
+    """Only the partition of a card whose capacities are exactly those in `capacity`."""
 
     @property
     def takes_all_memory(self) -> bool:
@@ -58,7 +60,8 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     def is_only(self, capacity: Mapping[str, int]) -> bool:
         """Return whether it consists of nothing but a count, a series and these capacities."""
-        return (self.capacity, self.memory_percent, self.priority, self.exact) == (capacity, None, None, False)
+        rest = self.memory_percent, self.priority, self.exact, self.partition
+        return (self.capacity, *rest) == (capacity, None, None, False, False)
 
 
 class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
@@ -77,11 +80,12 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         time.
 
         None if it cannot be determined: a percentage of an unknown card and a number of bytes, two
-        series, alternatives, or whole cards of one size and more than they have.
+        series, alternatives, a partition and anything else, or whole cards of one size and more
+        than they have.
         """
         if self == other:
             return self
-        if self.alternatives or other.alternatives or self.model != other.model:
+        if self.alternatives or other.alternatives or self.model != other.model or self.partition or other.partition:
             return None
         if self.exact or other.exact:
             return self._joined_exact(other)

@@ -65,6 +65,39 @@ def columns(dice, count):
     )
 
 
+def some_limits(dice, legacy):
+    """Limits of a container for one kind of card, mostly ones that are accepted."""
+    base = dice.choice(legacy.plugin_resources or legacy.resources)
+    near = [name for name in legacy.resources if name.startswith(base) or len(legacy.resources) < 9]
+    chosen = {base, *dice.sample(near, min(len(near), dice.randint(0, 2)))}
+    return {name: dice.choice(_usual(name)) for name in chosen}
+
+
+def _usual(name):
+    if "percent" in name.lower():
+        return [1, 25, 50, 100]
+    if "mem" in name.lower():
+        return [0, 1, 4, 1000, 2000, 8192, 10000, 16384, 24576, 32768]
+    return [0, 1, 2, 4, 10, 50, 100] if "core" in name.lower() else [1, 2, 4]
+
+
+def uncovered(joined, own, legacy):
+    """Why a container that asked for `own` has less with `joined`; empty if it has all of it."""
+    if (joined.count, joined.model) != (max(joined.count, own.count), own.model):
+        return "cards"
+    if joined.partition != own.partition or (own.partition and joined.capacity != own.capacity):
+        return "a partition"
+    if joined.exact and legacy.is_plain(own) and legacy.device_class(joined) != legacy.device_class(own):
+        return "a whole card"
+    for name, amount in joined.capacity.items():
+        if amount < own.capacity.get(name, amount if joined.exact else 1 << 62):
+            return name
+    percent = own.memory_percent or (100 if own.takes_all_memory else 0)
+    if joined.memory_percent is not None and joined.memory_percent < percent:
+        return "percent of the memory"
+    return "priority" if own.priority is not None and joined.priority > own.priority else ""
+
+
 def wanted(dice, count):
     """The same amounts of every card."""
     memory, cores = dice.choice([0, 4, 8, 16, 32]) * GIB, dice.choice([0, 10, 25, 50, 100])
@@ -177,6 +210,20 @@ class VendorContract:
         assert legacy.device_class(request) in classes
         assert request.joined(request) == request
         assert all(isinstance(value, str) for value in legacy.env(request).values())
+
+    @given(dice=st.randoms(use_true_random=False))
+    def test_a_joined_request_covers_both(self, plugin, dice):
+        """Of containers that never run at the same time; None of a join is two requests."""
+        pair = []
+        for limits in (some_limits(dice, plugin.legacy), some_limits(dice, plugin.legacy)):
+            try:
+                pair.append(plugin.legacy.read(ContainerResources(limits, {})).request)
+            except InvalidLegacy:
+                return
+        if None in pair or (joined := pair[0].joined(pair[1])) is None:
+            return
+        assert joined == pair[1].joined(pair[0])
+        assert [uncovered(joined, own, plugin.legacy) for own in pair] == ["", ""]
 
     def test_it_refuses_filters_that_it_does_not_know(self, plugin):
         with pytest.raises(InvalidLegacy):

@@ -134,7 +134,7 @@ def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyReq
         return None
     if memory is not None and memory > series.most:
         raise InvalidLegacy(
-            f"{resources.field(family.memory)} is {memory}, and an NPU of series {series.name} has {series.memory}: write at most that, "
+            f"{resources.field(family.memory)} is {memory}, and an NPU of series {series.name} has {series.most}: write at most that, "
             "or leave it out for a whole NPU"
         )
     template = None if memory is None else series.template_for(memory)
@@ -145,7 +145,7 @@ def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyReq
             f"{resources.field(family.memory)} is {memory}, which is a vNPU ({template.name}), and a container can have only one: write "
             f'{family.cards}: "1", or leave the memory out for {count} whole NPUs'
         )
-    return LegacyRequest(1, {names.CAP_MEMORY: template.memory * MIB}, model=series.name, exact=True)
+    return LegacyRequest(1, {names.CAP_MEMORY: template.memory * MIB}, model=series.name, partition=True)
 
 
 def _modules(family: ResourceFamily, resources: ContainerResources, count: int) -> int:
