@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.command import Command
+from controller.cli.errors import CommandError
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig
 from hami_dra.api import names
 from hami_dra.api.printable import escaped
@@ -17,14 +18,18 @@ HELP = """Remove hami-dra from a cluster: admission policies and webhook, then s
 annotations and finalizers.
 
 Running pods keep their devices; kube-scheduler allocates pending claims again. You can run it any number of
-times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it in that time.
+times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it in that time. If
+hami-dra runs in another namespace than --install-namespace, nothing is changed.
 
 Nothing is removed before everything has been listed. An object that cannot be read or written does not stop
-the rest: it is named, and the exit status is 2 at the end. On a terminal it lists everything and asks first.
+the rest: it is named, and the exit status is 2 at the end. It lists everything and asks first; where stdin or
+stdout is no terminal it needs --yes. With --gates-only it only stops gating and releases the gated pods: fence,
+policies and controllers stay.
 
 Examples:
     hami-dra uninstall --dry-run
     hami-dra uninstall --yes
+    hami-dra uninstall --gates-only
     hami-dra uninstall --install-namespace gpus --context production
 """
 
@@ -42,52 +47,73 @@ def uninstall(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask on a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask; required without a terminal.")] = False,
+    gates_only: Annotated[
+        bool, typer.Option("--gates-only", help="Only stop gating and release the gated pods; everything else stays.")
+    ] = False,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.repair import Plan
 
-    plan = Plan(namespace=install_namespace)
+    plan = Plan(namespace=install_namespace, gates_only=gates_only)
+    asks = not (yes or dry_run)
+    if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError(
+            "uninstall asks first, and stdin or stdout is no terminal: nothing was removed. To see what it would remove: "
+            "hami-dra uninstall --dry-run. To remove it: hami-dra uninstall --yes"
+        )
+    typer.echo(_cluster_line(kubeconfig, context))
+    if dry_run or asks:
+        run_service(_list(kubeconfig, context, plan))
     if dry_run:
-        run_service(_list(kubeconfig, context, plan))
         return
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        run_service(_list(kubeconfig, context, plan))
-        if not typer.confirm("Remove all of this?"):
-            typer.echo("nothing was removed")
-            raise typer.Exit(1)
+    if asks and not typer.confirm("Remove all of this?"):
+        typer.echo("nothing was removed")
+        raise typer.Exit(1)
     run_service(_run(kubeconfig, context, plan))
 
 
+def _cluster_line(kubeconfig: str | None, context: str | None) -> str:
+    """Return which cluster it is about. Raises CommandError."""
+    from hami_dra.kube.credentials import cluster_title
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return f"cluster: {escaped(cluster_title(kubeconfig, context))}"
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
 async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
-    """Print what `_run` would remove. Raises ClusterError."""
-    from controller.reconcile.repair import to_remove
+    """Print what `_run` would remove. Raises ClusterError, CommandError."""
+    from controller.reconcile.repair import RunsElsewhere, to_remove
     from hami_dra.kube.http import connect
 
     cluster = connect(kubeconfig, context)
     try:
         found = await to_remove(cluster, plan)
+    except RunsElsewhere as error:
+        raise CommandError(str(error)) from error
     finally:
         await cluster.close()
     if not found:
-        typer.echo("nothing of hami-dra is left in this cluster")
+        typer.echo("no gate of hami-dra is left" if plan.gates_only else "nothing of hami-dra is left in this cluster")
         return
-    typer.echo("an uninstall removes:")
+    typer.echo("this removes:" if plan.gates_only else "an uninstall removes:")
     for line in found:
         typer.echo(f"  {escaped(line)}")
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
-    from controller.cli.errors import CommandError
-    from controller.reconcile.repair import LeftBehind, StillActing, Uninstaller
+    from controller.reconcile.repair import LeftBehind, RunsElsewhere, StillActing, Uninstaller
     from controller.reconcile.runtime import LoopClock
     from hami_dra.kube.http import connect
 
     cluster = connect(kubeconfig, context)
     try:
         await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
-    except (StillActing, LeftBehind) as error:
+    except (StillActing, LeftBehind, RunsElsewhere) as error:
         raise CommandError(*str(error).split("\n")) from error
     finally:
         await cluster.close()

@@ -147,20 +147,18 @@ class Controller:
             group.create_task(informers.run(), name="informers")
             group.create_task(events.run(), name="events")
             group.create_task(self._report_synced(informers), name="sync")
+            leaving = UninstallWatch(
+                self._cluster,
+                self.settings.leadership.namespace,
+                self.settings.leadership.lease_name,
+                self._clock,
+            )
+            group.create_task(leaving.run(), name="leaving")
+            election: Election = NoElection()
             if elector is not None:
-                election = (
-                    elector if self._process.side is None else ThreadedElection(elector, self._process.side.thread)
-                )
-                leaving = UninstallWatch(
-                    self._cluster,
-                    self.settings.leadership.namespace,
-                    self.settings.leadership.lease_name,
-                    self._clock,
-                )
-                group.create_task(leaving.run(), name="leaving")
-                group.create_task(self._elect(informers, events, election, leaving), name="elect")
-            else:
-                group.create_task(self._lead(informers, events, NoElection()), name="lead")
+                side = self._process.side
+                election = elector if side is None else ThreadedElection(elector, side.thread)
+            group.create_task(self._elect(informers, events, election, leaving), name="elect")
 
     def _create_informers(self, rule_kind: Kind[DeviceTaintRule] | None, version: ServerVersion) -> Informers:
         informers = Informers(
@@ -228,10 +226,13 @@ class Controller:
         )
 
     async def _elect(self, informers: Informers, events: Events, election: Election, leaving: UninstallWatch) -> None:
-        while True:
+        if self.settings.leadership.leader_election:
             await leaving.wait_back()
+        # without election, the right to read leases is not required: the watch may never be in sync
+        while True:
             # Returns during an uninstall; the lease is then free, so that uninstall sees it.
             await election.run(lambda: _first_of(lambda: self._lead(informers, events, election), leaving.wait_leaving))
+            await leaving.wait_back()
 
     async def _lead(self, informers: Informers, events: Events, election: Election) -> None:
         """Run one term after the other until cancelled, or the lease is lost; the elector then

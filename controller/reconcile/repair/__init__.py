@@ -7,7 +7,7 @@ from controller.reconcile.repair.external_allocations import ClaimAllocationUse,
 from controller.reconcile.repair.installed_objects import ADMISSION
 from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
-from controller.reconcile.repair.uninstall import LeftBehind, Plan, StillActing, Uninstaller, to_remove
+from controller.reconcile.repair.uninstall import LeftBehind, Plan, RunsElsewhere, StillActing, Uninstaller, to_remove
 from controller.reconcile.repair.unserved_pods import UnservedPodWatch
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "LeftBehind",
     "NodeResources",
     "Plan",
+    "RunsElsewhere",
     "StillActing",
     "UnconvertedPodWatch",
     "Uninstaller",

@@ -108,6 +108,17 @@ async def gated_pods(cluster: Cluster) -> list[Pod]:
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 
+async def gate_policies(cluster: Cluster) -> list[tuple[Kind[Any], Object]]:
+    """Return what adds the gate to new pods. Raises ClusterError."""
+    return [
+        (kind, found)
+        for kind in (kinds.MUTATING_POLICY_BINDING, kinds.MUTATING_POLICY)
+        if await cluster.serves(kind)
+        for found in _with_unreadable(await cluster.list(kind))
+        if found.metadata.name == names.GATE_POLICY
+    ]
+
+
 async def webhook_templates(cluster: Cluster) -> list[Object]:
     """Return the templates of converted pods. Raises ClusterError."""
     return list(_with_unreadable(await cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE, label_selector=_TEMPLATES)))

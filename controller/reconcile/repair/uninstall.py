@@ -7,8 +7,8 @@ its deletion; last the policies that protect the cluster, so that they do so unt
 to protect. Idempotent: missing objects are no error. Running pods, their claims and allocations
 stay. Each step is reported through `say`.
 
-Everything is listed before the first object is deleted: a cluster that cannot be listed is left
-unchanged. From then on no single object stops the rest: failed writes are retried, reported, and
+Everything is listed before anything is written, and again once the controllers stand down: a
+cluster that cannot be listed is left unchanged, and its controllers go on. From then on no single object stops the rest: failed writes are retried, reported, and
 make the whole fail at the end; unreadable objects are handled by their metadata (`present`), and
 named.
 """
@@ -28,6 +28,7 @@ from controller.reconcile.repair.installed_objects import (
     CHANGES_OBJECTS,
     PROTECTS,
     InstalledObjects,
+    gate_policies,
     gated_pods,
     summary,
     take_stock,
@@ -43,7 +44,7 @@ from hami_dra.api.podstate import is_live
 from hami_dra.api.printable import counted
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.api.times import timestamp
-from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden, Invalid, NotFound
+from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,16 @@ class Plan:
     lease_name: str = names.CONTROLLER
     lease_duration: float = 15.0
     write_timeout: float = 5.0
+    gates_only: bool = False
+    """Remove the gate policy and the gates of pods, and nothing else."""
 
 
 class StillActing(Exception):
     """A controller continues although it should have stopped: stop it, then run this again."""
+
+
+class RunsElsewhere(Exception):
+    """hami-dra runs in another namespace: uninstall it there."""
 
 
 class LeftBehind(Exception):
@@ -75,7 +82,10 @@ class LeftBehind(Exception):
 
 
 async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
-    """Return what an uninstall would remove now, a line each. Raises ClusterError."""
+    """Return what an uninstall would remove now, a line each. Raises ClusterError, RunsElsewhere."""
+    if plan.gates_only:
+        return await _gates_to_remove(cluster)
+    await _require_only_here(cluster, plan)
     lines = summary(await take_stock(cluster))
     own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
     for kind, name in own:
@@ -93,6 +103,31 @@ async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     return lines
 
 
+async def _gates_to_remove(cluster: Cluster) -> list[str]:
+    present = InstalledObjects(admission=await gate_policies(cluster), gated=await gated_pods(cluster))
+    return summary(present)
+
+
+async def _require_only_here(cluster: Cluster, plan: Plan) -> None:
+    """Raise RunsElsewhere if a controller has a lease in another namespace.
+
+    The lease that an earlier uninstall left behind, marked and without a holder, does not count.
+    """
+    leases = await cluster.list(kinds.LEASE, field_selector=f"metadata.name={plan.lease_name}")
+    elsewhere = [
+        lease.metadata.namespace
+        for lease in leases.items
+        if lease.metadata.namespace != plan.namespace
+        and (lease.spec.holder_identity or names.LEAVING_UNTIL not in lease.metadata.annotations)
+    ]
+    if elsewhere:
+        first = min(elsewhere)
+        raise RunsElsewhere(
+            f"hami-dra runs in namespace {first}: --install-namespace {first} (the namespace given is {plan.namespace}; "
+            f"nothing was changed). If none runs there any more: kubectl -n {first} delete lease {plan.lease_name}"
+        )
+
+
 class Uninstaller:
     def __init__(self, cluster: Cluster, plan: Plan, clock: Clock, say: Say) -> None:
         self._cluster = cluster
@@ -106,10 +141,13 @@ class Uninstaller:
     async def run(self) -> None:
         """Remove everything. May be run again at any time.
 
-        Raises ClusterError before anything is removed, StillActing, LeftBehind.
+        Raises ClusterError, RunsElsewhere or StillActing with nothing changed, LeftBehind.
         """
-        keep_lease = await self._stand_down()
-        present = await take_stock(self._cluster)
+        if self._plan.gates_only:
+            await self._remove_gates()
+            return
+        await _require_only_here(self._cluster, self._plan)
+        keep_lease, present = await self._stand_down(await take_stock(self._cluster))
         await self._remove_admission(present, CHANGES_OBJECTS)
         # a webhook that still runs cannot create it again
         await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
@@ -126,9 +164,24 @@ class Uninstaller:
             await self._delete(kinds.LEASE, self._plan.lease_name, self._plan.namespace)
         for problem in present.unreadable:
             self._say(f"could not be read, and was treated by its metadata: {problem}")
+        self._end("done: running pods keep their devices, pending claims are kube-scheduler's now")
+
+    async def _remove_gates(self) -> None:
+        """Stop gating and release the pods; fence, policies and controllers stay."""
+        present = InstalledObjects(admission=await gate_policies(self._cluster), gated=await gated_pods(self._cluster))
+        await self._remove_admission(present, CHANGES_OBJECTS)
+        await self._lift_gates(present.gated)
+        await self._clock.sleep(_POLICY_LAG)
+        await self._try("pods", self._lift_new_gates)
+        self._end(
+            "done: the fence and all other policies stay. The webhook still gates the pods that it converts: run it with "
+            "--gate off (chart: gate=false), which also keeps the next upgrade from restoring the policy"
+        )
+
+    def _end(self, sentence: str) -> None:
         if self._left:
             raise LeftBehind("\n".join(f"{what}: {why}" for what, why in self._left.items()))
-        self._say("done: running pods keep their devices, pending claims are kube-scheduler's now")
+        self._say(sentence)
 
     async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """Run one step on one object; a failure is reported at the end."""
@@ -141,31 +194,66 @@ class Uninstaller:
 
     # --- controllers ------------------------------------------------------------------------------
 
-    async def _stand_down(self) -> bool:
-        """Return whether the lease must stay, because a running controller reads the marker
-        on it.
+    async def _stand_down(self, present: InstalledObjects) -> tuple[bool, InstalledObjects]:
+        """Return whether the lease must stay, because a running controller reads the marker on it,
+        and what there is once the controllers stand down. They go on if this fails.
         """
         lease = await self._read_lease()
+        if lease is None and not summary(present):
+            return False, present
+        try:
+            keep_lease = await self._mark(lease)
+            return keep_lease, await take_stock(self._cluster)
+        except BaseException:
+            await self._restore_mark(lease)
+            raise
+
+    async def _mark(self, lease: Lease | None) -> bool:
+        """Mark the lease, and wait until its holder has released it.
+
+        A controller without leader election has no lease: one is made for it to read.
+        """
         if lease is None:
-            return False
+            name = {"name": self._plan.lease_name, "namespace": self._plan.namespace}
+            with suppress(AlreadyExists):
+                await self._cluster.create(kinds.LEASE, {"metadata": name, "spec": {}}, namespace=self._plan.namespace)
         mark = uninstalling_until(lease)
         # A running controller would have taken the lease since the marker expired.
         marked_before = mark is not None and mark > self._clock.wall()
         until = timestamp(self._clock.wall() + LEAVING_TIME)
-        lease = await self._cluster.patch(
-            kinds.LEASE,
-            self._plan.lease_name,
-            {"metadata": {"annotations": {names.LEAVING_UNTIL: until}}},
-            namespace=self._plan.namespace,
-        )
+        lease = await self._annotate_lease(until)
         holder = lease.spec.holder_identity
         if not holder:
+            await self._clock.sleep(_POLICY_LAG)  # a controller without election sees the mark, and ends its writes
             return marked_before
         self._say(f"waiting for the controller {holder} to stand down")
         released = await self._wait_released(lease)
         if released:
             self._say(f"the controller stood down; none acts before {until}")
         return released
+
+    async def _restore_mark(self, before: Lease | None) -> None:
+        """Let the controllers go on, because nothing was removed."""
+        try:
+            if before is None:
+                await self._cluster.delete(kinds.LEASE, self._plan.lease_name, namespace=self._plan.namespace)
+            else:
+                await self._annotate_lease(before.metadata.annotations.get(names.LEAVING_UNTIL))
+        except NotFound:
+            pass
+        except ClusterError as error:
+            self._say(
+                f"the controllers stay paused for {LEAVING_TIME.total_seconds() / 60:.0f} minutes ({error}); to let them go on: "
+                f"kubectl -n {self._plan.namespace} annotate lease {self._plan.lease_name} {names.LEAVING_UNTIL}-"
+            )
+
+    async def _annotate_lease(self, until: str | None) -> Lease:
+        return await self._cluster.patch(
+            kinds.LEASE,
+            self._plan.lease_name,
+            {"metadata": {"annotations": {names.LEAVING_UNTIL: until}}},
+            namespace=self._plan.namespace,
+        )
 
     async def _wait_released(self, lease: Lease) -> bool:
         """Return True if the leader released the lease, False if it stopped renewing it."""

@@ -37,11 +37,14 @@ class UninstallWatch:
         self._clock = clock
         self._name = f"{namespace}/{lease_name}"
         self._changed = asyncio.Event()
+        self._deleted: Lease | None = None
+        """The lease as it was deleted: its marker counts on, since uninstall deletes a lease that nobody holds."""
         self._reflector = Reflector(
             cluster, LEASE, self, namespace=namespace, field_selector=f"metadata.name={lease_name}", sleep=clock.sleep
         )
 
-    def changed(self, _old: Lease | None, _new: Lease | None) -> None:
+    def changed(self, old: Lease | None, new: Lease | None) -> None:
+        self._deleted = old if new is None else None
         self._changed.set()
 
     def synced(self) -> None:
@@ -53,7 +56,7 @@ class UninstallWatch:
 
     def seconds_left(self) -> float:
         """Return the seconds for which the marker is still valid; 0 if there is none."""
-        until = uninstalling_until(self._reflector.store.get(self._name))
+        until = uninstalling_until(self._reflector.store.get(self._name) or self._deleted)
         return max(0.0, (until - self._clock.wall()).total_seconds()) if until is not None else 0.0
 
     async def wait_leaving(self) -> None:
