@@ -40,7 +40,7 @@ def pods_and_claims(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def contexts(ctx: typer.Context) -> list[str]:
-    from hami_dra.kube.credentials import context_names
+    from hami_dra.kube.kubeconfig import context_names
 
     return _within_patience(lambda: context_names(ctx.params.get("kubeconfig")))
 

@@ -5,7 +5,9 @@ keeps its traceback.
 """
 
 import atexit
+import errno
 import gc
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -50,6 +52,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
 """Title → command → its line in the list of all; a command is a module of this folder with a
 `register(app)`. They stand here so that the list is shown without importing them.
 """
+
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 HELP: Final = """Allocate GPUs and other devices with Kubernetes DRA: binpack, spread, topology and sharing.
 
@@ -155,6 +159,13 @@ def run(arguments: list[str] | None = None) -> None:
     except CommandError as error:
         text = "\n".join([escaped(str(message)) for message in error.args])
         typer.echo(f"{program()}: {text}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        # what is buffered cannot be written either, and Python would try again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.echo(f"{program()}: the output cannot be written: {error.strerror}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
         advice = needed_extra(error.name or "")

@@ -31,7 +31,7 @@ def why_not_connected(error: Exception, server: str) -> str:
     'https://10.0.0.1:6443 closed the connection'
     """
     if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
-        return f"the proxy for {server} cannot be reached: see proxy-url in the kubeconfig"
+        return f"the proxy for {server} cannot be reached: see proxy-url in the kubeconfig, else HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the name in {server} cannot be resolved: is the address in the kubeconfig right?"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

@@ -9,7 +9,6 @@ the event loop, and spares every installation the official client (75 MB).
 """
 
 import base64
-import binascii
 import os
 import ssl
 import tempfile
@@ -18,14 +17,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
-import yaml
-
-from hami_dra.kube.exec_plugin import ExecIdentity, plugin_of
+from hami_dra.kube import kubeconfig
+from hami_dra.kube.exec_plugin import ExecIdentity, is_token, plugin_of
 from hami_dra.kube.protocol import ConfigError
+from hami_dra.kube.proxies import checked_proxy, is_web_address, proxy_from_environment
 
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""PyYAML without libyaml is slower, with the same results."""
+_HEADER_KEY: Final = "!#$&'*+^`|"
+"""Characters of a header's name, besides letters, digits and -._~, as in client-go."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE_SECONDS: Final = 60.0
 """Kubelet renews projected tokens long before they expire; client-go also reads them once a
@@ -62,11 +62,12 @@ class TokenFile:
         now = self.clock()
         if renew or now - self._read_at >= _TOKEN_FILE_SECONDS:
             try:
-                self._token = self.path.read_text(encoding="utf-8").strip()
-            except OSError as error:
+                text = kubeconfig.content(self.path, "token file").decode(errors="replace")
+                self._token = _token(text, f"token file {self.path}")
+            except ConfigError:
                 # The file is being replaced right now; the old token may still work.
                 if not self._token:
-                    raise ConfigError(f"token file {self.path}: {error.strerror}") from None
+                    raise
             self._read_at = now
         return f"Bearer {self._token}"
 
@@ -84,6 +85,8 @@ class Access:
     server_name: str = ""
     proxy: str = field(default="", repr=False)  # may contain a password
     namespace: str = "default"
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers of every request, for a user who acts as another."""
 
 
 def in_cluster(folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
@@ -122,24 +125,19 @@ def from_kubeconfig(
     `path` None: $KUBECONFIG (several files are merged, the first definition of a name wins), else
     ~/.kube/config.
     """
-    where = _where(path, environment)
-    config = _merged(where)
-    name = context or config["current-context"]
-    if not name:
-        raise ConfigError(f"kubeconfig {where}: no current-context; name one with --context")
-    chosen = _named(config, "contexts", name, where)
-    cluster = _named(config, "clusters", chosen.get("cluster", ""), where)
-    user = _named(config, "users", chosen["user"], where) if chosen.get("user") else {}
-    if not cluster.get("server"):
-        raise ConfigError(f"kubeconfig {where}: cluster {chosen.get('cluster')!r} has no server")
+    found = kubeconfig.chosen(path, context, environment)
+    where, cluster, user = found.where, found.cluster, found.user
+    server = _server(found)
     authority = _bytes(cluster, "certificate-authority", where)
-    identity = _identity(chosen.get("user", ""), user, cluster, authority)
+    identity = _identity(found, authority)
     certificate, key = _bytes(user, "client-certificate", where), _bytes(user, "client-key", where)
+    if bool(certificate) != bool(key):
+        raise ConfigError(f"kubeconfig {where}: a user needs client-certificate and client-key, and has one of them")
     if isinstance(identity, ExecIdentity) and identity.credential.certificate:
         certificate, key = identity.credential.certificate, identity.credential.key
-    secure = str(cluster["server"]).startswith("https:")
+    proxy = checked_proxy(cluster.get("proxy-url", ""), f"kubeconfig {where}: proxy-url")
     return Access(
-        server=str(cluster["server"]).rstrip("/"),
+        server=server,
         identity=identity,
         tls=_tls(
             authority=authority,
@@ -147,12 +145,53 @@ def from_kubeconfig(
             key=key,
             verify=not cluster.get("insecure-skip-tls-verify"),
         )
-        if secure
+        if server.startswith("https:")
         else None,
-        server_name=str(cluster.get("tls-server-name", "")),
-        proxy=str(cluster.get("proxy-url", "")),
-        namespace=str(chosen.get("namespace") or "default"),
+        server_name=cluster.get("tls-server-name", ""),
+        proxy=proxy or proxy_from_environment(server, environment),
+        namespace=found.context.get("namespace") or "default",
+        impersonation=_impersonation(user, where),
     )
+
+
+def cluster_title(path: str | None = None, context: str | None = None) -> str:
+    """Return context and server that `chosen_access` chooses, without logging in.
+
+    Raises ConfigError.
+    """
+    if _means_pod(path, context):
+        return f"the one this pod runs in, {in_cluster().server}"
+    found = kubeconfig.chosen(path, context, os.environ)
+    return f"context {found.name}, {_server(found)}"
+
+
+def _server(found: kubeconfig.Chosen) -> str:
+    server: str = found.cluster.get("server", "").strip().rstrip("/")
+    if not server:
+        raise ConfigError(f"kubeconfig {found.where}: cluster {found.context.get('cluster')!r} has no server")
+    if not is_web_address(server):
+        raise ConfigError(
+            f"kubeconfig {found.where}: server of cluster {found.context.get('cluster')!r} is not a valid address; "
+            "write it like https://10.0.0.1:6443"
+        )
+    return server
+
+
+def _impersonation(user: dict[str, Any], where: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers of a user who acts as another (`as`, ...), as client-go sends them."""
+    headers = [("Impersonate-User", user.get("as", "")), ("Impersonate-Uid", user.get("as-uid", ""))]
+    headers += [("Impersonate-Group", group) for group in user.get("as-groups", ())]
+    headers += [
+        (f"Impersonate-Extra-{quote(key, safe=_HEADER_KEY)}", value)
+        for key, values in user.get("as-user-extra", {}).items()
+        for value in values
+    ]
+    present = tuple((name, value) for name, value in headers if value)
+    if present and not user.get("as"):
+        raise ConfigError(f"kubeconfig {where}: as-uid, as-groups and as-user-extra need a user to act as (as)")
+    if any(not value.isprintable() or not name.isprintable() for name, value in present):
+        raise ConfigError(f"kubeconfig {where}: as, as-uid, as-groups, as-user-extra: a line break or the like inside")
+    return present
 
 
 def chosen_access(path: str | None = None, context: str | None = None) -> Access:
@@ -166,96 +205,49 @@ def _means_pod(path: str | None, context: str | None) -> bool:
     return path is None and context is None and is_in_cluster()
 
 
-def context_names(path: str | None = None, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the names of the contexts in the kubeconfig that `from_kubeconfig` reads."""
-    return sorted(_merged(_where(path, environment))["contexts"])
-
-
 def default_namespace(path: str | None = None, context: str | None = None) -> str:
     """Return the namespace of the context, or of the service account, without connecting.
 
     As `chosen_access` chooses between them. Raises ConfigError.
     """
-    if _means_pod(path, context):
-        return in_cluster().namespace
-    where = _where(path, os.environ)
-    config = _merged(where)
-    name = context or config["current-context"]
-    chosen = _named(config, "contexts", name, where) if name else {}
-    return str(chosen.get("namespace") or "default")
+    return in_cluster().namespace if _means_pod(path, context) else kubeconfig.namespace_of(path, context)
 
 
-def _where(path: str | None, environment: Mapping[str, str]) -> str:
-    """Return the paths of the kubeconfig files, as in $KUBECONFIG."""
-    return path or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-
-
-def _merged(where: str) -> dict[str, Any]:
-    """Merge kubeconfig files. Entries carry their file's folder in `.folder`, for relative
-    paths.
-    """
-    paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
-    merged: dict[str, Any] = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
-    found = False
-    for path in paths:
-        if len(paths) > 1 and not path.exists():
-            continue  # like kubectl, skip missing files of a list
-        try:
-            document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}  # noqa: S506 (a safe one)
-        except OSError as error:
-            raise ConfigError(f"kubeconfig {path}: {error.strerror}; set --kubeconfig or KUBECONFIG") from None
-        except (yaml.YAMLError, UnicodeDecodeError):
-            # The parser's message would quote the file, which contains secrets.
-            raise ConfigError(f"kubeconfig {path}: not a YAML file") from None
-        if not isinstance(document, dict):
-            raise ConfigError(f"kubeconfig {path}: not a kubeconfig (kind: Config) file")
-        found = True
-        merged["current-context"] = merged["current-context"] or document.get("current-context") or ""
-        for section, inner in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
-            for entry in document.get(section) or ():
-                value = entry.get(inner) if isinstance(entry, dict) else None
-                if isinstance(value, dict) and entry.get("name"):
-                    merged[section].setdefault(entry["name"], {**value, ".folder": path.parent})
-    if not found:
-        raise ConfigError(f"kubeconfig: none of {', '.join(map(str, paths))} exists")
-    return merged
-
-
-def _named(config: dict[str, Any], section: str, name: str, where: str) -> dict[str, Any]:
-    entry: dict[str, Any] | None = config[section].get(name)
-    if entry is None:
-        known = ", ".join(sorted(config[section])) or "none"
-        raise ConfigError(f"kubeconfig {where}: {name!r} is not among its {section}: {known}")
-    return entry
-
-
-def _identity(name: str, user: dict[str, Any], cluster: dict[str, Any], authority: bytes | None) -> Identity:
-    if user.get("token"):
-        return FixedIdentity(f"Bearer {user['token']}")
+def _identity(found: kubeconfig.Chosen, authority: bytes | None) -> Identity:
+    user, name = found.user, found.context.get("user", "")
+    if user.get("token", "").strip():
+        return FixedIdentity(f"Bearer {_token(user['token'], f'kubeconfig {found.where}: token of user {name!r}')}")
     if user.get("tokenFile"):
-        return TokenFile(user[".folder"] / Path(user["tokenFile"]).expanduser())
+        return TokenFile(user[".folder"] / user["tokenFile"])
     if "exec" in user:
-        return ExecIdentity(plugin_of(name, user, cluster, authority))
+        return ExecIdentity(plugin_of(name, user, found.cluster, authority))
     if provider := user.get("auth-provider"):
         return _provided(name, provider)
     if user.get("username") and "password" in user:
-        pair = f"{user['username']}:{user['password']}".encode()
+        pair = f"{user['username']}:{user['password']}".encode(errors="replace")
         return FixedIdentity("Basic " + base64.b64encode(pair).decode())
     return FixedIdentity()
 
 
-def _provided(name: str, provider: Any) -> Identity:
+def _token(text: str, what: str) -> str:
+    """Return a token without the blanks around it. Raises ConfigError if no header can hold it."""
+    token = text.strip()
+    if not is_token(token):
+        raise ConfigError(f"{what}: not a token: it is empty, or has a line break, a blank or the like inside")
+    return token
+
+
+def _provided(name: str, provider: dict[str, Any]) -> Identity:
     """Return the token that kubectl last stored for an OIDC user. Kubernetes removed all other
     providers (client-go 1.26).
     """
-    settings = provider if isinstance(provider, dict) else {}
-    token = (settings.get("config") or {}).get("id-token")
-    if settings.get("name") != "oidc" or not token:
+    token = provider.get("config", {}).get("id-token")
+    if provider.get("name") != "oidc" or not token:
         raise ConfigError(
-            f"kubeconfig: user {name!r}: auth-provider {settings.get('name', '')!r} without a stored id-token is not "
+            f"kubeconfig: user {name!r}: auth-provider {provider.get('name', '')!r} without a stored id-token is not "
             "supported; use an exec plugin, for OIDC: kubectl oidc-login (kubelogin)"
         )
-    return FixedIdentity(f"Bearer {token}")
+    return FixedIdentity(f"Bearer {_token(token, f'kubeconfig: id-token of user {name!r}')}")
 
 
 def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:
@@ -264,15 +256,11 @@ def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:
     """
     if data := entry.get(f"{name}-data"):
         try:
-            return base64.b64decode(str(data), validate=True)
-        except binascii.Error:
+            return base64.b64decode(data, validate=True)
+        except ValueError:
             raise ConfigError(f"kubeconfig {where}: {name}-data is not base64") from None
     if path := entry.get(name):
-        full = entry[".folder"] / Path(path).expanduser()
-        try:
-            return bytes(full.read_bytes())
-        except OSError as error:
-            raise ConfigError(f"kubeconfig {where}: {name} {full}: {error.strerror}") from None
+        return kubeconfig.content(entry[".folder"] / path, f"kubeconfig {where}: {name}")
     return None
 
 

@@ -49,6 +49,8 @@ _MOST_TEXT: Final = 2_000
 _OF_TENANTS: Final = frozenset(
     {POD.name, PERSISTENT_VOLUME_CLAIM.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name}
 )
+_HTML: Final = "an HTML page instead of the answer of an API server: is a proxy or a login page in between?"
+_LOG_IN: Final = "the API server does not accept the token or certificate, which may have expired; log in again"
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
     400: Invalid,
     401: Forbidden,
@@ -335,11 +337,12 @@ def _read_change(kind: Kind[T], event_type: EventType, body: msgspec.Raw) -> Wat
 
 
 def read_status(body: bytes) -> Status:
-    """Return the Status; anything else (such as a proxy's HTML) becomes the message of one."""
+    """Return the Status; of anything else the first line becomes the message of one."""
     try:
         return _decoded(_statuses, body)
     except msgspec.DecodeError:
-        return Status(message=body[:_MOST_TEXT].decode(errors="replace").strip())
+        text = body[:_MOST_TEXT].decode(errors="replace").strip()
+        return Status(message=_HTML if text.startswith("<") else text.partition("\n")[0])
 
 
 def error_of(code: int, status: Status, what: str) -> ClusterError:
@@ -348,6 +351,10 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
     `what` names verb and object; the server's own words follow.
     """
     text = f"{what}: {status.message[:_MOST_TEXT] or f'HTTP {code}'}"
+    if status.message == _HTML:
+        text = f"{what}: HTTP {code}, {_HTML}"
+    elif code == 401:
+        text += f": {_LOG_IN}"
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(text)
     causes = status.details.causes if code == 422 and status.details else ()

@@ -72,9 +72,11 @@ class ExecPlugin:
                 [self.command, *self.arguments],
                 stdin=None if interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                env={**os.environ, **self.environment, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+                env={**os.environ, **self.environment, "KUBERNETES_EXEC_INFO": json.dumps(info, default=str)},
                 check=False,
             )
+        except ValueError:
+            raise ConfigError(f"{self._title} cannot be run: a character that no program can be given") from None
         except OSError as error:
             hint = f"\n{self.install_hint}" if self.install_hint else ""
             raise ConfigError(f"{self._title} cannot be run: {error.strerror}{hint}") from None
@@ -82,7 +84,7 @@ class ExecPlugin:
             raise ConfigError(f"{self._title} failed with exit status {done.returncode}; its own message is above")
         try:
             return _credential(json.loads(done.stdout), self.api_version)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             # The text may hold a secret.
             raise ConfigError(f"{self._title} printed no ExecCredential of {self.api_version}") from None
 
@@ -96,10 +98,10 @@ def plugin_of(
 ) -> ExecPlugin:
     """Return the program that a user's `exec` names. Raises ConfigError.
 
-    `user`, `cluster`: entries of the kubeconfig, with their file's folder in `.folder`.
+    `user`, `cluster`: entries of the kubeconfig (`kubeconfig.chosen`).
     """
-    section = user["exec"] if isinstance(user["exec"], dict) else {}
-    version, command = str(section.get("apiVersion", "")), str(section.get("command", ""))
+    section = user["exec"]
+    version, command = section.get("apiVersion", ""), section.get("command", "")
     if version not in _VERSIONS:
         raise ConfigError(
             f"kubeconfig: user {user_name!r}: exec.apiVersion {version!r} is not supported; "
@@ -107,9 +109,6 @@ def plugin_of(
         )
     if not command:
         raise ConfigError(f"kubeconfig: user {user_name!r}: exec.command is empty")
-    environment = section.get("env") or []
-    if not all(isinstance(entry, dict) and {"name", "value"} <= entry.keys() for entry in environment):
-        raise ConfigError(f"kubeconfig: user {user_name!r}: exec.env must be a list of names with values")
     if os.sep in command:
         # Relative to the kubeconfig, like its other paths.
         command = str(user[".folder"] / Path(command))
@@ -117,10 +116,10 @@ def plugin_of(
         user=user_name,
         api_version=version,
         command=command,
-        arguments=tuple(str(argument) for argument in section.get("args") or ()),
-        environment={str(entry["name"]): str(entry["value"]) for entry in environment},
-        interactive_mode=str(section.get("interactiveMode") or "IfAvailable"),
-        install_hint=str(section.get("installHint") or "").strip(),
+        arguments=tuple(section.get("args", ())),
+        environment={entry["name"]: entry["value"] for entry in section.get("env", ())},
+        interactive_mode=section.get("interactiveMode") or "IfAvailable",
+        install_hint=section.get("installHint", "").strip(),
         cluster=_cluster_info(cluster, authority) if section.get("provideClusterInfo") else None,
     )
 
@@ -140,13 +139,18 @@ def _credential(document: dict[str, Any], api_version: str) -> ExecCredential:
     status = document.get("status") or {}
     token = status.get("token") or ""
     certificate, key = status.get("clientCertificateData") or "", status.get("clientKeyData") or ""
-    valid = isinstance(token, str) and (token or certificate) and bool(certificate) == bool(key)
+    valid = (not token or is_token(token)) and (token or certificate) and bool(certificate) == bool(key)
     if document.get("kind") != "ExecCredential" or document.get("apiVersion") != api_version or not valid:
         raise ValueError
     expires = datetime.fromisoformat(status["expirationTimestamp"]) if status.get("expirationTimestamp") else None
     if expires is not None and expires.tzinfo is None:
         raise ValueError
     return ExecCredential(token, certificate.encode(), key.encode(), expires)
+
+
+def is_token(value: Any) -> bool:
+    """Return whether it is text that a header can hold."""
+    return isinstance(value, str) and bool(value) and all("!" <= char <= "~" for char in value)
 
 
 class ExecIdentity:

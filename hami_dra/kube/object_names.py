@@ -27,13 +27,17 @@ def object_names(access: Access, kind: Kind[Any], namespace: str, *, seconds: fl
     failure and refusal, and ConfigError for credentials that cannot be read.
     """
     what = f"list {kind.plural}"
-    headers = {"Accept": METADATA_LIST, "Accept-Encoding": "identity", "User-Agent": "hami-dra"}
+    headers = [("Accept", METADATA_LIST), ("Accept-Encoding", "identity"), ("User-Agent", "hami-dra")]
+    headers += access.impersonation
     if authorization := asyncio.run(access.identity.header()):
-        headers["Authorization"] = authorization
+        headers.append(("Authorization", authorization))
     try:
         with closing(_connected(access, seconds)) as connection:
             path = urlsplit(access.server).path + kind.path(namespace)
-            connection.request("GET", f"{path}?limit={limit}", headers=headers)
+            connection.putrequest("GET", f"{path}?limit={limit}", skip_accept_encoding=True)
+            for name, value in headers:
+                connection.putheader(name, value.encode())
+            connection.endheaders()
             answer = connection.getresponse()
             if answer.status != 200:
                 raise Unavailable(f"{what}: HTTP {answer.status}")

@@ -20,6 +20,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
 from yarl import URL
 
 from hami_dra.kube.backoff import Backoff
@@ -220,7 +221,7 @@ class Transport:
         """Return a response of which the headers were read; after a 401 the second one, with
         renewed credentials.
         """
-        headers = {"Accept": accept}
+        headers = CIMultiDict((("Accept", accept), *self._access.impersonation))
         if content_type:
             headers["Content-Type"] = content_type
         url = _url_of(self._access.server, path, query)

@@ -19,7 +19,7 @@ class Server:
 
     async def handle(self, request):
         body = (await request.read()).decode(errors="replace")
-        self.seen.append((request.method, request.path, dict(request.query), dict(request.headers), body))
+        self.seen.append((request.method, request.path, dict(request.query), request.headers.copy(), body))
         answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
         return await answer(request) if callable(answer) else answer.clone()
 

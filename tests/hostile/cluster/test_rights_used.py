@@ -47,6 +47,12 @@ ELSEWHERE = {
     ): "tests/unit/reconcile/runtime/test_events.py",  # once a minute
     (names.DRIVER, "list", "", "pods"): "tests/unit/driver/prepare/test_calls.py",  # claims of PodGroups
     (names.UNINSTALL, "get", "", "pods"): "tests/unit/reconcile/repair/test_uninstall.py",  # after a conflict
+    (
+        names.UNINSTALL,
+        "create",
+        "coordination.k8s.io",
+        "leases",
+    ): "tests/unit/reconcile/repair/test_uninstall.py",  # no election
     (names.UNINSTALL, "delete", "coordination.k8s.io", "leases"): "tests/e2e/test_uninstall.py",  # ten minutes later
 }
 

@@ -316,3 +316,16 @@ def test_the_last_column_is_never_padded_and_wraps_in_its_place_on_a_terminal():
         "       of gpu-node-with-a-long-name",
         "b  10  -",
     ]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["slices", "--list"], ["completion", "bash"], ["version", "--client"]])
+def test_a_full_disk_is_one_sentence(words):
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "controller.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (2, "hami-dra: the output cannot be written: No space left on device\n")

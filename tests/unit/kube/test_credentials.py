@@ -107,6 +107,70 @@ def test_verification_can_be_switched_off_and_the_server_named(write):
     assert "s3cret" not in repr(access)
 
 
+def test_a_user_who_acts_as_another_does(write):
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["g", "h"],
+        "as-user-extra": {"a.b/c d": ["x", "y"]},
+    }
+    assert from_kubeconfig(write(user)).impersonation == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "g"),
+        ("Impersonate-Group", "h"),
+        ("Impersonate-Extra-a.b%2Fc%20d", "x"),
+        ("Impersonate-Extra-a.b%2Fc%20d", "y"),
+    )
+    with pytest.raises(ConfigError, match="need a user to act as"):
+        from_kubeconfig(write({"token": "t", "as-groups": ["g"]}))
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "SOCKS4"])
+def test_a_socks_proxy_is_refused_by_name(write, scheme):
+    url = f"{scheme}://u:s3cret@proxy:1"
+    with pytest.raises(ConfigError, match=f"proxy-url: a {scheme.lower()} proxy is not supported") as caught:
+        from_kubeconfig(write({}, {"proxy-url": url}))
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=f"HTTPS_PROXY: a {scheme.lower()} proxy"):
+        from_kubeconfig(write({}), environment={"HTTPS_PROXY": url})
+
+
+@pytest.mark.parametrize(
+    ("server", "environment", "proxy"),
+    [
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://api.example:6443", {"https_proxy": "p:1"}, "http://p:1"),
+        ("https://api.example:6443", {"HTTP_PROXY": "http://p:1"}, ""),
+        ("http://api.example:6443", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example"}, ""),
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://p:1", "no_proxy": "a, *.example"}, ""),
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "xample"}, "http://p:1"),
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "api.example:443"}, "http://p:1"),
+        ("https://[fd00::1]:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "fd00::/8"}, ""),
+        ("https://[fd00::1]:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "[fd00::1]:6443"}, ""),
+        ("https://127.0.0.2:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
+    ],
+)
+def test_proxies_of_the_environment_are_those_of_kubectl(write, server, environment, proxy):
+    assert from_kubeconfig(write({}, {"server": server}), environment=environment).proxy == proxy
+    own = {"server": server, "proxy-url": "http://own:2"}
+    assert from_kubeconfig(write({}, own), environment=environment).proxy == "http://own:2"
+    assert from_kubeconfig(write({}, {"server": server, "proxy-url": None}), environment=environment).proxy == proxy
+
+
+def test_half_a_client_certificate_is_refused(write, pair):
+    for name, data in zip(("certificate", "key"), pair, strict=True):
+        with pytest.raises(ConfigError, match="needs client-certificate and client-key"):
+            from_kubeconfig(write({f"client-{name}-data": encoded(data)}))
+
+
+def test_a_token_with_a_line_break_at_its_end_counts_without(write):
+    assert from_kubeconfig(write({"token": "s3cret\n"})).identity.value == "Bearer s3cret"
+
+
 def test_plain_http_needs_no_certificates(write):
     assert from_kubeconfig(write({}, {"server": "http://localhost:8080"})).tls is None
 
@@ -123,7 +187,7 @@ async def test_several_files_are_merged_and_the_first_wins(write, tmp_path):
 async def test_the_token_that_kubectl_stored_for_an_oidc_user(write):
     access = from_kubeconfig(write({"auth-provider": {"name": "oidc", "config": {"id-token": "s3cret"}}}))
     assert await access.identity.header() == "Bearer s3cret"
-    for provider in ({"name": "gcp"}, {"name": "oidc", "config": {}}, "gcp"):
+    for provider in ({"name": "gcp"}, {"name": "oidc", "config": {}}):
         with pytest.raises(ConfigError, match=r"user 'u': auth-provider .* use an exec plugin"):
             from_kubeconfig(write({"auth-provider": provider}))
 

@@ -147,7 +147,7 @@ def test_what_is_no_credential_is_not_quoted(login, prints):
             {"command": "hami-dra-no-such-program", "installHint": "Install it by hand."},
             "No such file.*\nInstall it by",
         ),
-        ({"env": [{"name": "A"}]}, "exec.env must be"),
+        ({"env": [{"name": "A"}]}, r"required field value - at u\.exec\.env\[0\]"),
         ({"command": ""}, "exec.command is empty"),
         ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "'client.authentication.k8s.io/v1alpha1' is not sup"),
         ({"interactiveMode": "Always"}, "needs a terminal"),

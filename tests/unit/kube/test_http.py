@@ -18,6 +18,7 @@ from hami_dra.kube.protocol import (
     JSON,
     AlreadyExists,
     Broken,
+    ClusterError,
     ConfigError,
     Conflict,
     Forbidden,
@@ -85,7 +86,7 @@ async def collect(cluster, **options):
         (status(422, "Invalid", causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}]), Conflict),
         (status(500, "InternalError"), Unavailable),
         (status(504, "Timeout"), Unavailable),
-        (Answer("<html>the server says why</html>", 502), Unavailable),
+        (Answer("the server says why\nand more", 502), Unavailable),
         (Answer("the server says why", 302, Location="http://elsewhere/"), Unavailable),
     ],
     ids=lambda value: str(value.status) if isinstance(value, Answer) else value.__name__,
@@ -129,6 +130,22 @@ async def test_a_server_below_a_path_and_names_that_must_be_quoted(server):
     assert first == "/k8s/api/v1/namespaces/n s/pods/a b?c%2f"
     assert second == "/k8s/api/v1/pods"
     assert (query["labelSelector"], query["fieldSelector"]) == ("a in (b, c)&d", "e=f+g")
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 500, 501, 502])
+async def test_a_page_of_a_proxy_is_one_sentence(server, cluster, code):
+    server.will(Answer("\n<!DOCTYPE html>\n<html><body>" + "please log in\n" * 50, code))
+    with pytest.raises(ClusterError) as caught:
+        await cluster.patch(kinds.POD, "a", {}, namespace="ns")
+    assert str(caught.value) == (
+        f"patch Pod ns/a: HTTP {code}, an HTML page instead of the answer of an API server: is a proxy or a login page in between?"
+    )
+
+
+async def test_a_refused_login_says_what_to_do(server, cluster):
+    server.will(status(401), status(401))
+    with pytest.raises(Forbidden, match="may have expired; log in again"):
+        await cluster.get(kinds.NODE, "a")
 
 
 async def test_an_answer_that_is_no_json_is_unavailable(server, cluster):
@@ -225,6 +242,19 @@ async def test_a_renewed_token_is_picked_up_after_a_refusal(server, tmp_path):
     server.will(status(401), Answer({"metadata": {"name": "a"}}))
     await cluster.patch(kinds.NODE, "a", {})
     assert [request[3]["Authorization"] for request in server.seen[-2:]] == ["Bearer old", "Bearer new"]
+    await cluster.close()
+
+
+async def test_every_request_says_as_whom_it_is_made(server):
+    headers = (("Impersonate-User", "jane"), ("Impersonate-Group", "g"), ("Impersonate-Group", "h"))
+    cluster = HttpCluster(Access(server.url, FixedIdentity("Bearer s3cret"), impersonation=headers))
+    server.will(Answer({"metadata": {"name": "a"}}), Answer({"metadata": {"name": "a"}}))
+    await cluster.get(kinds.NODE, "a")
+    await cluster.patch(kinds.NODE, "a", {})
+    for request in server.seen[-2:]:
+        assert request[3].getall("Impersonate-User") == ["jane"]
+        assert request[3].getall("Impersonate-Group") == ["g", "h"]
+        assert request[3]["Authorization"] == "Bearer s3cret"
     await cluster.close()
 
 

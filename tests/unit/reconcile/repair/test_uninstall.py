@@ -1,13 +1,15 @@
 """Leaving: admission, gates, fence, probes, marks; running pods stay; to run it twice is fine."""
 
+import asyncio
+
 import pytest
 
 from controller.reconcile.fence.rules import rule_body, rule_names
-from controller.reconcile.repair.uninstall import Plan, StillActing, Uninstaller
+from controller.reconcile.repair.uninstall import Plan, RunsElsewhere, StillActing, Uninstaller
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.memory import default_kinds
-from hami_dra.kube.protocol import Conflict, ServerVersion, Unavailable
+from hami_dra.kube.protocol import Conflict, Forbidden, ServerVersion, Unavailable
 from tests.support.harness import DRIVER, claim, gpu_slice, play, pod, template
 
 ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
@@ -162,16 +164,12 @@ def test_a_controller_that_does_not_listen_is_named():
         await harness.add(kinds.LEASE, {**lease, "spec": spec})
 
         async def renew():
-            import asyncio
-
             number = 0
             while True:
                 number += 1
                 patch = {"spec": {"leaseTransitions": number}}
                 await harness.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
                 await asyncio.sleep(2)
-
-        import asyncio
 
         renewing = asyncio.create_task(renew())
         with pytest.raises(StillActing, match=r"stubborn goes on .*: stop it first"):
@@ -209,5 +207,135 @@ def test_templates_of_the_webhook_go_unless_a_pod_still_needs_one():
         await uninstall(harness)
         left = (await harness.cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items
         assert {item.metadata.name for item in left} == {"needed", "users"}
+
+    play(story, controller=False)
+
+
+def written_by_uninstall(harness):
+    """The labels of all writes from now on but the controller's renewals."""
+    writes = []
+
+    async def hook(request):
+        if request.is_write and request.label != "patch leases":
+            writes.append(request.label)
+
+    harness.cluster.hooks.append(hook)
+    return writes
+
+
+@pytest.mark.parametrize("holder", ["one", ""], ids=["led", "between two leaders"])
+def test_a_running_controller_in_another_namespace_keeps_its_protection(holder):
+    async def story(harness):
+        await admission(harness)
+        lease = {"metadata": {"name": names.CONTROLLER, "namespace": "gpus"}, "spec": {"holderIdentity": holder}}
+        await harness.cluster.create(kinds.LEASE, lease, namespace="gpus")
+        writes = written_by_uninstall(harness)
+        with pytest.raises(RunsElsewhere, match="hami-dra runs in namespace gpus: --install-namespace gpus"):
+            await uninstall(harness)
+        with pytest.raises(RunsElsewhere):
+            await uninstall(harness, namespace="a-third-one")
+        assert writes == []
+        await uninstall(harness, namespace="gpus")
+        assert (await harness.cluster.list(kinds.MUTATING_POLICY)).items == ()
+
+    play(story, controller=False)
+
+
+def test_the_lease_that_an_earlier_uninstall_left_elsewhere_stops_nobody():
+    async def story(harness):
+        await admission(harness)
+        marked = {
+            "name": names.CONTROLLER,
+            "namespace": "old",
+            "annotations": {names.LEAVING_UNTIL: "2026-01-01T00:00:00Z"},
+        }
+        await harness.cluster.create(kinds.LEASE, {"metadata": marked, "spec": {}}, namespace="old")
+        await uninstall(harness)
+        await check_nothing_of_ours_is_left(harness)
+
+    play(story, controller=False)
+
+
+LISTED = (
+    "ResourceQuota",
+    "Pod",
+    "ResourceClaim",
+    "DeviceTaintRule",
+    "ResourceSlice",
+    "MutatingAdmissionPolicy",
+    "Lease",
+)
+
+
+@pytest.mark.parametrize(("kind", "after"), [*((kind, 0) for kind in LISTED), *((kind, 1) for kind in LISTED[:-1])])
+def test_a_cluster_that_cannot_be_listed_stays_as_it_was_and_its_controller_goes_on(kind, after):
+    """Before the stand-down (after 0 lists) and after it (1); leases are listed once."""
+
+    async def story(harness):
+        await admission(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        harness.start(**ELECTED)
+        await harness.sleep(8)
+        listed = 0
+
+        async def forbid(request):
+            nonlocal listed
+            if request.verb == "list" and request.kind.name == kind and not request.label.startswith("watch"):
+                listed += 1
+                if listed > after:
+                    raise Forbidden("no right")
+
+        harness.cluster.hooks.append(forbid)
+        with pytest.raises(Forbidden):
+            await uninstall(harness)
+        harness.cluster.hooks.clear()
+        await harness.sleep(30)
+        assert len((await harness.cluster.list(kinds.MUTATING_POLICY)).items) == 1
+        [lease] = (await harness.cluster.list(kinds.LEASE)).items
+        assert names.LEAVING_UNTIL not in lease.metadata.annotations
+        assert harness.metric("hami_dra_leader") == 1
+        await harness.add(kinds.POD, pod("next", templates=["small"]))
+        await harness.bound("next")
+
+    play(story, controller=False)
+
+
+def test_a_controller_without_leader_election_pauses_too():
+    async def story(harness):
+        await admission(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        task = harness.start(**{**ELECTED, "leader_election": False})
+        await harness.add(kinds.POD, pod("before", templates=["small"]))
+        await harness.bound("before")
+        await uninstall(harness)
+        await check_nothing_of_ours_is_left(harness)
+        assert (await harness.cluster.list(kinds.LEASE)).items == ()
+        await harness.sleep(120)
+        assert harness.metric("hami_dra_leader") == 0
+        await check_nothing_of_ours_is_left(harness)
+        await harness.sleep(600)
+        assert harness.metric("hami_dra_leader") == 1
+        await harness.stop(task)
+
+    play(story, controller=False)
+
+
+def test_gates_only_releases_the_pods_and_leaves_controller_fence_and_policies():
+    async def story(harness):
+        await admission(harness)
+        await harness.add(kinds.MUTATING_POLICY, {"metadata": {"name": names.GATE_POLICY}})
+        await harness.add(kinds.RESOURCE_CLAIM, claim("huge", 99))
+        await harness.add(kinds.POD, pod("waiting", claims=["huge"], gated=True))
+        harness.start(**{**ELECTED, "gate_patience": 10_000.0})
+        await harness.sleep(8)
+        rules = len((await harness.cluster.list(kinds.DEVICE_TAINT_RULE)).items)
+        await uninstall(harness, gates_only=True)
+        assert not any(found.spec.scheduling_gates for found in await harness.pods())
+        assert [each.metadata.name for each in (await harness.cluster.list(kinds.MUTATING_POLICY)).items] == ["a"]
+        assert (await harness.cluster.list(kinds.MUTATING_POLICY_BINDING)).items == ()
+        assert len((await harness.cluster.list(kinds.VALIDATING_POLICY)).items) == 2
+        assert len((await harness.cluster.list(kinds.DEVICE_TAINT_RULE)).items) == rules > 0
+        await harness.sleep(60)
+        assert harness.metric("hami_dra_leader") == 1
 
     play(story, controller=False)
