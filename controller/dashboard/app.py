@@ -89,6 +89,7 @@ def dashboard_app(
     app.router.add_post("/settings", handlers.settings)
     app.router.add_get("/static/{name:[a-z0-9./_-]+}", static)
     api.add_routes(app.router, handlers.decisions)
+    app.router.add_get("/{path:.*}", handlers.missing)
     return app
 
 
@@ -161,10 +162,18 @@ class _Site:
         try:
             body, _ = await self._view(request).broker.make(request.path_qs, wants.language)
         except NoSuchThing as error:
-            context = {"what": str(error), "path": page.path, "section": page.section}
-            body = render.fragment("nothing.html", context, wants.language)
-            return self._answer(request, page, body, live=False, status=404)
+            return self._nothing(request, page, str(error))
         return self._answer(request, page, body)
+
+    async def missing(self, request: web.Request) -> web.Response:
+        if request.path.startswith("/api/"):
+            return web.json_response({"error": f"there is nothing at {request.path}"}, status=404)
+        return self._nothing(request, Page("", "nothing.html", "Not found", "", lambda _: {}), request.path)
+
+    def _nothing(self, request: web.Request, page: Page, what: str) -> web.Response:
+        context = {"what": what, "path": page.path, "section": page.section}
+        body = render.fragment("nothing.html", context, _preferences(request).language)
+        return self._answer(request, page, body, live=False, status=404)
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         name, form = request.match_info["name"], request.match_info["form"]

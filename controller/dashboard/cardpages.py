@@ -17,7 +17,7 @@ from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked, produ
 from controller.dashboard.history import History
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.paging import PageSlice, page_slice
-from controller.dashboard.pending import grouped, pending_pods
+from controller.dashboard.pending import grouped, largest_first, pending_pods
 from controller.dashboard.readings import Readings
 from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
@@ -100,7 +100,7 @@ class CardPages:
         products = product_rows(self._table)
         await breath()
         waiting = await pending_pods(self._source)
-        groups = grouped(waiting)
+        groups = largest_first(grouped(waiting))
         await breath()
         uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
         now, everything = datetime.now(UTC), self._source.namespaces is None

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controller.dashboard.chinese_reasons import REASONS
+from controller.dashboard.chinese_reasons import PENDING, REASONS
 
 MESSAGES: Final[dict[str, str]] = {
     # frame
@@ -11,7 +11,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Overview": "总览",
     "Nodes": "节点",
     "Pods": "Pod",
-    "Claims": "Claim",
+    "Claims": "资源申领",
     "Pending": "等待中",
     "Decisions": "决策",
     "Quota": "配额",
@@ -66,8 +66,15 @@ MESSAGES: Final[dict[str, str]] = {
     "The token is too long for a cookie. Use one of a ServiceAccount, or a proxy that sends it as a header.": (
         "令牌过长，无法放入 cookie。请使用 ServiceAccount 的令牌，或用代理以请求头发送。"
     ),
+    "low": "低",
+    "medium": "中",
+    "high": "高",
+    "native mode: kube-scheduler allocates": "native 模式：由 kube-scheduler 分配",
+    "only hami-dra allocates devices": "设备只由 hami-dra 分配",
+    "kube-scheduler may allocate, too": "kube-scheduler 也可能分配",
+    "the leader decides": "由主副本决定",
+    "Reason": "原因",
     "The cluster did not answer. Try again.": "集群没有应答，请重试。",
-    "Too many logins at once. Try again in a minute.": "同时登录过多。请一分钟后重试。",
     "Token": "令牌",
     "A token for an hour": "有效期一小时的令牌",
     "The token stays in this browser, in a cookie that no script can read, until you log out or close it.": (
@@ -151,18 +158,14 @@ MESSAGES: Final[dict[str, str]] = {
     "and {number} more": "另有 {number} 个",
     "default": "默认",
     "default policy {policy}": "默认策略 {policy}",
-    "fence holds": "围栏有效",
-    "fence holds, not probed": "围栏有效，未经探测",
-    "fence is not in place": "围栏未就位",
     "gang": "gang",
-    "Gang": "Gang",
+    "Gang": "Pod 组",
     "gated": "被门控",
     "kube-scheduler:": "kube-scheduler：",
     "leader": "主副本",
     "{least} of {all} members must run at once": "{all} 个成员中须有 {least} 个同时运行",
     "mode": "模式",
     "new": "新建",
-    "no fence in native mode": "native 模式没有围栏",
     "no reading": "无读数",
     "none waits": "没有等待",
     "not bound": "未绑定",
@@ -175,7 +178,6 @@ MESSAGES: Final[dict[str, str]] = {
     "pending": "等待中",
     "pods": "Pod",
     "standby": "待命",
-    "the leader has the fence": "围栏由主副本维护",
     "{devices} device": "{devices} 个设备",
     "{devices} devices": "{devices} 个设备",
     "{nodes} node": "{nodes} 个节点",
@@ -255,8 +257,6 @@ MESSAGES: Final[dict[str, str]] = {
     # decisions
     "Decision": "决策",
     "Outcome": "结果",
-    "Nodes that fit": "合适的节点",
-    "{fitting} of {all}": "{fitting} / {all}",
     "No decisions yet. The latest decision of each pod is kept as long as this replica runs.": (
         "没有保存的决策。本副本运行期间会保存每个 Pod 最近的决策。"
     ),
@@ -374,8 +374,8 @@ MESSAGES: Final[dict[str, str]] = {
     "{number} more reason": "另有 {number} 种原因",
     "{number} more reasons": "另有 {number} 种原因",
     "Existing": "已创建",
-    "Gangs": "Gang",
-    "Gangs: {total}": "Gang：{total}",
+    "Gangs": "Pod 组",
+    "Gangs: {total}": "Pod 组：{total}",
     "Held": "保留",
     "Needed": "需要",
     "No gang matches. Pods form a gang by a PodGroup or by labels: see docs/gangs.md.": (
@@ -394,5 +394,6 @@ MESSAGES: Final[dict[str, str]] = {
         "有足够空闲资源时即会放置；在此之前可减少请求量或添加节点。"
     ),
     "Would another policy make room?": "换一种策略能腾出空间吗？",
+    **PENDING,
     **REASONS,
 }

@@ -1,4 +1,6 @@
-"""Chinese texts of `reasons.REASONS`, by their English text; part of `chinese.MESSAGES`."""
+"""Chinese texts of `reasons.REASONS` and of pages with reasons, by their English text; part of
+`chinese.MESSAGES`.
+"""
 
 from typing import Final
 
@@ -42,4 +44,18 @@ REASONS: Final[dict[str, str]] = {
     "the node is outside the topology domain that the pod's gang was tried in": "节点不在该 Pod 所属 gang 所尝试的拓扑域内",
     "a device plugin on the node offers the same devices": "节点上的 device plugin 提供同样的设备",
     "the node has no handles left": "节点的句柄已用完",
+}
+
+PENDING: Final[dict[str, str]] = {
+    "to be fixed": "需要修改",
+    "Nothing but a change of the pod, its claims or its namespace helps.": "只有修改 Pod、其资源申领或命名空间才有用。",
+    "No node fits, even if all were empty.": "即使所有节点都空闲也放不下。",
+    "Placed as soon as there is room.": "一有空间就会放置。",
+    "Not decided yet, or another component is to act.": "尚未决定，或需要其他组件处理。",
+    "Kinds of reasons": "原因类别",
+    "Oldest": "最久",
+    "runner-up {node}": "次选 {node}",
+    "{fitting} of {all} nodes fits": "{all} 个节点中有 {fitting} 个合适",
+    "{fitting} of {all} nodes fit": "{all} 个节点中有 {fitting} 个合适",
+    "Too many logins at once. Try again in a minute.": "同时登录过多。请一分钟后重试。",
 }

@@ -5,7 +5,8 @@ and `PendingGroup`s, oldest first. The sentences are those of the decision, of k
 the webhook; nothing is worded here a second time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -30,6 +31,22 @@ Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "sc
 - `bypassed`: it asks for vendor resources, and the webhook did not convert it.
 - `unknown`: it was not evaluated yet.
 """
+Kind = Literal["invalid", "never", "refused", "waiting"]
+KIND_OF: Final[Mapping[Cause, Kind]] = {
+    "invalid": "invalid",
+    "scheduler": "invalid",
+    "bypassed": "invalid",
+    "never": "never",
+    "refused": "refused",
+    "waiting": "waiting",
+    "unbound": "waiting",
+    "gate": "waiting",
+    "unknown": "waiting",
+}
+"""What has to happen: the pod must be fixed, the cluster grow, others end, or nothing. In the order
+of the page.
+"""
+KINDS: Final[tuple[Kind, ...]] = tuple(dict.fromkeys(KIND_OF.values()))
 _AMOUNTS: Final = frozenset({"memory", "cores", "slots", "devices", "whole devices"})
 """Kinds of `RefusalReason`."""
 _SETTLED: Final[dict[Cause, int]] = {"unknown": 1, "unbound": 2}
@@ -78,6 +95,10 @@ class PendingGroup:
     def representative(self) -> PendingPod:
         """The pod whose sentence and figures stand for all: of a gang, one that is in the others' way."""
         return min(self.pods, key=lambda pod: _SETTLED.get(pod.cause, 0))
+
+    @property
+    def kind(self) -> Kind:
+        return KIND_OF[self.representative.cause]
 
     @property
     def oldest(self) -> PendingPod:
@@ -149,6 +170,21 @@ def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
         codes = frozenset(code for code, _ in each.reasons)
         found.setdefault((each.cause, sentences, codes), []).append(each)
     return [PendingGroup(tuple(members)) for members in found.values()]
+
+
+def largest_first(groups: Iterable[PendingGroup]) -> list[PendingGroup]:
+    """Return the groups by number of pods, equal ones in their order."""
+    return sorted(groups, key=lambda group: -len(group.pods))
+
+
+def pods_by_kind(groups: Iterable[PendingGroup]) -> dict[Kind, int]:
+    """Return the number of pods of each kind, in the order of the page; kinds without pods are
+    left out.
+    """
+    found = Counter(dict.fromkeys(KINDS, 0))
+    for group in groups:
+        found[group.kind] += len(group.pods)
+    return {kind: number for kind, number in found.items() if number}
 
 
 def anonymous(text: str, key: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.pacing import paced
 from controller.dashboard.paging import page_slice
-from controller.dashboard.pending import grouped, pending_pods
+from controller.dashboard.pending import KINDS, PendingGroup, grouped, pending_pods, pods_by_kind
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import ordered
@@ -27,6 +27,11 @@ from hami_dra.api.resource import ResourceClaim
 
 ON_LEAF: Final = 50
 _POLICIES: Final = (names.NODE_POLICY, names.DEVICE_POLICY)
+_PENDING_COLUMNS: Final[Mapping[str, Callable[[PendingGroup], Any]]] = {
+    "": lambda group: -len(group.pods),  # what keeps most pods waiting comes first
+    "pods": lambda group: len(group.pods),
+    "age": lambda group: group.oldest.since,
+}
 _CLAIM_COLUMNS: Final[Mapping[str, Callable[[ResourceClaim], Any]]] = {
     "claim": lambda claim: claim.key,
     "age": lambda claim: (claim.metadata.creation_timestamp or "", claim.key),
@@ -168,13 +173,17 @@ class PodPages:
         }
 
     async def pending(self, query: Query) -> Context:
-        text = query.get("q", "").strip()
-        pods = await pending_pods(self._source, text)
+        text, kind = query.get("q", "").strip(), query.get("kind", "")
+        groups = grouped(await pending_pods(self._source, text))
+        shown = [group for group in groups if not kind or group.kind == kind]
+        found, sort = await ordered(shown, _PENDING_COLUMNS, query)
+        found.sort(key=lambda group: KINDS.index(group.kind))
         return {
-            "leaf": page_slice(grouped(pods), query.get("leaf", ""), ON_LEAF),
-            "pods": len(pods),
+            "leaf": page_slice(found, query.get("leaf", ""), ON_LEAF),
+            "pods": sum(len(group.pods) for group in shown),
+            "kinds": pods_by_kind(groups),
             "sees_all": self._source.namespaces is None,
-            "asked": {"q": text},
+            "asked": {"q": text, "kind": kind, **sort},
         }
 
     async def _claims(self, query: Query) -> tuple[list[ResourceClaim], dict[str, str]]:

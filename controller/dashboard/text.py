@@ -2,13 +2,13 @@
 
 `Texts(language)` is `t` in templates: `t("Free cards")`, `t("{n} of {total}", n=3, total=8)`,
 `t.count(n, "{n} device", "{n} devices", n=n)`. A
-message missing from the catalogue appears in English; a test requires that none is missing.
+message missing from the catalogue appears in English; a test requires that none is missing. Sentences
+of decisions are not messages: they are those of events and commands, in English.
 """
 
 from typing import Final
 
 from controller.dashboard.chinese import MESSAGES
-from controller.dashboard.sentences import chinese
 
 CATALOGUES: Final[dict[str, dict[str, str]]] = {"en": {}, "zh": MESSAGES}
 
@@ -21,10 +21,6 @@ class Texts:
     def count(self, number: int, one: str, many: str, /, **values: object) -> str:
         """Return one of two messages by number, for languages that have two."""
         return self(one if number == 1 else many, **values)
-
-    def sentence(self, text: str) -> str:
-        """Return a sentence of a decision, which is English where it is made."""
-        return chinese(text) if self.language == "zh" else text
 
     def __call__(self, message: str, **values: object) -> str:
         found = self._messages.get(message, message)

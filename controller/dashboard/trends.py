@@ -1,7 +1,7 @@
 """Trends over a span that the user chooses, as SVG with axes and as data for uPlot. Pure.
 
-In: samples, oldest first. Out: `Chart`s. The axis always has the whole span, however short the
-history is. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with
+In: samples, oldest first. Out: `Chart`s. The axis has the whole span, or begins with the first
+sample where the history is shorter. Without scripts a browser shows the polylines; with them `charts.js` draws `data` with
 uPlot.
 """
 
@@ -21,6 +21,8 @@ _POINTS: Final = 120
 WIDTH, HEIGHT = 720, 120
 """Of the viewBox, which is stretched to the size of the chart."""
 _TICKS: Final = 4
+_SHORT: Final = 60 * _TICKS
+"""Seconds below which labels of the axis have seconds."""
 
 Points = Sequence[tuple[datetime, float]]
 
@@ -53,9 +55,9 @@ def chart(
 
     `span`: one of SPANS. `top`: upper end of the y axis; 0: from the values, at least 4.
     """
-    start = now - SPANS[span]
-    seconds = SPANS[span].total_seconds()
-    kept = {name: _by_step(points, start, int(seconds) // _POINTS) for name, points in series.items()}
+    start = max(now - SPANS[span], min((points[0][0] for points in series.values() if points), default=now))
+    seconds = max((now - start).total_seconds(), 1.0)
+    kept = {name: _by_step(points, start, max(int(seconds) // _POINTS, 1)) for name, points in series.items()}
     if not any(len(points) > 1 for points in kept.values()):
         return None
     top = top or _rounded_up(max(value for points in kept.values() for value in points.values()))
@@ -79,7 +81,9 @@ def chart(
             for line in lines
         ],
     }
-    times = tuple((start + SPANS[span] * tick / _TICKS).astimezone(UTC).strftime("%H:%M") for tick in range(_TICKS + 1))
+    shape = "%H:%M" if seconds >= _SHORT else "%H:%M:%S"
+    ticks = (start + (now - start) * tick / _TICKS for tick in range(_TICKS + 1))
+    times = tuple(tick.astimezone(UTC).strftime(shape) for tick in ticks)
     return Chart(tuple(lines), times, top, unit, json.dumps(data, separators=(",", ":")))
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.dashboard import render
-from controller.dashboard.pending import grouped, pending_count, pending_pods
+from controller.dashboard.pending import PendingPod, grouped, largest_first, pending_count, pending_pods, pods_by_kind
 from controller.dashboard.podpages import PodPages
 from controller.dashboard.source import ControllerState
 from controller.insight.explain import explain
@@ -111,6 +111,15 @@ def test_what_to_do_about_an_amount_that_is_not_there(asked, kind, never, fix, a
     assert ("Ask for less" in text or "It is placed" in text) == bool(advice)
 
 
+def test_the_reasons_of_most_pods_come_first_and_kinds_are_counted():
+    pods = [PendingPod(f"ns/p{number}", f"2026-01-0{number + 1}", cause, message) for number, (cause, message) in enumerate(
+        [("never", "a"), ("refused", "b"), ("refused", "b"), ("bypassed", "c"), ("gate", "d")]
+    )]  # fmt: skip
+    groups = grouped(pods)
+    assert [len(group.pods) for group in largest_first(groups)] == [2, 1, 1, 1]
+    assert pods_by_kind(groups) == {"invalid": 1, "never": 1, "refused": 2, "waiting": 1}
+
+
 def test_a_pod_that_no_node_may_run(asked):
     why = "VolumeBinding: PersistentVolumeClaim default/data does not exist; create it"
     decision = Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=why)
@@ -130,7 +139,7 @@ def test_pods_with_the_same_reason_are_one_entry(asked):
     (group,) = grouped(pending(Source(pods, decision)))
     assert (len(group.pods), group.oldest.key) == (20, "default/port-0")
     text = shown(PodPages(Source(pods, decision)))
-    assert text.count("no node fits: 2 of 4 devices") == 1
+    assert text.count("no node fits: 2 of 4 devices") == 2, "in the row and below it"
     assert all(f"default/port-{number}" in text for number in range(20))
     apart = pending(Source(pods[:1], decision)) + pending(Source(pods[1:2]))
     assert len(grouped(apart)) == 2

@@ -101,7 +101,7 @@ def test_the_page_of_a_device_says_so_first(shown):
 
 def test_the_gang_is_one_entry_that_says_what_it_holds(shown):
     text = shown("/pending")
-    assert text.count('<li class="panel reason') == 1
+    assert text.count('<details class="row"') == 1
     assert "2 of 3 placed, held on n1" in text
     assert 'datetime="2026-11-21T08:00:00Z"' in text
     assert "given back at 2026-11-21 08:02:00 at the latest" in text
