@@ -146,10 +146,12 @@ class PodGroups:
         self._groups: dict[str, dict[bytes, PodGroup]] = {}
         """By namespace and content."""
         self._counts: dict[Hashable, MatchingPods] = {}
-        self._by_value: Shared[_Values] = Shared(_KEYS_INDEXED)
+        self._by_value: Shared[_Values] = Shared(_KEYS_INDEXED, dropped=self._values_dropped)
         """(namespace or None, key of a label) → its value → groups; for keys that selectors asked
         for.
         """
+        self._values_in: dict[str | None, dict[str, _Values]] = {}
+        """The same by namespace, then by key."""
         self._index: SelectorIndex[MatchingPods] = SelectorIndex()
         self._recent: Shared[Hashable] = Shared(_RECENT_KEPT, dropped=self.release)
         """Keys of counts that a decision began: it may have to go on later."""
@@ -258,8 +260,8 @@ class PodGroups:
             if len(counts.pending) > counts.most_pending:
                 counts.pending = [each for each in counts.pending if each.pods or each is group]
                 counts.most_pending = 2 * len(counts.pending) + _SPARE_PENDING
-        for each in self._by_value.values():
-            each.add(group)
+        for values in self._values_about(group):
+            values.add(group)
 
     def _drop(self, group: PodGroup, content: bytes) -> None:
         groups = self._groups[group.namespace]
@@ -268,8 +270,8 @@ class PodGroups:
             del self._groups[group.namespace]
         for counts in group.counted_by:
             del counts.groups[group]
-        for each in self._by_value.values():
-            each.remove(group)
+        for values in self._values_about(group):
+            values.remove(group)
 
     def _count(self, group: PodGroup, counts: MatchingPods) -> None:
         group.counted_by[counts] = None
@@ -303,7 +305,7 @@ class PodGroups:
         found = self._by_value.find((scope, key))
         if found is not None:
             return found
-        found = _Values(scope, key)
+        found = self._values_in.setdefault(scope, {})[key] = _Values(scope, key)
         for group in self._within(scope):
             found.add(group)
         account = meter.account if meter is not None else ""
@@ -312,27 +314,35 @@ class PodGroups:
             meter.spend()
         return found
 
+    def _values_about(self, group: PodGroup) -> "Iterator[_Values]":
+        for scope in (group.namespace, None):
+            if (found := self._values_in.get(scope)) is not None:
+                yield from found.values()
+
+    def _values_dropped(self, unused: "_Values") -> None:
+        found = self._values_in[unused.scope]
+        del found[unused.key]
+        if not found:
+            del self._values_in[unused.scope]
+
 
 class _Values:
     """Groups of one namespace, or all (None), by their value of one label."""
 
     def __init__(self, scope: str | None, key: str) -> None:
-        self._scope, self._key = scope, key
+        self.scope, self.key = scope, key
         self.groups: dict[str, dict[PodGroup, None]] = {}
 
     def add(self, group: PodGroup) -> None:
-        if (value := self._value(group)) is not None:
+        if (value := group.labels.get(self.key)) is not None:
             self.groups.setdefault(value, {})[group] = None
 
     def remove(self, group: PodGroup) -> None:
-        if (value := self._value(group)) is not None:
+        if (value := group.labels.get(self.key)) is not None:
             there = self.groups[value]
             del there[group]
             if not there:
                 del self.groups[value]
-
-    def _value(self, group: PodGroup) -> str | None:
-        return group.labels.get(self._key) if self._scope in {None, group.namespace} else None
 
 
 def selector_key(selector: ParsedSelector | None) -> Hashable:

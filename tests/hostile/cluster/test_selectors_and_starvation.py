@@ -24,11 +24,12 @@ from tests.hostile.cluster.tenant import CLAIMS, PODS, Tenant
 SECONDS = 20.0
 """Of attack."""
 IN_TIME = 2.0
-"""Seconds, beyond twice the wait of a pod without devices: a busy machine slows both."""
+TIMES = 6
+"""An honest pod is in time if it waited no longer than `IN_TIME`, or this many times as long as an undisturbed one."""
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/leases/{names.CONTROLLER}"
 SHARERS = 600
 FLAPPED = 60
-LARGE = 80
+LARGE = 40
 
 
 @pytest.fixture(scope="module")
@@ -105,39 +106,35 @@ class Health:
         return 0.5
 
 
-def waits_of_honest_pods(lab, is_placed):
-    """Seconds from creation until `is_placed(pod)`, pod after pod, as long as the attack lasts; each with the wait of a pod
-    without devices that is created at the same moment, which nobody but kube-scheduler has to do with.
+def waits_of_honest_pods(lab, is_placed, seconds=SECONDS):
+    """Seconds from creation until `is_placed(pod)`, pod after pod, as long as the attack lasts. Their labels are new to all:
+    nothing that is known of other pods helps.
     """
     waits = []
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
-        name, plain = f"honest-{len(waits)}", f"plain-{len(waits)}"
-        is_there = {name: is_placed, plain: is_bound}
-        labels = {"app": name}  # new to all: nothing that is known of other pods helps
-        lab.create(claim(name, part("1Gi")), pod(plain), pod(name, claims=[name], labels=labels))
+        name = f"honest-{secrets.token_hex(4)}"
+        lab.create(claim(name, part("1Gi")), pod(name, claims=[name], labels={"app": name}))
         created = time.monotonic()
-        placed = {}
-
-        def all_placed(is_there=is_there, placed=placed, created=created):
-            for each in is_there.keys() - placed.keys():
-                if is_there[each](lab.pod(each)):
-                    placed[each] = time.monotonic() - created
-            return placed.keys() == is_there.keys()
-
         try:
-            lab.hami.wait_for(f"{name} and {plain} placed", all_placed, seconds=20)
+            lab.hami.wait_for(f"{name} placed", lambda name=name: is_placed(lab.pod(name)), seconds=20)
         except TimeoutError as error:
             raise AssertionError(f"{error}, after {waits}\n{lab.describe()}") from None
-        waits.append((placed[name], placed[plain]))
-        for each in is_there:
-            lab.delete_pod(each, gracePeriodSeconds=0)
+        waits.append(time.monotonic() - created)
+        lab.delete_pod(name, gracePeriodSeconds=0)
     return waits
 
 
-def is_in_time(waits):
-    """Return whether no honest pod waited long, measured by the others of this machine and moment."""
-    return all(wait < IN_TIME + 2 * plain for wait, plain in waits)
+@pytest.fixture
+def calm(lab):
+    """Waits of undisturbed pods, before the attack: a busy machine slows them, too."""
+    lab.machines(T4, "t4-0", "t4-1", "t4-2")
+    return waits_of_honest_pods(lab, is_bound, 3.0)
+
+
+def are_in_time(waits, calm):
+    """Return whether no pod waited long, measured by undisturbed ones."""
+    return max(waits) < max(IN_TIME, TIMES * max(calm))
 
 
 def is_bound(found):
@@ -159,8 +156,7 @@ def loops(elements, number):
 # 46 is the largest that Kubernetes takes; 26 stays below the controller's own limit for one evaluation
 @pytest.mark.parametrize("elements", [46, 26])
 @pytest.mark.timeout(180)
-def test_expensive_selectors_hold_up_nobody_else(lab, mallory, elements):
-    lab.machines(T4, "t4-0", "t4-1", "t4-2")
+def test_expensive_selectors_hold_up_nobody_else(lab, mallory, calm, elements):
     numbers = itertools.count()
 
     def attack():
@@ -179,7 +175,7 @@ def test_expensive_selectors_hold_up_nobody_else(lab, mallory, elements):
     with going_on(attack, health.look):
         lab.hami.api.wait_for("the first pods of the attack", lambda: lab.api.list(PODS.format(mallory.namespace)))
         waits = waits_of_honest_pods(lab, is_bound)
-    assert is_in_time(waits), sorted(waits)
+    assert are_in_time(waits, calm), (sorted(waits), calm)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
     notes = [
@@ -192,8 +188,7 @@ def test_expensive_selectors_hold_up_nobody_else(lab, mallory, elements):
 
 
 @pytest.mark.timeout(180)
-def test_pods_that_share_an_impossible_claim_hold_up_nobody_else(lab, mallory):
-    lab.machines(T4, "t4-0", "t4-1", "t4-2")
+def test_pods_that_share_an_impossible_claim_hold_up_nobody_else(lab, mallory, calm):
     mallory.api.create(mallory.claims(), claim("shared", request(count=30)))
     sharers = [json.dumps(pod(f"sharer-{number}", claims=["shared"])).encode() for number in range(SHARERS)]
     with ThreadPoolExecutor(8) as pool:
@@ -211,14 +206,13 @@ def test_pods_that_share_an_impossible_claim_hold_up_nobody_else(lab, mallory):
     health = Health(lab.hami)
     with going_on(attack, health.look):
         waits = waits_of_honest_pods(lab, is_released)
-    assert is_in_time(waits), sorted(waits)
+    assert are_in_time(waits, calm), (sorted(waits), calm)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
 
 
 @pytest.mark.timeout(180)
-def test_a_volume_claim_that_comes_and_goes_under_many_pods_holds_up_nobody_else(lab, mallory):
-    lab.machines(T4, "t4-0", "t4-1", "t4-2")
+def test_a_volume_claim_that_comes_and_goes_under_many_pods_holds_up_nobody_else(lab, mallory, calm):
     mallory.api.create(mallory.claims(), claim("shared", part("1Gi")))
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "flapping"}}
     terms = [
@@ -250,7 +244,7 @@ def test_a_volume_claim_that_comes_and_goes_under_many_pods_holds_up_nobody_else
     health = Health(lab.hami)
     with going_on(attack, health.look):
         waits = waits_of_honest_pods(lab, is_released)
-    assert is_in_time(waits), sorted(waits)
+    assert are_in_time(waits, calm), (sorted(waits), calm)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
     shared = lab.api.get(f"{mallory.claims()}/shared")
@@ -265,9 +259,8 @@ def test_a_volume_claim_that_comes_and_goes_under_many_pods_holds_up_nobody_else
 
 
 @pytest.mark.timeout(240)
-def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory):
+def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory, calm):
     """Each pod of anybody with new labels was held against every value of every waiting pod: 21 s in one piece at 100 pods."""
-    lab.machines(T4, "t4-0", "t4-1", "t4-2")
     numbers = itertools.count()
 
     def term(number, place, values):
@@ -280,7 +273,7 @@ def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory):
         }
 
     def body(number, values):
-        """Half of the pods have as many values as are read, the others thousands: those are refused at once."""
+        """Half of the pods have as many values as are read, the others many more: those are refused at once."""
         found = pod(f"large-{number}", claims=["shared"], labels={"app": f"large-{number}"})
         terms = [term(number, place, values) for place in range(32)]
         preferred = [{"weight": 1, "podAffinityTerm": each} for each in terms[16:]]
@@ -292,7 +285,7 @@ def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory):
         return json.dumps(found).encode()
 
     mallory.api.create(mallory.claims(), claim("shared", request(count=30)))
-    sizes = [20, 2_000] * (LARGE // 2)
+    sizes = [20, 500] * (LARGE // 2)
     bodies = [body(number, values) for number, values in enumerate(sizes)]
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(lambda each: mallory.send("POST", mallory.pods(), each), bodies)) == {200}
@@ -306,6 +299,6 @@ def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory):
     health = Health(lab.hami)
     with going_on(attack, health.look):
         waits = waits_of_honest_pods(lab, is_released)
-    assert is_in_time(waits), sorted(waits)
+    assert are_in_time(waits, calm), (sorted(waits), calm)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
