@@ -275,7 +275,9 @@ class Controller:
                 context,
                 decide=self._decide,
                 decision_log=self.decision_log,
-                held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, informers.pod),
+                held_back=HeldBack(
+                    election, self._heartbeat, self._clock, self.metrics, pod=informers.pod, gangs=informers.gangs
+                ),
                 conversion=self.conversion,
                 helpers=self._helpers,
                 may_write=election.holds,

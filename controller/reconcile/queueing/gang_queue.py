@@ -12,7 +12,7 @@ from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.triggers import rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context, State
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangSearch, GangState, gang_of
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangSearch, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -37,6 +37,8 @@ class WaitingGang:
     """Since when members are missing."""
     arrived: tuple[int, float] = (0, float("-inf"))
     """How many members waited at the latest evaluation, and since when."""
+    settles_at: float = float("-inf")
+    """Until when a large gang that cannot run is not looked at again for each event."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
     search: GangSearch | None = None
@@ -77,10 +79,10 @@ class GangQueue:
             self.queue.ready(found.representative, found.rank)
             self._wake()
 
-    def rerank(self, state: GangState) -> None:
+    def rerank(self, key: GangKey) -> None:
         """Note the gang's rank: the highest priority of its members, and the age of the oldest."""
-        found, oldest = self.remembered(state.key), state.members[0].metadata.creation_timestamp or ""
-        found.rank = Rank(-state.priority, oldest, found.representative)
+        found, (oldest, priority) = self.remembered(key), self._gangs.age_and_priority(key)
+        found.rank = Rank(-priority, oldest, found.representative)
 
     def remembered(self, key: GangKey) -> WaitingGang:
         """Return what is remembered of a gang, until `wake` finds that none of its pods waits."""
@@ -153,14 +155,13 @@ class GangQueue:
         pod = self._informers.pod(found.representative) if found is not None else None
         if found is not None and pod is not None and self.of(pod) == key:
             return found
-        state = self._gangs.state(key)
-        first = next(filter(self._is_placed_by_us, state.pending), None)
+        first = self._gangs.first_waiting(key, self._scheduler_names)
         if first is None:
             self._waiting.pop(key, None)
             return None
         found = self.remembered(key)
         found.representative = first.key
-        self.rerank(state)
+        self.rerank(key)
         return found
 
     def _is_placed_by_us(self, pod: Pod) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.reconcile.runtime.stalled import PodRef
+from controller.scheduling.gang_key import GangKey
 from hami_dra.api.core import Pod
 
 BEAT_SECONDS: Final = 0.5
@@ -41,10 +42,10 @@ class Heartbeat:
         self._serial = 0
 
     @contextmanager
-    def deciding_on(self, pod: Pod) -> Iterator[None]:
+    def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> Iterator[None]:
+        """Mark the time of a decision. `gang`: the one for which the pod stands."""
         self._serial += 1
-        meta = pod.metadata
-        self.deciding = Deciding(PodRef(meta.namespace, meta.name, meta.uid), self._serial)
+        self.deciding = Deciding(PodRef.of(pod, gang), self._serial)
         try:
             yield
         finally:

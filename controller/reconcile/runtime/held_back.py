@@ -2,7 +2,7 @@
 
 Created by the controller for each term; called by the scheduling cycle before each decision. In:
 the annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
-forgotten when its pod was deleted or decided, and when an operator removes the annotation. Decides
+forgotten when its pod was deleted or decided (of a gang: when no member is left), and when an operator removes the annotation. Decides
 nothing itself.
 """
 
@@ -11,15 +11,19 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.stalled import StalledDecision, forgotten, namespace_end, read, seconds_left
+from controller.reconcile.runtime.stalled import PodRef, StalledDecision, forgotten, namespace_end, read, seconds_left
+from controller.scheduling.gangs import GangKey, Gangs
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.kube.lease import Election
+
+if TYPE_CHECKING:
+    from controller.scheduling.gangs import Source
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +47,16 @@ class HeldBack:
         heartbeat: Heartbeat,
         clock: Clock,
         metrics: Metrics,
+        *,
         pod: Callable[[str], Pod | None],
+        gangs: Gangs,
     ) -> None:
         self._election = election
         self._heartbeat = heartbeat
         self._clock = clock
         self._metrics = metrics
         self._pod = pod
+        self._gangs = gangs
         self._text = ""
         self._ends: dict[StalledDecision, float] = {}
         self._freed: set[str] = set()
@@ -57,19 +64,24 @@ class HeldBack:
 
     # --- for the scheduling cycle -----------------------------------------------------------------
 
-    def hold(self, pod: Pod, now: float) -> Hold | None:
-        """Return why the pod must not be decided now, and until when; None if it may be decided."""
+    def hold(self, pod: Pod, now: float, gang: GangKey | None = None) -> Hold | None:
+        """Return why the pod must not be decided now, and until when; None if it may be decided.
+
+        `gang`: the one for which it stands. A gang is held back as a whole, whichever of its pods
+        was named.
+        """
         self._read()
         if not self._ends:
             return None
         held = {
             entry: end for entry, end in self._ends.items() if entry.namespace == pod.metadata.namespace and now < end
         }
-        own = next((entry for entry in held if entry.uid == pod.metadata.uid), None)
+        about = PodRef.of(pod, gang)
+        own = next((entry for entry in held if entry.is_about(about)), None)
         if own is not None:
             times = "once" if own.count == 1 else f"{own.count} times in a row"
             why = (
-                f"deciding on this pod held up the controller until it gave up ({times}); it is tried again at "
+                f"deciding on {f'{gang}' if own.gang and gang is not None else 'this pod'} held up the controller until it gave up ({times}); it is tried again at "
                 f"{self._moment(held[own], now)}. Simplify the selectors and constraints of its claims and create it again"
             )
             return Hold(why, held[own])
@@ -82,14 +94,15 @@ class HeldBack:
         )
         return Hold(why, end)
 
-    def deciding_on(self, pod: Pod) -> AbstractContextManager[None]:
-        """Mark the time for which the loop is busy with the pod."""
-        return self._heartbeat.deciding_on(pod)
+    def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> AbstractContextManager[None]:
+        """Mark the time for which the loop is busy with the pod, or the gang for which it stands."""
+        return self._heartbeat.deciding_on(pod, gang)
 
-    def decided(self, pod: Pod) -> None:
-        """Forget the pod: a decision on it ended in time."""
+    def decided(self, pod: Pod, gang: GangKey | None = None) -> None:
+        """Forget the pod, or the gang for which it stands: a decision on it ended in time."""
         if self._ends:
-            self._forget([entry for entry in self._ends if entry.uid == pod.metadata.uid])
+            about = PodRef.of(pod, gang)
+            self._forget([entry for entry in self._ends if entry.is_about(about)])
 
     # --- keeping up -------------------------------------------------------------------------------
 
@@ -109,7 +122,9 @@ class HeldBack:
 
     def _is_there(self, entry: StalledDecision) -> bool:
         pod = self._pod(entry.key)
-        return pod is not None and pod.metadata.uid == entry.uid
+        source, _, name = entry.gang.partition("/")
+        is_there = pod is not None and pod.metadata.uid == entry.uid
+        return is_there or self._gangs.has_members(GangKey(cast("Source", source), entry.namespace, name))
 
     def _read(self) -> None:
         text = self._election.annotations.get(names.STALLED_DECISIONS, "")

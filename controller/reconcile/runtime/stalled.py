@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from controller.scheduling.gang_key import GangKey
+from hami_dra.api.core import Pod
 from hami_dra.api.times import timestamp
 from hami_dra.kube.backoff import doubled
 
@@ -35,6 +37,12 @@ class PodRef:
     namespace: str
     name: str
     uid: str
+    gang: str = ""
+    """The gang for which the pod stands, as `gang_text` has it."""
+
+    @classmethod
+    def of(cls, pod: Pod, gang: GangKey | None) -> "PodRef":
+        return cls(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, gang_text(gang))
 
     @property
     def key(self) -> str:
@@ -51,10 +59,21 @@ class StalledDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """Time of the last stall, by the wall clock of the leader that recorded it."""
     by: str
     """Identity of the stalled leader."""
+    gang: str = ""
+    """The gang for which the pod stood, as `gang_text` has it: any member may stand for it next."""
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def is_about(self, pod: PodRef) -> bool:
+        """Return whether it postpones the pod, itself or as a member of its gang."""
+        return self.uid == pod.uid or (bool(self.gang) and (self.namespace, self.gang) == (pod.namespace, pod.gang))
+
+
+def gang_text(gang: GangKey | None) -> str:
+    """Return the gang within its namespace: `labels/train`; empty for none."""
+    return f"{gang.source}/{gang.name}" if gang is not None else ""
 
 
 def read(text: str) -> tuple[StalledDecision, ...]:
@@ -68,15 +87,17 @@ def read(text: str) -> tuple[StalledDecision, ...]:
 
 
 def noted(text: str, pod: PodRef, at: datetime, by: str) -> str:
-    """Return the annotation with one more stall of the pod. Idempotent for the same stall."""
+    """Return the annotation with one more stall of the pod or its gang. Idempotent for the same
+    stall.
+    """
     known = read(text)
     moment = timestamp(at)
-    former = next((entry for entry in known if entry.uid == pod.uid), None)
+    former = next((entry for entry in known if entry.is_about(pod)), None)
     if former is not None and (former.at, former.by) == (moment, by):
         return text
     count = former.count + 1 if former is not None else 1
-    others = [entry for entry in known if entry.uid != pod.uid]
-    return _text([*others, StalledDecision(pod.namespace, pod.name, pod.uid, count, moment, by)])
+    others = [entry for entry in known if not entry.is_about(pod)]
+    return _text([*others, StalledDecision(pod.namespace, pod.name, pod.uid, count, moment, by, pod.gang)])
 
 
 def forgotten(text: str, known: Collection[StalledDecision]) -> str:

@@ -154,7 +154,7 @@ class SchedulingCycle:
         if gang is not None and not self.gangs.members.stands_for(pod, gang):
             return
         held_back = self._deciding.held_back
-        if (hold := held_back.hold(pod, now)) is not None:
+        if (hold := held_back.hold(pod, now, gang)) is not None:
             event = messages.decision_stalled(hold.why)
             self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, event=event), now)
             return
@@ -162,7 +162,7 @@ class SchedulingCycle:
         before = time.perf_counter()
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
+            with held_back.deciding_on(pod, gang), self._inventory.verdicts.within(budget):
                 if gang is not None:
                     self.gangs.evaluate(gang, pod, now)
                 else:

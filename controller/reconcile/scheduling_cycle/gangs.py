@@ -39,6 +39,10 @@ from hami_dra.kube.protocol import ClusterError
 log = logging.getLogger(__name__)
 
 _REFUSALS_KEPT: Final = 1_000
+_SETTLES: Final = 1.0
+"""Seconds between two looks at a large gang that lacks members or must be corrected: its pods come
+and go one by one, and each look reads all of them.
+"""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -88,21 +92,25 @@ class GangCycle:
         self.searches.make_way(None)
 
     def _evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
+        waiting = self.members.remembered(key)
+        if now < waiting.settles_at and self._gangs.cannot_run(key):
+            self._queue.wait(pod.key, waiting.settles_at)
+            return
+        waiting.settles_at = now + _SETTLES
         state = self._gangs.state(key)
-        self.members.rerank(state)
+        self.members.rerank(key)
         if self._waits_for_writes(state, pod):
             return
         if state.problem:
             self._cannot_run(state, pod, messages.invalid_gang(state.problem), now)
         elif state.missing:
-            waiting = self.members.remembered(key)
             if waiting.incomplete_since is None:
                 waiting.incomplete_since = now
             self._cannot_run(
                 state, pod, messages.gang_incomplete(state), now, said_from=waiting.incomplete_since + ARRIVAL
             )
         else:
-            self.members.remembered(key).incomplete_since = None
+            waiting.incomplete_since = None
             found = self._assess(state, now)
             if self.searches.is_outdated(found):
                 self.searches.make_way(None)
@@ -281,8 +289,7 @@ class GangCycle:
             answer = GangUnschedulable.of_elastic(answer)
         result = "placed" if isinstance(answer, GangDecision) else "refused"
         self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
-        for member in found.ready:
-            self._deciding.held_back.decided(member.request.pod)
+        self._deciding.held_back.decided(found.ready[0].request.pod, found.state.key)
         self.notices.decided(found, answer)
         return answer
 

@@ -13,24 +13,27 @@ several names; the first of these that a pod states counts:
 | volcano (option) | annotation `scheduling.k8s.io/group-name` | PodGroup of `scheduling.volcano.sh` |
 
 Updated incrementally with pods and groups, in any order; a group may come after its pods. An event
-costs the same however many members the gang has; `Gangs.state` reads all of them.
+costs the logarithm of the members of the gang; `Gangs.state` reads all of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from controller.scheduling.gang_key import API_GROUPS, SOURCES, GangKey, Source, gang_of
+from controller.scheduling.gang_key import SOURCES, GangKey, Source, gang_of
 from controller.scheduling.gangs.gang_request import TopologyConstraint
+from controller.scheduling.gangs.member_index import MemberIndex
+from controller.scheduling.gangs.stated_group import StatedGroup, statements_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object, controller_of
-from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
+from hami_dra.api.podgroups import PodGroup
 from hami_dra.api.podstate import is_live, is_pending, priority, scheduled_condition
 
-_MOST: Final = 2**31 - 1
-"""As in the API: minCount is an int32."""
+_FEW: Final = 64
+"""Up to this many members a gang is evaluated at each event."""
+_LIVE: Final = frozenset({"pending", "bound"})
 _NEVER: Final = "~"
 """Later than every timestamp."""
 
@@ -111,7 +114,29 @@ class _Gang:
     """By UID, finished ones included."""
     counts: Counter[str] = field(default_factory=Counter)
     """Members by state (`_state`)."""
+    index: MemberIndex = field(default_factory=MemberIndex)
+    """Of the live ones."""
     group: Object | None = None
+
+    def add(self, key: GangKey, pod: Pod) -> None:
+        """Add a member, or what it has become."""
+        uid, state = pod.metadata.uid, _state(pod)
+        if uid in self.pods:
+            self._discount(key, self.pods[uid])
+        self.pods[uid] = pod
+        self.counts[state] += 1
+        if state in _LIVE:
+            self.index.add(pod, statements_of(key, pod))
+
+    def remove(self, key: GangKey, uid: str) -> None:
+        self._discount(key, self.pods.pop(uid))
+        self.index.forget(uid)
+
+    def _discount(self, key: GangKey, pod: Pod) -> None:
+        state = _state(pod)
+        self.counts[state] -= 1
+        if state in _LIVE:
+            self.index.remove(pod, statements_of(key, pod))
 
 
 class Gangs:
@@ -146,10 +171,7 @@ class Gangs:
         if key is None:
             return
         gang = self._gangs.setdefault(key, _Gang())
-        if (before := gang.pods.get(uid)) is not None:
-            gang.counts[_state(before)] -= 1
-        gang.pods[uid] = new
-        gang.counts[_state(new)] += 1
+        gang.add(key, new)
         self._keys[uid] = key
 
     def group_changed(self, source: Source, old: Object | None, new: Object | None) -> None:
@@ -191,18 +213,44 @@ class Gangs:
     def state(self, key: GangKey) -> GangState:
         """Return what is known of the gang. Costs as much as it has members."""
         gang = self._gangs.get(key, _Gang())
-        members = sorted((pod for pod in gang.pods.values() if _state(pod) in ("pending", "bound")), key=_created)
-        min_count, problem = self._min_count(key, gang, members)
+        members = [gang.pods[uid] for uid in gang.index.live()]
+        min_count, problem = self._stated(key, gang)
         return GangState(
             key=key,
             min_count=min_count,
             members=tuple(members),
             bound=gang.counts["bound"],
             succeeded=_same_run(gang, members) if gang.counts["succeeded"] else 0,
-            topology=_topology(key, gang.group, members),
+            topology=_group_of(key, gang).topology(),
             uid=gang.group.metadata.uid if gang.group is not None else "",
-            problem=problem or self._disagreement(key, gang, members),
+            problem=problem,
         )
+
+    def cannot_run(self, key: GangKey) -> bool:
+        """Return whether the gang certainly lacks members, or must be corrected (`GangState.problem`),
+        and is so large that `state` is not for each event.
+        """
+        gang = self._gangs.get(key)
+        if gang is None or len(gang.pods) <= _FEW:
+            return False
+        min_count, problem = self._stated(key, gang)
+        return bool(problem) or min_count > sum(gang.counts.values())
+
+    def first_waiting(self, key: GangKey, schedulers: Collection[str]) -> Pod | None:
+        """Return the oldest pending member with claims that one of these schedulers places."""
+        gang = self._gangs.get(key)
+        uid = gang.index.first_waiting(schedulers) if gang is not None else ""
+        return gang.pods[uid] if gang is not None and uid else None
+
+    def age_and_priority(self, key: GangKey) -> tuple[str, int]:
+        """Return when the oldest live member was created, and the highest priority of one."""
+        gang = self._gangs.get(key, _Gang())
+        return gang.index.oldest(), _group_of(key, gang).priority
+
+    def has_members(self, key: GangKey) -> bool:
+        """Return whether the gang has live members."""
+        gang = self._gangs.get(key)
+        return gang is not None and any(gang.index.live())
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -211,107 +259,26 @@ class Gangs:
         if key is None:
             return
         gang = self._gangs[key]
-        gang.counts[_state(gang.pods.pop(uid))] -= 1
+        gang.remove(key, uid)
         self._drop_if_empty(key, gang)
 
     def _drop_if_empty(self, key: GangKey, gang: _Gang) -> None:
         if not gang.pods and gang.group is None:
             del self._gangs[key]
 
+    def _stated(self, key: GangKey, gang: _Gang) -> tuple[int, str]:
+        """Return minCount, and why no member can be placed until the group is corrected."""
+        group = _group_of(key, gang)
+        min_count, problem = group.min_count(readable=self._readable.get(key.source, True))
+        return min_count, problem or group.problem(checks_priority=self._checks_priority)
+
     @staticmethod
     def _is_basic(gang: _Gang) -> bool:
         return isinstance(gang.group, PodGroup) and gang.group.spec.scheduling_policy.gang is None
 
-    def _min_count(self, key: GangKey, gang: _Gang, members: list[Pod]) -> tuple[int, str]:
-        """Return minCount, or 0 and what is wrong with it."""
-        if key.source in API_GROUPS:
-            return self._min_count_of_group(key, gang)
-        name, where = _SIZE_OF[key.source]
-        texts = {where(pod).get(name, ""): pod for pod in members}
-        found = {text: _count(text) for text in texts}
-        for text, count in found.items():
-            if count is None:
-                said = f"has {name}: {text!r}" if text else f"lacks {name}"
-                return (
-                    0,
-                    f"Pod {texts[text].key} of {key} {said}; set it to the number of pods that must run together, 1 or more",
-                )
-        counts = {count for count in found.values() if count is not None}
-        if len(counts) > 1:
-            pods = ", ".join(f"{pod.key} says {text}" for text, pod in sorted(texts.items()))
-            return 0, f"pods of {key} disagree about {name} ({pods}); give all of them one value"
-        return (counts.pop() if counts else 0), ""
 
-    def _min_count_of_group(self, key: GangKey, gang: _Gang) -> tuple[int, str]:
-        if gang.group is None:
-            api = API_GROUPS[key.source]
-            if not self._readable[key.source]:
-                fix = _NOT_SERVED.get(key.source, f"install the CRD podgroups.{api}")
-                return 0, f"{key} cannot be read: this cluster serves no PodGroup of {api}, or hides it; {fix}"
-            return 0, f"{key} does not exist; create it, or take the pods out of the group"
-        if isinstance(gang.group, PodGroup):
-            if gang.group.spec.unreadable:
-                return 0, f"{key} is {gang.group.spec.unreadable}; create it again with less of that"
-            policy = gang.group.spec.scheduling_policy.gang
-            count, where = policy.min_count if policy is not None else 0, "spec.schedulingPolicy.gang.minCount"
-        else:
-            assert isinstance(gang.group, MinMemberPodGroup)
-            count, where = gang.group.spec.min_member, "spec.minMember"
-        if not 0 < count <= _MOST:
-            return 0, f"{key} has {where} {count}; set it to the number of pods that must run together, 1 or more"
-        return count, ""
-
-    def _disagreement(self, key: GangKey, gang: _Gang, members: list[Pod]) -> str:
-        """Return in what the members differ although kube-scheduler needs them to agree."""
-        pending = [pod for pod in members if is_pending(pod)]
-        schedulers = {pod.spec.scheduler_name: pod for pod in pending}
-        if len(schedulers) > 1:
-            pods = ", ".join(f"{pod.key}: {name}" for name, pod in sorted(schedulers.items()))
-            return f"pods of {key} have different schedulers ({pods}); set one spec.schedulerName for all"
-        group = gang.group
-        if not self._checks_priority or not isinstance(group, PodGroup) or group.spec.priority is None:
-            return ""
-        wrong = next((pod for pod in pending if priority(pod) != group.spec.priority), None)
-        if wrong is None:
-            return ""
-        return (
-            f"pod {wrong.key} has priority {priority(wrong)} and {key} has {group.spec.priority}; "
-            "kube-scheduler never places such a group: use one priorityClassName for both"
-        )
-
-
-_NOT_SERVED: Final[Mapping[str, str]] = {
-    "PodGroup": "turn on the feature gate GenericWorkload and its API, or use the labels "
-    f"{names.POD_GROUP_NAME} and {names.POD_GROUP_MIN_AVAILABLE}"
-}
-
-
-def _labels(pod: Pod) -> Mapping[str, str]:
-    return pod.metadata.labels
-
-
-def _annotations(pod: Pod) -> Mapping[str, str]:
-    return pod.metadata.annotations
-
-
-_SIZE_OF: Final[Mapping[str, tuple[str, Callable[[Pod], Mapping[str, str]]]]] = {
-    "labels": (names.POD_GROUP_MIN_AVAILABLE, _labels),
-    "kueue": (names.KUEUE_GROUP_SIZE, _annotations),
-    "leaderworkerset": (names.LEADER_WORKER_SIZE, _annotations),
-}
-"""Source without an object → where its pods say how many must run at once."""
-
-
-def _count(text: str) -> int | None:
-    """Return the number of pods, or None if it is none.
-
-    >>> [_count(text) for text in ("4", "0", "-1", "four", "4294967296", "")]
-    [4, None, None, None, None, None]
-    """
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(_MOST)):
-        return None
-    count = int(text)
-    return count if 0 < count <= _MOST else None
+def _group_of(key: GangKey, gang: _Gang) -> StatedGroup:
+    return StatedGroup(key, gang.group, gang.pods, gang.index)
 
 
 def _state(pod: Pod) -> str:
@@ -371,28 +338,3 @@ def _placed(pod: Pod) -> str:
     """Return when the pod was bound: a time of the API server, like `_created`."""
     condition = scheduled_condition(pod)
     return (condition.last_transition_time if condition is not None else None) or _created(pod)
-
-
-def _topology(key: GangKey, group: Object | None, members: Iterable[Pod]) -> tuple[TopologyConstraint, ...]:
-    """Return the constraints of the group and its members, each once, required ones first."""
-    found: dict[tuple[str, bool], TopologyConstraint] = {}
-
-    def add(label: str, source: str, *, required: bool) -> None:
-        found.setdefault((label, required), TopologyConstraint(label, required, source))
-
-    constraints = group.spec.scheduling_constraints if isinstance(group, PodGroup) else None
-    for index, entry in enumerate(constraints.topology if constraints is not None else ()):
-        add(entry.key, f"{key} spec.schedulingConstraints.topology[{index}].key", required=True)
-    for pod in members:
-        annotations: Mapping[str, Any] = pod.metadata.annotations
-        for name, required in _TOPOLOGY_ANNOTATIONS:
-            if label := annotations.get(name):
-                add(label, f"annotation {name} of pod {pod.key}", required=required)
-    return tuple(sorted(found.values(), key=lambda each: not each.required))
-
-
-_TOPOLOGY_ANNOTATIONS: Final = (
-    (names.KUEUE_REQUIRED_TOPOLOGY, True),
-    (names.KUEUE_PREFERRED_TOPOLOGY, False),
-    (names.GANG_TOPOLOGY_KEY, False),
-)

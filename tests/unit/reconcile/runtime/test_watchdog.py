@@ -18,6 +18,7 @@ from controller.reconcile.runtime.stalled import (
     taken_back,
 )
 from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
+from controller.scheduling.gang_key import GangKey
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
@@ -313,5 +314,59 @@ def test_an_operator_frees_a_pod_by_removing_the_annotation():
         patch = {"metadata": {"annotations": {ANNOTATION: None}}}
         await harness.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
         await harness.bound("a", seconds=10)
+
+    play(story, controller=False)
+
+
+def test_a_noted_gang_waits_as_a_whole_whichever_pod_was_named():
+    """Deleting the named pod does not hand the gang on to the next one."""
+
+    async def story(harness):
+        def member(name):
+            body = pod(name, claims=[name], gated=True)
+            body["metadata"]["labels"] = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN_AVAILABLE: "1"}
+            return body
+
+        await harness.add(kinds.RESOURCE_CLAIM, *(claim(name) for name in "abcde"))
+        await harness.add(kinds.POD, *(member(name) for name in "abc"), pod("e", claims=["e"]))
+        found, key = await harness.pod("a"), GangKey("labels", SPACE, "g")
+        text = noted("", PodRef.of(found, key), harness.clock.wall(), "former")
+        assert noted(text, PodRef.of(await harness.pod("b"), key), harness.clock.wall(), "later").count("uid") == 1
+        patch = {"metadata": {"name": names.CONTROLLER, "annotations": {ANNOTATION: text}}, "spec": {}}
+        await harness.cluster.create(kinds.LEASE, patch, namespace=names.SYSTEM_NAMESPACE)
+        harness.start(**ELECTED)
+        await harness.bound("e", seconds=20)
+        await harness.delete_pod("a")
+        await harness.add(kinds.POD, member("d"))
+        await harness.sleep(200)
+        assert [await harness.node_of(name) for name in "bcd"] == ["", "", ""]
+        assert harness.metric("hami_dra_held_back_pods") == 1
+        assert any(
+            "deciding on gang default/g held up" in each["note"] for each in await harness.events("DecisionStalled")
+        )
+        await harness.bound("b", "c", "d", seconds=110)
+        await harness.sleep(5)
+        assert await lease_note(harness) == ()
+
+    play(story, controller=False)
+
+
+def test_a_noted_gang_is_forgotten_with_its_last_member():
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, claim("a"))
+        body = pod("a", claims=["a"], gated=True)
+        body["metadata"]["labels"] = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN_AVAILABLE: "2"}
+        await harness.add(kinds.POD, body)
+        text = noted(
+            "", PodRef.of(await harness.pod("a"), GangKey("labels", SPACE, "g")), harness.clock.wall(), "former"
+        )
+        patch = {"metadata": {"name": names.CONTROLLER, "annotations": {ANNOTATION: text}}, "spec": {}}
+        await harness.cluster.create(kinds.LEASE, patch, namespace=names.SYSTEM_NAMESPACE)
+        harness.start(**ELECTED)
+        await harness.sleep(30)
+        assert await lease_note(harness)
+        await harness.delete_pod("a")
+        await harness.sleep(30)
+        assert not await lease_note(harness)
 
     play(story, controller=False)

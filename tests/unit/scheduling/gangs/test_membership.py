@@ -1,5 +1,6 @@
 """Which gang a pod is a member of, and what is known of each."""
 
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -298,10 +299,10 @@ def test_mixed_priorities_are_a_problem_since_1_37_only():
 
 
 def test_topology_is_read_from_the_group_and_from_annotations_required_first():
-    annotations = {names.GANG_TOPOLOGY_KEY: "rack", names.KUEUE_REQUIRED_TOPOLOGY: "block"}
+    annotations = {names.GANG_TOPOLOGY_KEY: "rack", names.KUEUE_REQUIRED_TOPOLOGY: "zone"}
     gangs = fed(pod("a", group="train", annotations=annotations), groups=[pod_group(topology=["zone"])])
     found = gangs.state(GangKey("PodGroup", "team", "train")).topology
-    assert [(each.key, each.required) for each in found] == [("zone", True), ("block", True), ("rack", False)]
+    assert [(each.key, each.required) for each in found] == [("zone", True), ("rack", False)]
     assert found[0].source == "PodGroup team/train spec.schedulingConstraints.topology[0].key"
 
 
@@ -311,3 +312,99 @@ def test_min_member_of_coscheduling_counts():
     state = gangs.state(GangKey("coscheduling", "team", "train"))
     assert (state.min_count, state.missing) == (2, 1)
     assert replace(state, bound=2).least == 0
+
+
+def stated(**annotations):
+    return {getattr(names, name): key for name, key in annotations.items()}
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ([stated(KUEUE_REQUIRED_TOPOLOGY="a"), stated(KUEUE_REQUIRED_TOPOLOGY="a"), {}], ""),
+        (
+            [stated(KUEUE_REQUIRED_TOPOLOGY="a"), stated(KUEUE_REQUIRED_TOPOLOGY="b")],
+            (
+                "gang team/train requires more than one topology key (annotation kueue.x-k8s.io/podset-required-topology of "
+                "pod team/p0 says a, annotation kueue.x-k8s.io/podset-required-topology of pod team/p1 says b); require one "
+                "key for all its pods"
+            ),
+        ),
+        ([stated(KUEUE_PREFERRED_TOPOLOGY=key) for key in "abc"], ""),
+        (
+            [stated(KUEUE_PREFERRED_TOPOLOGY=f"a{at}", GANG_TOPOLOGY_KEY=f"b{at}") for at in range(500)],
+            (
+                "gang team/train prefers more than 3 topology keys (annotation kueue.x-k8s.io/podset-preferred-topology of "
+                "pod team/p0 says a0, annotation kueue.x-k8s.io/podset-preferred-topology of pod team/p1 says a1, annotation "
+                "kueue.x-k8s.io/podset-preferred-topology of pod team/p2 says a2, and more); give all its pods the same ones, "
+                "at most 3"
+            ),
+        ),
+    ],
+)
+def test_a_gang_has_one_required_and_few_preferred_topology_keys(members, problem):
+    gangs = fed(*(pod(f"p{at}", labels=LABELS, annotations=each) for at, each in enumerate(members)))
+    state = gangs.state(GangKey("labels", "team", "train"))
+    assert state.problem == problem
+    assert len(state.topology) <= 4
+
+
+def test_a_disagreement_names_three_pods():
+    gangs = fed(*(pod(f"p{at}", labels=LABELS | {names.POD_GROUP_MIN_AVAILABLE: f"{at + 1}"}) for at in range(500)))
+    assert gangs.state(GangKey("labels", "team", "train")).problem == (
+        "pods of gang team/train disagree about pod-group.scheduling.sigs.k8s.io/min-available "
+        "(team/p0 says 1, team/p1 says 2, team/p2 says 3, and 497 more); give all of them one value"
+    )
+
+
+def test_what_a_member_states_counts_as_long_as_it_is_there():
+    other = pod("b", labels=LABELS | {names.POD_GROUP_MIN_AVAILABLE: "4"}, scheduler="mine", priority=9)
+    gangs, key = fed(pod("a", labels=LABELS), other), GangKey("labels", "team", "train")
+    assert gangs.state(key).problem
+    assert gangs.age_and_priority(key) == ("2026-01-01T00:00:01Z", 9)
+    gangs.pod_changed(other, None)
+    assert not gangs.state(key).problem
+    assert gangs.age_and_priority(key) == ("2026-01-01T00:00:01Z", 0)
+    assert gangs.has_members(key)
+
+
+def calls_of(work):
+    """Number of calls of Python functions that the work makes."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("disagree", [False, True])
+def test_an_event_costs_the_same_however_many_members_there_are(disagree):
+    key = GangKey("labels", "team", "train")
+
+    def live_and_die(many):
+        labels = [LABELS | {names.POD_GROUP_MIN_AVAILABLE: str(9_999 + at * disagree)} for at in range(many)]
+        pods = [pod(f"p{at:05}", labels=each) for at, each in enumerate(labels)]
+        gangs = Gangs()
+
+        def look():
+            gangs.first_waiting(key, {"default-scheduler"})
+            gangs.age_and_priority(key)
+            assert gangs.cannot_run(key) is (len(gangs.members(key)) > 64)
+
+        for each in pods:
+            gangs.pod_changed(None, each)
+            look()
+        for each in pods:
+            gangs.pod_changed(each, None)
+            look()
+
+    few, many = calls_of(lambda: live_and_die(100)), calls_of(lambda: live_and_die(800))
+    assert many < 8 * few * 1.3
