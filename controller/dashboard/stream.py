@@ -17,6 +17,7 @@ from aiohttp import web
 
 from controller.dashboard import render
 from controller.dashboard.cardpages import NoSuchThing
+from controller.dashboard.pacing import breath
 from controller.dashboard.pages import Page
 from hami_dra.kube.waiting import wait_at_most
 
@@ -75,6 +76,7 @@ class EventBroker:
                 kept = self._made.get(key)
                 if kept is not None and kept[0] == self._version and time.monotonic() - kept[3] < _LONGEST_KEPT:
                     return kept[2], kept[1]
+                await breath()
                 version, start, busy = self._version, time.monotonic(), time.thread_time()
                 address = urlsplit(view)
                 page = self._pages.get(address.path)
