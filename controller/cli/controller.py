@@ -19,7 +19,7 @@ from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     INSTALL_NAMESPACE_RENAMED,
     FeatureGatesOption,
-    GangSource,
+    GangSourcesOption,
     Gate,
     HealthHost,
     HealthPort,
@@ -126,10 +126,7 @@ def controller(
             help="How long waiting members of a gang keep their devices when another one was refused and some run already."
         ),
     ] = "2m",
-    gangs_of: Annotated[
-        list[GangSource] | None,
-        typer.Option(help="Also treat these groups of pods as gangs; may be repeated."),
-    ] = None,
+    gangs_of: GangSourcesOption = None,
     orphan_age: Annotated[
         str, typer.Option(help="How long an allocation may exist without a pod that refers to it, before it is freed.")
     ] = "60s",

@@ -146,7 +146,7 @@ def _notices(documents: "list[Document]", read: "Read | None", state: "State") -
         by_class = any(each.spec.extended_resource_name == resource for each in state.objects.classes)
         return by_class or bool(state.inventory.nodes.offers(resource).any())
 
-    served = Served(resource=offers)
+    served = Served(resource=offers, gang_sources=read.gang_sources if read is not None else None)
     done = {pod.key for pod in state.objects.pods if is_done(pod)}
     found = {}
     for raw in (*(each.raw for each in documents), *(read.workloads if read is not None else ())):

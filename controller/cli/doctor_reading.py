@@ -19,7 +19,7 @@ import msgspec
 from controller.cli.advised_workloads import read_workloads
 from controller.cli.extras import missing_extra
 from controller.cli.progress import OnProgress
-from controller.cli.state import read_cluster
+from controller.cli.state import arguments_of, gang_sources_in, read_cluster
 from controller.insight.doctor import ACCOUNTS, Live, Mode, Program, Raw, Right, WebhookSeen, needed_rights
 from controller.reconcile.repair import ADMISSION
 from controller.reconcile.runtime import taint_rule_kind
@@ -57,6 +57,8 @@ class Read:
     """Drivers in the controller's Deployment that it manages in addition to our own."""
     workloads: tuple[Raw, ...] = ()
     """Deployments and their like, with kind and apiVersion."""
+    gang_sources: frozenset[str] | None = None
+    """Optional kinds of gangs in the controller's Deployment; None: no Deployment is visible."""
     scheduler_names: frozenset[str] = frozenset()
     """Schedulers in the controller's Deployment whose pods it places; empty: the default."""
 
@@ -84,7 +86,7 @@ class _Reading:
         )
         rule_kind = await taint_rule_kind(self.cluster)
         admission = await self._admission()
-        arguments = await self._arguments(names.CONTROLLER)
+        arguments = await arguments_of(self.cluster, names.CONTROLLER, self.namespace)
         webhook = await self._webhook(admission, documents)
         found_mode = _MODE.search(arguments)
         mode: Mode | None = None if found_mode is None else "native" if found_mode[1] == "native" else "exclusive"
@@ -114,6 +116,7 @@ class _Reading:
             self.unread,
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
+            gang_sources=gang_sources_in(arguments),
             scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
             workloads=workloads,
         )
@@ -150,19 +153,6 @@ class _Reading:
                 self._miss("webhook", str(error))
                 return None
         return found
-
-    async def _arguments(self, deployment: str) -> str:
-        """Return the arguments of its containers, one a line; empty if it runs outside the
-        cluster.
-        """
-        try:
-            raw = await self.cluster.get_raw(kinds.DEPLOYMENT, deployment, self.namespace)
-        except (NotFound, Forbidden):
-            return ""
-        containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
-        return "\n".join(
-            word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
-        )
 
     def _miss_workloads(self, why: str) -> None:
         self._miss("notices", why)
@@ -252,7 +242,7 @@ class _Reading:
 
     async def _missing_runtime_classes(self) -> Mapping[str, str]:
         missing: dict[str, str] = {}
-        for vendor, name in _RUNTIME_CLASS.findall(await self._arguments(names.WEBHOOK)):
+        for vendor, name in _RUNTIME_CLASS.findall(await arguments_of(self.cluster, names.WEBHOOK, self.namespace)):
             try:
                 await self.cluster.get_raw(kinds.RUNTIME_CLASS, name)
             except NotFound:

@@ -19,6 +19,7 @@ from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     Context,
     FeatureGatesOption,
+    GangSourcesOption,
     Kubeconfig,
     KubernetesVersionOption,
     PreferenceMode,
@@ -132,6 +133,7 @@ def explain(
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
+    gangs_of: GangSourcesOption = None,
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
     kubeconfig: Kubeconfig = None,
@@ -157,6 +159,7 @@ def explain(
             feature_gates,
             honor_preferences=preferences is PreferenceMode.honor,
             scheduler_names=scheduler_name,
+            gangs_of=gangs_of,
             packing_weights=packing_weights,
             profiles=driver_profiles(manage_profile),
             kubernetes_version=kubernetes_version,
@@ -217,7 +220,7 @@ def _computed(
         state = read_versioned(files, connection, progress=progress)
         beat = partial(progress, "evaluating selectors", 0, 0)
         try:
-            asked = question(state.documents, kind, key, of_cluster(settings, state.kubernetes), beat)
+            asked = question(state.documents, kind, key, of_cluster(settings, state), beat)
         except (BadManifest, NoSuchPod) as error:
             if not files:
                 check_namespace(key.partition("/")[0], state.documents)

@@ -91,7 +91,10 @@ def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:
 def _must_run(gang: "GangExplanation") -> str:
     if not gang.min_count:
         return f"it has {counted(len(gang.members), 'member')}"
-    return f"{gang.min_count} of {counted(len(gang.members), 'member')} must run at once"
+    if gang.min_count > gang.existing:
+        return f"{counted(gang.min_count, 'member')} must run at once; {gang.existing} exist"
+    ended = f", {gang.succeeded} of which ended well" if gang.succeeded else ""
+    return f"{gang.min_count} of {counted(gang.existing, 'member')} must run at once{ended}"
 
 
 def _requests(what: "Explanation") -> TextTable:

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from controller.cli.errors import CommandError
+from controller.cli.service_options import GangSource
 from controller.insight.simulation import SimulationSettings
 from controller.scheduling.allocation import FeatureGates, UnknownGate
 from controller.scheduling.scoring import (
@@ -21,6 +23,9 @@ from hami_dra.api import names
 from hami_dra.kube.requirements import MINIMUM
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
+
+if TYPE_CHECKING:
+    from controller.cli.state import VersionedState
 
 
 def default_annotations(options: Iterable[str]) -> dict[str, str]:
@@ -65,11 +70,13 @@ def simulation_settings(
     prefix: str = "--",
     profiles: DriverProfiles = BUILT_IN_PROFILES,
     kubernetes_version: str = "",
+    gangs_of: Iterable[GangSource] | None = None,
 ) -> SimulationSettings:
     """Return settings from the policy options of a command. Raises CommandError.
 
     The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
-    `--preferences`, `--scheduler-name`, `--packing-weights`, `--kubernetes-version`. `prefix`: the prefix of the policy options' names.
+    `--preferences`, `--scheduler-name`, `--packing-weights`, `--kubernetes-version`, `--gangs-of`.
+    `prefix`: the prefix of the policy options' names.
     """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
@@ -98,12 +105,19 @@ def simulation_settings(
         gates=gates,
         kubernetes=_version(kubernetes_version) if kubernetes_version else None,
         profiles=profiles,
+        gang_sources=frozenset(each.value for each in gangs_of) if gangs_of else None,
     )
 
 
-def of_cluster(settings: SimulationSettings, kubernetes: tuple[int, int] | None) -> SimulationSettings:
-    """Return the settings with the version of the live cluster, unless an option names one."""
-    return replace(settings, kubernetes=settings.kubernetes or kubernetes)
+def of_cluster(settings: SimulationSettings, state: "VersionedState") -> SimulationSettings:
+    """Return the settings with the version of the live cluster and the kinds of gangs that its
+    controller reads, unless options name them.
+    """
+    return replace(
+        settings,
+        kubernetes=settings.kubernetes or state.kubernetes,
+        gang_sources=state.gang_sources if settings.gang_sources is None else settings.gang_sources,
+    )
 
 
 def _version(text: str) -> tuple[int, int]:

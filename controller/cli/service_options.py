@@ -68,6 +68,12 @@ class GangSource(StrEnum):
     volcano = "volcano"
 
 
+GangSourcesOption = Annotated[
+    list[GangSource] | None,
+    typer.Option("--gangs-of", help="Also treat these groups of pods as gangs; may be repeated."),
+]
+
+
 class PreferenceMode(StrEnum):
     """Whether what pods prefer of nodes counts."""
 

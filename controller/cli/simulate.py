@@ -19,6 +19,7 @@ from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.program import program
 from controller.cli.service_options import (
     FeatureGatesOption,
+    GangSourcesOption,
     KubernetesVersionOption,
     PreferenceMode,
     PreferencesOption,
@@ -91,6 +92,7 @@ def simulate(
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
+    gangs_of: GangSourcesOption = None,
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
     explained: Annotated[
@@ -119,6 +121,7 @@ def simulate(
         feature_gates,
         honor_preferences=preferences is PreferenceMode.honor,
         scheduler_names=scheduler_name,
+        gangs_of=gangs_of,
         packing_weights=packing_weights,
         profiles=driver_profiles(manage_profile),
         kubernetes_version=kubernetes_version,

@@ -11,6 +11,7 @@ decides on them: priority, age, name.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from hami_dra.kube.documents import Document
 from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFound
 
 if TYPE_CHECKING:
+    from controller.scheduling.gang_key import Source
     from hami_dra.kube.http import HttpCluster
 
 T = TypeVar("T")
@@ -94,6 +96,10 @@ class VersionedState:
     documents: list[Document]
     kubernetes: tuple[int, int] | None
     """Version (major, minor) of the live cluster; None: files were read."""
+    gang_sources: frozenset["Source"] | None = None
+    """The optional kinds of gangs that its controller reads; None: files were read, or it may not be
+    seen.
+    """
     leaderless: bool = False
     """No controller leads in the live cluster, so nothing is placed now."""
 
@@ -128,9 +134,32 @@ def read_versioned(
 
         documents = await read_cluster(cluster, progress=progress)
         version = await cluster.version()
-        return VersionedState(documents, (version.major, version.minor), await is_leaderless(cluster))
+        sources = gang_sources_in(await arguments_of(cluster, names.CONTROLLER))
+        return VersionedState(documents, (version.major, version.minor), sources, await is_leaderless(cluster))
 
     return VersionedState(_of_files(paths), None) if paths else ask_cluster(connection, read)
+
+
+async def arguments_of(cluster: "HttpCluster", deployment: str, namespace: str = names.SYSTEM_NAMESPACE) -> str:
+    """Return the arguments of its containers, one a line; empty if it runs outside the cluster, or may
+    not be seen.
+    """
+    try:
+        raw = await cluster.get_raw(kinds.DEPLOYMENT, deployment, namespace)
+    except (NotFound, Forbidden):
+        return ""
+    containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
+    return "\n".join(word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ())))
+
+
+def gang_sources_in(arguments: str) -> "frozenset[Source] | None":
+    """Return the optional kinds of gangs that a controller with these arguments reads; None where they
+    are not known.
+    """
+    from controller.scheduling.gang_key import OPTIONAL_SOURCES
+
+    found = re.findall(r"^--gangs-of[=\n](\S+)$", arguments, re.MULTILINE)
+    return OPTIONAL_SOURCES.intersection(found) if arguments else None
 
 
 def _of_files(paths: Sequence[Path]) -> list[Document]:

@@ -185,6 +185,7 @@ def _pending(
     settings = SimulationSettings(
         profiles=profiles,
         kubernetes=found.kubernetes,
+        gang_sources=found.gang_sources,
         scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
     )
     try:

@@ -9,6 +9,7 @@ from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.service_options import (
     INSTALL_NAMESPACE_RENAMED,
+    GangSourcesOption,
     Gate,
     InstallNamespace,
     Kubeconfig,
@@ -57,6 +58,7 @@ def webhook(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
     ] = None,
+    gangs_of: GangSourcesOption = None,
     runtime_class: RuntimeClasses = None,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
@@ -101,6 +103,7 @@ def webhook(
                 mode=mode.value,
                 gate=gate is Gate.on,
                 schedulers=tuple(scheduler_name or ["default-scheduler"]),
+                gang_sources=frozenset(each.value for each in gangs_of or ()),
                 runtime_classes=runtime_classes(runtime_class),
             ),
             namespace=install_namespace,

@@ -15,6 +15,7 @@ from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
     Context,
     FeatureGatesOption,
+    GangSourcesOption,
     Kubeconfig,
     KubernetesVersionOption,
     PreferenceMode,
@@ -108,6 +109,7 @@ def whatif(
     manage_profile: ManageProfile = None,
     preferences: PreferencesOption = PreferenceMode.honor,
     scheduler_name: SchedulerNamesOption = None,
+    gangs_of: GangSourcesOption = None,
     feature_gates: FeatureGatesOption = "",
     kubernetes_version: KubernetesVersionOption = "",
     output: OutputOption = Output.table,
@@ -134,6 +136,7 @@ def whatif(
         feature_gates,
         honor_preferences=preferences is PreferenceMode.honor,
         scheduler_names=scheduler_name,
+        gangs_of=gangs_of,
         packing_weights=present_packing_weights,
         profiles=profiles,
         kubernetes_version=kubernetes_version,
@@ -147,6 +150,7 @@ def whatif(
             feature_gates,
             honor_preferences=preferences is PreferenceMode.honor,
             scheduler_names=scheduler_name,
+            gangs_of=gangs_of,
             packing_weights=packing_weights or present_packing_weights,
             profiles=profiles,
             kubernetes_version=kubernetes_version,
@@ -163,8 +167,8 @@ def whatif(
         state = read_versioned(files, Connection(kubeconfig, context), progress=progress)
         change = replaced(
             change,
-            settings=of_cluster(change.settings, state.kubernetes),
-            present=of_cluster(present, state.kubernetes),
+            settings=of_cluster(change.settings, state),
+            present=of_cluster(present, state),
         )
         try:
             found = compare(

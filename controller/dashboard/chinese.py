@@ -164,6 +164,7 @@ MESSAGES: Final[dict[str, str]] = {
     "kube-scheduler:": "kube-scheduler：",
     "leader": "主副本",
     "{least} of {all} members must run at once": "{all} 个成员中须有 {least} 个同时运行",
+    "{least} members must run at once; {all} exist": "须有 {least} 个成员同时运行，现有 {all} 个",
     "mode": "模式",
     "new": "新建",
     "no reading": "无读数",

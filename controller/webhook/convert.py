@@ -13,7 +13,7 @@ those that request plain whole cards, which kube-scheduler serves as extended re
 DeviceClass (KEP-5004).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -55,12 +55,16 @@ class Options:
     containers.
     """
     vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
+    gang_sources: Collection[str] | None = None
+    """As of `Served`."""
 
     @property
     def served(self) -> Served:
         """What notices must know. In native mode every scheduler may allocate."""
         schedulers = self.schedulers if self.mode == "exclusive" else ()
-        return Served(schedulers=schedulers, resource=self.is_served, vendors=self.vendors)
+        return Served(
+            schedulers=schedulers, resource=self.is_served, vendors=self.vendors, gang_sources=self.gang_sources
+        )
 
 
 @dataclass(frozen=True, slots=True)

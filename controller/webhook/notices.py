@@ -7,13 +7,16 @@ other software may read the same keys, and a device plugin may serve the same na
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final
 
+from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of
 from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
 from hami_dra.api import names
+from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec
+from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.served_pods import unserved_scheduler
 from hami_dra.vendors.annotations import TENANT_ANNOTATIONS, USER_ANNOTATIONS
 from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
@@ -52,6 +55,9 @@ class Served:
     resource: Callable[[str], bool] = lambda _name: False
     """Whether a device plugin or a DeviceClass offers an extended resource of this name."""
     vendors: Sequence[LegacyVendor] = LEGACY_VENDORS
+    gang_sources: Collection[str] | None = None
+    """Optional kinds of gangs that the controller reads; None: not known, and no notice about others.
+    """
 
 
 def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
@@ -62,6 +68,7 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
     spec, metadata = object_in(pod, "spec", ""), object_in(pod, "metadata", "")
     found = chain(
         _scheduling(spec, served.schedulers, is_ours=is_ours),
+        _unread_gang(metadata, spec, served.gang_sources, is_ours=is_ours),
         unread_keys(metadata),
         _unused_claims(spec),
         _unread_resources(spec, served),
@@ -131,6 +138,29 @@ def _scheduling(spec: Raw, schedulers: Sequence[str], *, is_ours: bool) -> Itera
             f"spec.nodeName is {node}, so kube-scheduler does not check whether the pod fits there: write "
             f"nodeSelector: {{{names.HOSTNAME_LABEL}: {node}}} instead"
         )
+
+
+def _unread_gang(metadata: Raw, spec: Raw, sources: Collection[str] | None, *, is_ours: bool) -> Iterator[str]:
+    """Yield a sentence if the pod is placed alone although it states a group."""
+    if sources is None or not (is_ours or spec.get("resourceClaims")):
+        return
+    group = object_in(spec, "schedulingGroup", "spec.").get("podGroupName")
+    pod = Pod(
+        metadata=ObjectMeta(
+            labels=object_in(metadata, "labels", "metadata."),
+            annotations=object_in(metadata, "annotations", "metadata."),
+        ),
+        spec=PodSpec(scheduling_group=PodSchedulingGroup(pod_group_name=str(group)) if group else None),
+    )
+    key = gang_of(pod, OPTIONAL_SOURCES)
+    if key is not None and key.source in OPTIONAL_SOURCES and key.source not in sources:
+        yield f"{_STATED_BY[key.source]} is read only with --gangs-of={key.source}; the pod is placed alone"
+
+
+_STATED_BY: Final = {
+    "leaderworkerset": f"label {names.LEADER_WORKER_GROUP}",
+    "volcano": f"annotation {names.VOLCANO_GROUP}",
+}
 
 
 def _unused_claims(spec: Raw) -> Iterator[str]:

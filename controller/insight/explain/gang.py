@@ -22,6 +22,7 @@ def explained_gang(
     return GangExplanation(
         gang=str(state.key),
         min_count=state.min_count,
+        succeeded=state.succeeded,
         members=tuple(
             GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
             for pod in sorted(state.members, key=lambda pod: pod.key)

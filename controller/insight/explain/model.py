@@ -173,6 +173,12 @@ class GangExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """In order of preference; empty if the gang has no topology constraint."""
     reason: RefusalReason | None = None
     """What the message says, in parts; None where the gang fits, or cannot be decided on."""
+    succeeded: int = 0
+    """Number of members that ended well; each stands in for one that does not exist."""
+
+    @property
+    def existing(self) -> int:
+        return len(self.members) + self.succeeded
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):

@@ -21,7 +21,7 @@ from controller.scheduling.decide import SharedClaims, Unschedulable, decide
 from controller.scheduling.gangs import GangDecision, GangKey, GangUnschedulable
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.api.podstate import is_bound, is_pending, is_probe, scheduled_condition
+from hami_dra.api.podstate import is_bound, is_finished, is_pending, is_probe, scheduled_condition
 from hami_dra.kube.documents import Document
 
 MOST: Final = 100
@@ -90,7 +90,7 @@ def pending_pods(
 def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
     """Return the cluster with all that runs, and no pod that waits."""
     items = [*items]
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes)
+    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
     for item in items:
         if item.kind is not kinds.POD and item.kind not in EXPANDED:
             view.feed(item)
@@ -100,6 +100,8 @@ def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCl
     for item in items:
         if item.kind is kinds.POD and is_bound(item.object):
             view.run(item.object)
+        elif item.kind is kinds.POD and is_finished(item.object):
+            view.gangs.pod_changed(None, item.object)  # it may count as a member
     return view
 
 

@@ -29,6 +29,7 @@ from controller.scheduling.gangs import (
     GangRequest,
     GangState,
     GangUnschedulable,
+    Source,
     constraints_of,
     decide_gang,
 )
@@ -59,6 +60,8 @@ class SimulationSettings:
     """Nodes that a pod prefers come before those that the node policy prefers."""
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
     """Schedulers whose pods hami-dra places; pods of others are not placed."""
+    gang_sources: frozenset[Source] | None = None
+    """Optional kinds of groups of pods that count as gangs; None: not known, so none does."""
     gates: FeatureGates = FeatureGates()
     kubernetes: tuple[int, int] | None = None
     """Version (major, minor) whose kube-scheduler is imitated; None: the newest that is known."""
@@ -99,7 +102,9 @@ def settled(source: str, raw: Raw, view: SimulatedCluster) -> WaitingPod:
             return WaitingPod(item.object, problem=f"Pod {item.key}: {unconverted_namespace(namespace)}")
         return WaitingPod(with_label_keys(item.object))
     try:
-        conversion = convert_pod(item.raw, namespace, replace(_UNGATED, is_served=view.offers))
+        conversion = convert_pod(
+            item.raw, namespace, replace(_UNGATED, is_served=view.offers, gang_sources=view.gang_sources)
+        )
     except ConversionRefused as error:
         return WaitingPod(item.object, problem=str(error))
     view.notice(source, f"Pod {item.key}", conversion.warnings)

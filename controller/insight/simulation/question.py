@@ -22,7 +22,7 @@ from controller.scheduling.decide import Options, SchedulingRequest, SharedClaim
 from controller.scheduling.inventory import Heartbeat, Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
-from hami_dra.api.podstate import is_bound, is_pending
+from hami_dra.api.podstate import is_bound, is_finished, is_pending
 from hami_dra.api.similar_names import similar
 from hami_dra.kube.documents import Document
 
@@ -58,7 +58,7 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes)
+    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)
@@ -77,6 +77,8 @@ def question(
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)
+        elif item.kind is kinds.POD and is_finished(item.object):
+            view.gangs.pod_changed(None, item.object)  # it may count as a member
     waiting = settled(source, _unplaced(raw), view)
     notices = view.notices
     others = [settled(*each, view) for each in pods if each[1] is not raw and not _is_placed(*each)]

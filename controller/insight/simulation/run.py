@@ -53,7 +53,7 @@ def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod
 def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes)
+    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
     for item in gathered.items:
         if item.kind is not kinds.POD and item.kind not in EXPANDED:
             view.feed(item)
@@ -126,6 +126,7 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
     Running pods count on their node; finished and terminating ones need no node.
     """
     if is_finished(pod):
+        view.gangs.pod_changed(None, pod)  # it may count as a member
         return True
     if pod.spec.node_name:
         view.run(with_label_keys(pod))

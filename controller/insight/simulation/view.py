@@ -4,7 +4,7 @@ Called by `controller.insight.simulation.run`. In: items of the input, and decis
 inventory that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.volume_claims import with_default_class
 from controller.scheduling.allocation import FeatureGates
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, Gangs
+from controller.scheduling.gangs import SOURCES, Gangs, Source
 from controller.scheduling.inventory import Inventory, PoolGates
 from controller.webhook import IGNORE, UNCONVERTED
 from hami_dra.api import kinds, names
@@ -34,15 +34,22 @@ _ASSUMED: Final = "(assumed)"
 
 class SimulatedCluster:
     def __init__(
-        self, gates: FeatureGates, profiles: DriverProfiles, kubernetes: tuple[int, int] | None = None
+        self,
+        gates: FeatureGates,
+        profiles: DriverProfiles,
+        kubernetes: tuple[int, int] | None = None,
+        gang_sources: Collection[Source] = (),
     ) -> None:
-        """Set up an empty cluster. `kubernetes`: its version (major, minor); None: the newest."""
+        """Set up an empty cluster. `kubernetes`: its version (major, minor); None: the newest.
+        `gang_sources`: optional kinds of groups of pods that count as gangs.
+        """
         self.inventory = Inventory(
             PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
         )
         self.inventory.pod_names.everywhere = True
-        self.gangs = Gangs(OPTIONAL_SOURCES)
-        """Fed with the groups and the running pods; files may use every name of groups."""
+        self.gang_sources = gang_sources
+        self.gangs = Gangs(gang_sources)
+        """Fed with the groups and the running pods."""
         if kubernetes is not None:
             self.inventory.set_version(*kubernetes)
             self.gangs.set_version(*kubernetes)

@@ -3,6 +3,7 @@
 import pytest
 
 from controller.insight.manifests import BadManifest
+from controller.scheduling.gangs import OPTIONAL_SOURCES
 from tests.support.gang_objects import (
     COSCHEDULING_LABEL,
     coscheduling_group,
@@ -101,7 +102,7 @@ def test_the_same_group_may_be_stated_in_every_way():
         (lambda each: in_kueue_group(each, "train", 9), []),
         (lambda each: in_volcano_group(each, "train"), [{**coscheduling_group("train", 9), "apiVersion": VOLCANO}]),
     ):
-        report = simulated(*CARDS, *group, *members(9, make))
+        report = simulated(*CARDS, *group, *members(9, make), gang_sources=OPTIONAL_SOURCES)
         assert placed(report) == []
         assert len(report.gangs) == 1
 
@@ -168,7 +169,7 @@ def leader_worker_set(replicas, size):
 
 
 def test_each_group_of_a_leader_worker_set_is_a_gang():
-    report = simulated(*CARDS, leader_worker_set(2, 5))
+    report = simulated(*CARDS, leader_worker_set(2, 5), gang_sources=frozenset({"leaderworkerset"}))
     assert placed(report) == ["vllm-0", *(f"vllm-0-{index}" for index in range(1, 5))]
     assert [(gang["placed"], gang["minCount"]) for gang in report.gangs] == [(5, 5), (0, 5)]
 
