@@ -156,6 +156,31 @@ def test_cards_that_are_there_keep_their_pods_and_their_names(vendor, weather, s
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
+@settings(max_examples=examples(8), deadline=None)
+@given(
+    mishap=st.sampled_from(["less", "cut"]),
+    listing=st.integers(0, 2),
+    card=st.integers(0, COUNT - 1),
+    restarts=st.booleans(),
+    seed=st.integers(0, 1 << 32),
+)
+def test_a_card_that_one_listing_leaves_out_for_good_is_not_lost(vendor, mishap, listing, card, restarts, seed):
+    """While the tool still answers for it elsewhere. A listing may also break off, with exit code 0."""
+
+    async def scenario(machine, watcher):
+        async with watcher.driver():
+            await asyncio.sleep(1)
+            machine.stuck = mishap, listing, card
+            if not restarts:
+                await asyncio.sleep(4 * CONFIRM)
+        async with watcher.driver():
+            await asyncio.sleep(4 * CONFIRM)
+            assert watcher.begun == []
+
+    story(vendor, seed, scenario)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("gone", range(COUNT))
 def test_a_card_that_is_gone_drives_its_pods_out_and_no_others(vendor, gone):
     async def scenario(machine, watcher):

@@ -68,6 +68,8 @@ class Machine:
         text = self.vendor.listing(arguments, self._listed(mishap, stuck, broken))
         if stuck == "unreadable" and text:
             text = self._without_memory(text, broken)
+        if stuck == "cut" and text:
+            text = text[: self._cut_at(text, broken)]
         return self._spoilt(text, mishap) if text else text
 
     def _stuck(self, arguments):
@@ -104,6 +106,11 @@ class Machine:
         places = [place for mark in self.vendor.marks(card) if (place := text.find(mark)) >= 0]
         found = _AMOUNT.search(text, max(places)) if places else None
         return f"{text[: found.start()]}N/A{text[found.end() :]}" if found else text
+
+    def _cut_at(self, text, card):
+        """Where the listing breaks off every time: somewhere before all of the card is written."""
+        places = [place for mark in self.vendor.marks(card) if (place := text.find(mark)) >= 0]
+        return random.Random(self.seed).randint(min(places) // 2, max(places) + 3) if places else len(text)
 
     def mentioned(self, card, runs):
         """Whether one of them named the card, by whatever names a card."""

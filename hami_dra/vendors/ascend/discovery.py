@@ -2,16 +2,18 @@
 
 Called by the node driver. `npu-smi info` has all chips with health, place and memory; `npu-smi info
 -t board` has the identity of one chip (VDie ID), which never changes and is read once; `npu-smi
-info -t topo` has the links of HCCS. Parsers are pure.
+info -t topo` has the links of HCCS, read once for a set of chips. A chip that is missing in the table
+is there while its board answers. Parsers are pure.
 """
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hami_dra.api.hardware import Fault, IdentitySource, Provenance
+from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, shown
 from hami_dra.discovery.indented import entries
@@ -47,46 +49,93 @@ Chip = tuple[int, int, str]
 """Numbers of the board and of the chip on it, PCI address."""
 
 
-class Identities:
-    """The identities of chips, each read once: a chip is exchanged only while the machine is off."""
+class ChipDetails:
+    """What is read of chips once: identities and links change only while the machine is off."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
-        self._known: dict[Chip, str] = {}
+        self._dies: dict[Chip, str] = {}
+        self._matrix: tuple[tuple[Chip, ...], Matrix] | None = None
+        self._listed: frozenset[tuple[int | None, int | None]] = frozenset()
+        """Numbers of board and chip in the latest table."""
 
-    def read(self, row: ChipRow) -> str:
+    def look(self, rows: Sequence[ChipRow]) -> None:
+        """Note the chips of the latest table."""
+        self._listed = frozenset((row.npu, row.chip) for row in rows)
+
+    def die(self, row: ChipRow) -> str:
         """Return the die's identity. Raises DiscoveryError."""
-        key = row.npu, row.chip, row.bus_id
-        if key not in self._known:
-            self._known[key] = parse_board(
-                self._tool.run("info", "-t", "board", "-i", str(row.npu), "-c", str(row.chip))
-            )
-        return self._known[key]
+        key = _chip(row)
+        if key not in self._dies:
+            self._dies[key] = parse_board(self._board(row.npu, row.chip))
+        return self._dies[key]
+
+    def matrix(self, rows: Sequence[ChipRow]) -> Matrix:
+        """Return how the chips are joined. Raises DiscoveryError."""
+        chips = tuple(map(_chip, rows))
+        if self._matrix is None or self._matrix[0] != chips:
+            text = self._tool.run("info", "-t", "topo") if len(rows) > 1 else ""
+            self._matrix = chips, parse_topology(text) if text else Matrix({}, {})
+        return self._matrix[1]
+
+    def witnesses(self, known: Iterable[Card]) -> Iterator[Trace]:
+        """Yield the known chips that are not in the table, and of which the board still answers."""
+        for card in known:
+            if not isinstance(card, AscendRecord) or card.npu_id is None or card.chip_id is None:
+                continue
+            if (card.npu_id, card.chip_id) not in self._listed:
+                with contextlib.suppress(DiscoveryError):
+                    yield self._witness(card, self._board(card.npu_id, card.chip_id))
+
+    def _witness(self, card: AscendRecord, board: str) -> Trace:
+        """Return the chip that the board names. Raises Unreadable when it names none."""
+        if card.provenance.identified_by is not IdentitySource.PLACE:
+            return Trace(uuid=parse_board(board))
+        numbers = {entry.path[-1]: said(entry.value) for entry in entries(board) if entry.value is not None}
+        if (numbers.get("NPU ID"), numbers.get("Chip ID")) != (str(card.npu_id), str(card.chip_id)):
+            raise Unreadable(f"{_BOARD}: expected NPU {card.npu_id}, chip {card.chip_id}, got {shown(board)}")
+        return Trace(minor=card.minor)
+
+    def _board(self, npu: int, chip: int) -> str:
+        return self._tool.run("info", "-t", "board", "-i", str(npu), "-c", str(chip))
+
+
+def _chip(row: ChipRow) -> Chip:
+    return row.npu, row.chip, row.bus_id
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
     """Return the back end. `state_folder`: for state that must outlive the program."""
     cards = CardMemory(AscendRecord, state_folder and state_folder / CARDS_FILE)
-    identities = Identities(tool)
-    return PolledBackend(VENDOR, lambda: read(tool, sys, identities), memory=cards)
+    details = ChipDetails(tool)
+    return PolledBackend(
+        VENDOR,
+        lambda: read(tool, sys, details),
+        witnesses=lambda: details.witnesses(cards.cards.values()),
+        memory=cards,
+    )
 
 
-def read(tool: Tool = TOOL, sys: Path = SYS, identities: Identities | None = None) -> Listing:
+def read(tool: Tool = TOOL, sys: Path = SYS, details: ChipDetails | None = None) -> Listing:
     """Return all Ascend NPUs of this machine. Raises DiscoveryError."""
     table = parse_table(tool.run("info"))
-    identities = identities or Identities(tool)
+    details = details or ChipDetails(tool)
+    details.look(table.rows)
     problems = list(table.problems)
     dies: dict[int, str] = {}
     failed: set[str] = set()
+    if not table.complete:
+        problems.append(f"{INFO}: expected a table of processes after the chips, got none: the output is not complete")
+        failed.add(INFO)
     for row in table.rows:
         try:
-            dies[row.index] = identities.read(row)
+            dies[row.index] = details.die(row)
         except DiscoveryError as error:
             problems.append(f"NPU {row.npu}, chip {row.chip}: {error}")
             failed.add(_BOARD)
     matrix: Matrix | None = None
     try:
-        matrix = parse_topology(tool.run("info", "-t", "topo")) if len(table.rows) > 1 else Matrix({}, {})
+        matrix = details.matrix(table.rows)
     except DiscoveryError as error:
         problems.append(str(error))
     found = join(table, dies, matrix, problems)

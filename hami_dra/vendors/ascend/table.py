@@ -63,6 +63,8 @@ class ChipTable:
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
     """Traces of unreadable rows."""
+    complete: bool = False
+    """The table of processes follows, so that no row is cut off."""
 
 
 def parse_table(text: str) -> ChipTable:
@@ -88,7 +90,9 @@ def parse_table(text: str) -> ChipTable:
     if not rows:
         expected = f"{INFO}: expected a table with the columns NPU, Chip and Bus-Id, got none"
         raise Unreadable("; ".join(problems) or expected)
-    return ChipTable(tuple(rows), name_if_said(found[1]) if found else "", tuple(problems), tuple(seen))
+    version = name_if_said(found[1]) if found else ""
+    complete = any(_begins_processes(_cells(line.strip())) for line in text.splitlines())
+    return ChipTable(tuple(rows), version, tuple(problems), tuple(seen), complete)
 
 
 def _pairs(text: str) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
@@ -97,7 +101,7 @@ def _pairs(text: str) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         cells = _cells(line)
-        if len(cells) > 1 and cells[1].lower().startswith("process id"):
+        if _begins_processes(cells):
             return
         if len(cells) != 3:
             before = None
@@ -106,6 +110,10 @@ def _pairs(text: str) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
         else:
             yield before, (number, line)
             before = None
+
+
+def _begins_processes(cells: Sequence[str]) -> bool:
+    return len(cells) > 1 and cells[1].lower().startswith("process id")
 
 
 def _row(above: Sequence[str], line: str, below: str) -> ChipRow:

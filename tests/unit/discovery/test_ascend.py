@@ -167,10 +167,10 @@ def test_a_chip_without_identity_is_known_by_its_place(tools):
 
 def test_identities_are_read_once(tools):
     tools.answer("npu-smi", {"info": B4, **boards((5, 0))})
-    identities = ascend.Identities(ascend.TOOL)
-    first = ascend.read(sys=tools.sys, identities=identities)
+    details = ascend.ChipDetails(ascend.TOOL)
+    first = ascend.read(sys=tools.sys, details=details)
     tools.answer("npu-smi", {"info": B4})
-    assert ascend.read(sys=tools.sys, identities=identities) == first
+    assert ascend.read(sys=tools.sys, details=details) == first
 
 
 def test_missing_and_failing_tools(tools):
