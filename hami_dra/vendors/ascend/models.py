@@ -14,10 +14,11 @@ A 910C is a module of two chips, which npu-smi calls `Ascend910`. Each chip is a
 HAMi, and whole cards are taken by modules.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from hami_dra.api.hardware import Card
+from hami_dra.vendors.publishing import MIB
 
 MAKER: Final = "Ascend"
 """Begins the product and the series: `Ascend910B4` for the chip `910B4`."""
@@ -149,10 +150,12 @@ _BY_PRODUCT: Final = {product_of(series.chip): series for series in _ALL}
 
 
 def series_of(card: Card) -> AscendSeries | None:
-    """Return the series of a card; None for a chip that HAMi has no configuration for: it is
-    published whole, without a series.
+    """Return the series of a card, with the card's memory where it has more than the series (a 300I
+    Duo of 96 GB). None for a chip that HAMi has no configuration for: it is published whole,
+    without a series.
     """
-    return series_of_product(card.product)
+    series = series_of_product(card.product)
+    return None if series is None else replace(series, memory=max(series.memory, card.memory // MIB))
 
 
 def series_of_product(product: str) -> AscendSeries | None:

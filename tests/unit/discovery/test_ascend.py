@@ -200,3 +200,47 @@ def test_the_driver_s_libraries_are_found_where_the_linker_does_not_know_them(to
     tools.script("npu-smi", "echo $LD_LIBRARY_PATH")
     driver = "/usr/local/Ascend/driver/lib64"
     assert ascend.TOOL.run().strip() == f"/opt/own:{driver}/common:{driver}/driver:{driver}"
+
+
+# --- chips that the table lacks ---
+
+
+def without_row(text, npu):
+    lines = text.splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"| {npu} "))
+    return "".join(lines[:at] + lines[at + 3 :])
+
+
+BOARDS = boards(*((npu, 0) for npu in range(8)))
+OF_THREE = "info -t board -i 3 -c 0"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        ({"info": without_row(B3, 3)} | BOARDS, "unreadable"),
+        ({"info": without_row(B3, 3)} | {key: text for key, text in BOARDS.items() if key != OF_THREE}, "lost"),
+        ({"info": without_row(B3, 3)} | BOARDS | {OF_THREE: BOARDS["info -t board -i 2 -c 0"]}, "lost"),
+        ({"info": B3[: B3.index("| 3 ") + 12]}, "unseen"),
+    ],
+)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_chip_that_the_table_lacks_is_lost_only_if_its_board_is_silent(tools, tmp_path, answers, code, restarts):
+    tools.answer("npu-smi", {"info": B3} | BOARDS)
+    backend = ascend.backend(tmp_path / "state", ascend.TOOL, tools.sys)
+    (tmp_path / "state").mkdir()
+    card = backend.discover().cards[3]
+    backend = ascend.backend(tmp_path / "state", ascend.TOOL, tools.sys) if restarts else backend
+    tools.answer("npu-smi", answers)
+    assert [fault.code for fault in backend.health().faults[card.uuid]] == [code]
+
+
+def test_links_are_read_once_for_a_set_of_chips(tools):
+    details = ascend.ChipDetails(ascend.TOOL)
+    every = boards(*((npu, 0) for npu in range(8)))
+    tools.answer("npu-smi", {"info": B3, "info -t topo": MESH, **every})
+    first = ascend.read(sys=tools.sys, details=details)
+    tools.answer("npu-smi", {"info": B3, **every})
+    assert ascend.read(sys=tools.sys, details=details) == first
+    tools.answer("npu-smi", {"info": without_row(B3, 3), **every})
+    assert any("topo" in problem for problem in ascend.read(sys=tools.sys, details=details).problems)

@@ -436,3 +436,40 @@ def test_every_published_device_has_a_site():
         for device, site in sites.items():
             assert (site.partition is not None) == ("-vir" in device)
             assert site.partition is None or site.partition.by_runtime
+
+
+def test_the_counters_of_a_300i_duo_of_96_gb_are_those_of_its_memory():
+    """npu-smi says 44278 MiB of a chip; HAMi's configuration has the 21527 MiB of the smaller board."""
+    small, large = (
+        card(0, vendor="ascend", product="Ascend310P3", memory=mebibytes * MIB) for mebibytes in (21527, 44278)
+    )
+    for chip in (small, large):
+        (counters,) = PUBLISHING.counter_sets([chip])
+        assert counters["counters"]["memory"]["value"] == f"{chip.memory // MIB}Mi"
+        devices = PUBLISHING.devices([chip], vendor_settings())
+        assert sum("vir04" in device["name"] for device in devices) == 1  # AI CPUs for one
+        assert devices[0]["consumesCounters"][0]["counters"] == counters["counters"]
+
+
+def test_the_bound_in_a_refusal_is_accepted():
+    with pytest.raises(ConversionRefused, match="has 24576: write at most that"):
+        asked({"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 24577})
+    assert asked({"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 24576})["count"] == 1
+
+
+@pytest.mark.parametrize("first", ["init", "main"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_init_container_with_a_vnpu_takes_no_whole_npu_away(first, count):
+    vnpu, whole = (
+        {"huawei.com/Ascend910B4": 1, "huawei.com/Ascend910B4-memory": 2000},
+        {"huawei.com/Ascend910B4": count},
+    )
+    init, main = (vnpu, whole) if first == "init" else (whole, vnpu)
+    raw = pod("p", limits=main)
+    raw["spec"]["initContainers"] = [{"name": "init", "image": "x", "resources": {"limits": init}}]
+    (template,) = convert_pod(raw, "default", Options()).templates
+    classes = {
+        each["exactly"]["deviceClassName"]: each["exactly"]["count"]
+        for each in template["spec"]["spec"]["devices"]["requests"]
+    }
+    assert classes == {"ascend-910b4.hami.io": count, "ascend-910b4-vnpu.hami.io": 1}
