@@ -378,3 +378,39 @@ def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is
     assert turns > 10
     assert len(beats) < 300
     assert found.refused(asked) == refused
+
+
+def test_a_namespace_that_changes_its_labels_is_seen_by_a_decision_that_began_before():
+    """What a decision had counted was kept by the terms alone, whatever they meant since."""
+    found = world()
+    before, after = labelled_namespace("other", 0), labelled_namespace("other", 1)
+    found.inventory.namespace_changed(None, before)
+    found.run(pod("there", namespace="other", nodeName="n3"))
+    near = {"topologyKey": HOST, "labelSelector": {}, "namespaceSelector": {"matchLabels": {"n": "1"}}}
+    asked = pod("asking", affinity={"podAntiAffinity": {REQUIRED: [near]}})
+    with found.inventory.verdicts.within(Heartbeat(lambda: None)):
+        assert found.refused(asked) == {}
+        found.inventory.namespace_changed(before, after)
+        assert {*found.refused(asked)} == {"n3"}
+        found.inventory.namespace_changed(after, before)
+        assert found.refused(asked) == {}
+
+
+def test_terms_that_concern_many_label_sets_have_a_bound_and_are_read_again(monkeypatch):
+    """Each of 256 sets of labels kept each of 64,000 terms about it: gigabytes."""
+    monkeypatch.setattr("controller.scheduling.node_filter.existing_terms._LINKS_KEPT", 100)
+    found = world()
+    terms = found.inventory._assembly.state.anti_affinity
+    apart = {"matchExpressions": [requirement("app", "NotIn", "1", "2")]}
+    for number in range(30):
+        found.run(evil(number, {**about_all(HOST), "labelSelector": apart, "namespaces": [f"x{number}"]}))
+        for asked in range(5):
+            refused = found.refused(pod(f"asking-{asked}", labels={"app": str(asked)}))
+            assert len(refused) == (0 if asked in {1, 2} else min(number + 1, NODES))
+            assert terms._links <= 130
+    for number in range(30):
+        gone = {**about_all(HOST), "labelSelector": apart, "namespaces": [f"x{number}"]}
+        found.inventory.pod_changed(evil(number, gone), None)
+    assert found.refused(pod("asking-0", labels={"app": "0"})) == {}
+    found.inventory.namespace_changed(None, labelled_namespace("default", 0))
+    assert terms._links == 0
