@@ -14,6 +14,8 @@ OURS = {
     "driver": expositions.of_driver,
     "webhook": expositions.of_webhook,
 }
+OTHERS = {"up": {"job"}, "kube_daemonset_status_number_unavailable": {"daemonset"}}
+"""Metrics of Prometheus itself and of kube-state-metrics that the rules ask for → labels."""
 EXPORTED = set().union(*(metrics_in(said()) for said in OURS.values()))
 
 
@@ -39,7 +41,7 @@ def test_names_of_hami_are_read_too(ask):
 def test_rules_ask_for_what_there_is(ask):
     answer = ask({"rules": RULES})
     assert answer["problems"] == []
-    assert {selector["metric"] for selector in answer["selectors"]} - EXPORTED == set()
+    assert {selector["metric"] for selector in answer["selectors"]} - EXPORTED == OTHERS.keys()
 
 
 def labels_of(said):
@@ -55,7 +57,7 @@ def labels_of(said):
 
 
 def test_rules_and_dashboard_ask_by_labels_that_there_are(ask):
-    known = {}
+    known = dict(OTHERS)
     for said in OURS.values():
         known |= labels_of(said())
     answers = [ask({"rules": RULES}), *(ask({"expression": text}) for text in expressions())]
@@ -75,6 +77,11 @@ def test_the_dashboard_asks_for_what_there_is(ask, expression):
 
 HOURS = 130
 WELL = [
+    f'up{{job="gpus/hami-dra-webhook",pod="a"}} 1x{HOURS}',
+    f'up{{job="gpus/hami-dra-webhook",pod="b"}} 0x{HOURS}',
+    f'up{{job="gpus/hami-dra-driver",pod="a"}} 1x{HOURS}',
+    f'kube_daemonset_status_number_unavailable{{daemonset="hami-dra-driver-nvidia"}} 0x{HOURS}',
+    f'kube_daemonset_status_number_unavailable{{daemonset="other"}} 3x{HOURS}',
     f'hami_dra_leader{{pod="a"}} 1x{HOURS}',
     f'hami_dra_leader{{pod="b"}} 0x{HOURS}',
     f'hami_dra_exclusive{{pod="a"}} 1x{HOURS}',
@@ -142,6 +149,9 @@ BAD = {
     "HamiDraUnreadableObjects": ['hami_dra_unreadable_objects{resource="pods"} 1'],
     "HamiDraInternalErrors": ['hami_dra_internal_errors_total{loop="undo"} 0+1'],
     "HamiDraEventsDropped": ["hami_dra_events_dropped_total 0+1"],
+    "HamiDraWebhookDown": ['up{job="gpus/hami-dra-webhook",pod="a"} 0'],
+    "HamiDraCertificateMissing": ["hami_dra_webhook_certificate_expiry_timestamp_seconds 0"],
+    "HamiDraDriverDown": ['up{job="gpus/hami-dra-driver",pod="a"} 0'],
     "HamiDraCertificateExpiring": ["hami_dra_webhook_certificate_expiry_timestamp_seconds 864000"],
     "HamiDraDriverNotRegistered": ['hami_dra_driver_registered{driver="d"} 0'],
     "HamiDraPrepareErrors": ['hami_dra_driver_claims_total{call="prepare",result="refused"} 0+1'],
@@ -189,10 +199,27 @@ def test_no_controller_at_all(ask):
     assert ask({"rules": RULES, "series": gone, "minute": HOURS - 5})["alerts"] == ["HamiDraNoLeader"]
 
 
+@pytest.mark.parametrize(("job", "alert"), [("webhook", "HamiDraWebhookDown"), ("driver", "HamiDraDriverDown")])
+def test_a_component_that_is_gone_is_missed_and_one_that_never_was_is_not(ask, job, alert):
+    kept = [line for line in WELL if f"hami-dra-{job}" not in line]
+    gone = [*kept, f'up{{job="hami-dra-{job}",pod="a"}} 1x60']
+    assert ask({"rules": RULES, "series": gone, "minute": HOURS - 5})["alerts"] == [alert]
+    assert ask({"rules": RULES, "series": kept, "minute": HOURS - 5}).get("alerts", []) == []
+
+
+def test_a_driver_that_is_not_scheduled_is_missed(ask):
+    series = changed(['kube_daemonset_status_number_unavailable{daemonset="hami-dra-driver-nvidia"} 1'])
+    assert ask({"rules": RULES, "series": series, "minute": HOURS - 5})["alerts"] == ["HamiDraDriverDown"]
+
+
 @pytest.mark.parametrize("alert", BAD)
 def test_each_alert_fires_for_its_own_cause_alone(ask, alert):
     answer = ask({"rules": RULES, "series": changed(BAD[alert]), "minute": HOURS - 5})
     assert (answer["problems"], answer.get("alerts", [])) == ([], [alert])
+
+
+def test_every_alert_has_a_description():
+    assert [name for name, rule in alerts().items() if not rule["annotations"].get("description")] == []
 
 
 def test_every_alert_was_tried():

@@ -70,7 +70,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{/* Options that all services have. */}}
 {{- define "hami-dra.serviceArgs" -}}
 - --log-format={{ .Values.log.format }}
-- --verbosity={{ .Values.log.verbosity }}
+- --verbosity={{ int .Values.log.verbosity }}
 {{- end }}
 
 {{/* What every account gets. In: the root. */}}
@@ -93,10 +93,59 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- toYaml .Values.containerSecurityContext }}
 {{- end }}
 
-{{/* How a Deployment is replaced, and how long its pods may take to end. In: its values. */}}
+{{/* How a Deployment is replaced. On the node's network a new replica finds no node with a free port while all old ones run. In: its
+     values. */}}
 {{- define "hami-dra.strategy" -}}
-{{- with .strategy }}
+{{- $strategy := deepCopy .strategy }}
+{{- if and .hostNetwork (has (toString (dig "rollingUpdate" "maxUnavailable" "" $strategy)) (list "0" "0%")) }}
+{{- $_ := set $strategy.rollingUpdate "maxUnavailable" 1 }}
+{{- end }}
+{{- with $strategy }}
 strategy: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What is common to all drivers, and a vendor's own: maps are merged, and lists are put together. In: (dict "common" {...} "own" {...}). */}}
+{{- define "hami-dra.driverValues" -}}
+{{- $values := mergeOverwrite (deepCopy .common) (deepCopy .own) }}
+{{- $lists := dict }}
+{{- range $key, $list := .common }}
+{{- if and (kindIs "slice" $list) (hasKey $.own $key) }}
+{{- $own := index $.own $key | default list }}
+{{- if eq $key "hostPaths" }}
+{{- $paths := list }}
+{{- range $list }}{{ $paths = append $paths .path }}{{ end }}
+{{- range $each := $own }}
+{{- if not (has $each.path $paths) }}{{ $list = append $list $each }}{{ end }}
+{{- end }}
+{{- $_ := set $lists $key $list }}
+{{- else }}
+{{- $_ := set $lists $key (concat $list $own | uniq) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $key, $list := $lists }}{{ $_ := set $values $key $list }}{{ end }}
+{{- toYaml $values }}
+{{- end }}
+
+{{/* A number as programs read it: of a values file 1000000 is a float, which Helm prints as 1e+06. */}}
+{{- define "hami-dra.plain" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* What no schema can say of a release: its namespace, and that it is the only one. In: the root. */}}
+{{- define "hami-dra.checkRelease" -}}
+{{- $namespace := .Release.Namespace }}
+{{- if eq $namespace "hami-dra-probe" }}
+{{- fail "the namespace hami-dra-probe is the fence's own: install into another one, such as hami-dra-system" }}
+{{- end }}
+{{- if and .Values.namespace.create (has $namespace (list "default" "kube-system" "kube-public" "kube-node-lease")) }}
+{{- fail (printf "namespace.create would make all of %s privileged: install into a namespace of its own (--namespace hami-dra-system)" $namespace) }}
+{{- end }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "hami-dra-controller" | default dict).subjects }}
+{{- if ne .namespace $namespace }}
+{{- fail (printf "hami-dra is installed in namespace %s already, and a cluster has one: upgrade that release (--namespace %s), or uninstall it first" .namespace .namespace) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -129,6 +178,12 @@ affinity: {{- toYaml . | nindent 2 }}
 
 {{- define "hami-dra.podDisruptionBudget" -}}
 {{- if and .values.podDisruptionBudget.enabled (gt (int .values.replicas) 1) }}
+{{- $stay := .values.podDisruptionBudget.minAvailable }}
+{{- $replicas := int .values.replicas }}
+{{- $kept := kindIs "string" $stay | ternary (div (add (mul (toString $stay | trimSuffix "%" | int) $replicas) 99) 100) (int $stay) }}
+{{- if ge (int $kept) $replicas }}
+{{- fail (printf "%s.podDisruptionBudget.minAvailable=%v with %d replicas stops every drain of a node: at most %d replicas may have to stay" .component $stay $replicas (sub $replicas 1)) }}
+{{- end }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -137,7 +192,7 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   {{- include "hami-dra.metadata" (dict "root" .root "component" .component) | nindent 2 }}
 spec:
-  minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
+  minAvailable: {{ include "hami-dra.plain" $stay }}
   # an unhealthy replica must not block a drain
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
