@@ -1,4 +1,4 @@
-"""JobSet, LeaderWorkerSet and a Job that makes its PodGroup: their own controllers make the pods, which run as gangs.
+"""JobSet, LeaderWorkerSet, a Job by labels and one that makes its PodGroup: their own controllers make the pods, which run as gangs.
 
 Each time there is room for the gang only once a pod in the way is gone, one member is then deleted, and its controller makes
 it, or the whole group, again.
@@ -150,3 +150,76 @@ def test_a_job_that_makes_its_pod_group(cards):
     runs_whole_again_and_again(cards, job("train", CARDS))
     (group,) = cards.api.list(f"/apis/scheduling.k8s.io/v1beta1/namespaces/{cards.namespace}/podgroups")
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": CARDS}}
+
+
+ENDING = "example.com/still-ending"
+
+
+def labelled_job(name, completions):
+    item = one_card(**{NAME_LABEL: name, MIN_AVAILABLE_LABEL: str(CARDS)})
+    item["metadata"]["finalizers"] = [ENDING]
+    spec = {"parallelism": CARDS, "completions": completions, "template": item}
+    item["spec"] = {**item["spec"], "restartPolicy": "Never"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def end(lab, phase, *names):
+    """What a kubelet writes when the containers of these pods have ended."""
+    for name in names:
+        lab.api.patch(f"{lab.pods_path}/{name}/status", {"status": {"phase": phase}})
+
+
+def let_go(lab, *names):
+    for name in names:
+        found = [each for each in lab.pod(name)["metadata"].get("finalizers", ()) if each != ENDING]
+        lab.api.patch(f"{lab.pods_path}/{name}", {"metadata": {"finalizers": found}})
+
+
+def wait_runs(lab, count, without):
+    """Names of the members that run, once there are so many besides those of `without`."""
+
+    def running():
+        found = {
+            each["metadata"]["name"]
+            for each in members(lab).values()
+            if each["status"].get("phase") == "Running" and each["metadata"]["name"] not in without
+        }
+        return found if len(found) == count else None
+
+    try:
+        return lab.hami.wait_for(f"{count} more running", running, seconds=90)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}\n{lab.describe()}") from None
+
+
+def test_a_job_ends_with_fewer_pods_than_its_gang_and_comes_back_while_they_end(cards):
+    """Five completions by four at a time; the last fails and is retried; suspended and resumed; then created again."""
+    lab = cards
+    lab.delete_pod("in-the-way")
+    item = lab.create(labelled_job("train", 5))
+    old = wait_runs(lab, CARDS, ())
+    end(lab, "Succeeded", *old)
+    last = wait_runs(lab, 1, old)
+    end(lab, "Failed", *last)
+    again = wait_runs(lab, 1, old | last)
+    path = lab.api.path_of(item)
+    lab.api.patch(path, {"spec": {"suspend": True}})
+    lab.hami.wait_for("it ends", lambda: all("deletionTimestamp" in lab.pod(name)["metadata"] for name in again))
+    lab.api.patch(path, {"spec": {"suspend": False}})
+    resumed = wait_runs(lab, 1, old | last | again)
+    lab.api.remove(item, propagationPolicy="Background")
+    before = old | last | again | resumed
+    let_go(lab, *old, *last, *again)
+
+    # a second Job of that name, while the first one's last pod ends on its card: three cards are free
+    with created(lab, labelled_job("train", CARDS)):
+        lab.hami.wait_for("all new members", lambda: len(members(lab)) == CARDS + 1)
+        first = min(
+            each["metadata"]["name"] for each in members(lab).values() if each["metadata"]["name"] not in before
+        )
+        lab.wait_event(first, "FilteringFailed", "of 4 members")
+        assert {each["metadata"]["name"] for each in members(lab).values() if each["spec"].get("nodeName")} == resumed
+        let_go(lab, *resumed)
+        new = wait_runs(lab, CARDS, before)
+        let_go(lab, *new)
+    assert lab.overcommitted() == []
