@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card, Machine
+from hami_dra.api.heldclaims import MOST_LENGTH, HeldClaim, HeldDevice, decode, encode
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import machine, machine_names
@@ -193,6 +194,19 @@ class VendorContract:
             assert not [str(violation) for body in bodies for violation in check_slice(body)]
             assert not check_pools(bodies)
             assert set(plugin.containers.sites(cards)) == {device["name"] for device in devices}
+
+    def test_what_a_node_holds_for_deleted_claims_can_be_told(self, plugin):
+        """Of the worst case, a claim for each device with the longest names, no device is left out."""
+        for found in reference_machines(plugin.name):
+            cards = [card for card in found.cards if card.vendor == plugin.name]
+            devices = {each["name"] for each in plugin.publishing.devices(cards, vendor_settings())}
+            claims = [
+                HeldClaim(uid=f"{number:036}", namespace="n" * 63, name="c" * 253, devices=(HeldDevice(device=device),))
+                for number, device in enumerate(sorted(devices))
+            ]
+            text = encode(claims)
+            assert len(text) <= MOST_LENGTH
+            assert {each.device for claim in decode(text) for each in claim.devices} == devices
 
     @given(dice=st.data())
     def test_legacy_names_are_read_or_refused_and_survive_the_annotation(self, plugin, dice):
