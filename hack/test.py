@@ -61,7 +61,7 @@ SUITES: dict[str, list[list[str]]] = {
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
     "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
-    "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
+    "soak properties": [[*PYTEST, *WORKERS, "tests/property", "tests/hostile/test_accepted_maximum.py"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
     "soak helm": [[*PYTEST, "tests/node/test_node_helm.py"]],
     "soak gitops": [[*PYTEST, "-o", "log_cli=true", "-o", "log_cli_level=INFO", "tests/e2e/test_gitops.py"]],
