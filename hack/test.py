@@ -62,6 +62,7 @@ SUITES: dict[str, list[list[str]]] = {
     "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property", "tests/hostile/test_accepted_maximum.py"]],
+    "soak limits": [[*PYTEST, "tests/hostile/test_weight_limits.py", "tests/hostile/test_every_field.py"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
     "soak helm": [[*PYTEST, "tests/node/test_node_helm.py"]],
     "soak gitops": [[*PYTEST, "-o", "log_cli=true", "-o", "log_cli_level=INFO", "tests/e2e/test_gitops.py"]],
@@ -75,6 +76,7 @@ SUITES: dict[str, list[list[str]]] = {
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
+    "soak limits": {"HAMI_DRA_PROPERTIES": "soak"},
     "soak browser": {"HAMI_DRA_SOAK": "1"},
     "soak restore": {"HAMI_DRA_SOAK": "1"},
     "soak gangs": {"HAMI_DRA_SOAK": "1"},
@@ -94,6 +96,7 @@ SOAK = [
     "build node",
     "build browser",
     "soak properties",
+    "soak limits",
     "soak browser",
     "soak trouble",
     "soak restore",

@@ -41,6 +41,7 @@ _LONG_SPEC: Final = 1_024
 _LONG_IMAGE: Final = 512
 """Characters of an image's name. No registry has such a name; what tenants write there is not kept.
 """
+_NO_METADATA: Final = ObjectMeta()
 _NO_IMAGE: Final = ImageVolume()
 _known: Final[dict[Any, Any]] = {}
 
@@ -176,9 +177,11 @@ def share_claim_parts(claim: ResourceClaim) -> None:
 
 
 def share_template_parts(template: ResourceClaimTemplate) -> None:
-    """Deduplicate the parts of a template, including its spec, which its claims have, too."""
+    """Deduplicate the parts of a template, including its spec, which its claims have, too. Nobody
+    reads the metadata that its claims will have.
+    """
     _share_meta(template.metadata)
-    _share_empty(template.spec.metadata, ("labels", "annotations"))
+    force_setattr(template.spec, "metadata", _NO_METADATA)
     _share_spec(template.spec)
     _forget_if_full()
 

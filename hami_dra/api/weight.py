@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.core import PodAffinityTerm, TopologySpreadConstraint
-from hami_dra.api.meta import Condition
+from hami_dra.api.meta import Condition, ObjectMeta
 from hami_dra.api.podvolumes import Volume
 from hami_dra.api.resource import CELDeviceSelector, DeviceDerivedAttribute
 
@@ -43,12 +43,9 @@ LONG_TEXTS: Final = frozenset({CELDeviceSelector, DeviceDerivedAttribute, Condit
 (`hami_dra.vendors.annotations`).
 """
 LIGHT: Final = 2
-"""Bytes for each unit of the limit: an object that was sent in no more is not weighed, because
-nothing in it can be many. 8 KiB for a pod.
-"""
-LIGHT_JSON: Final = 0.5
-"""The same, of the JSON of what is read of an object: 2 KiB for a pod. An ordinary one has 1,500
-bytes, and writing them costs a tenth of weighing them.
+"""Bytes for each unit of the limit. An object of which no more JSON is read (8 KiB of a pod) is
+never too large, because nothing in it can be many, and need not be weighed. Nor need one that was
+sent in no more.
 """
 WORK: Final[dict[type, int]] = {PodAffinityTerm: 32, TopologySpreadConstraint: 32, Volume: 4}
 """What is evaluated for all nodes, or all label sets of the cluster, or all volumes."""
@@ -62,7 +59,7 @@ class TextTooLongError(ValueError):
 
 def excess(item: msgspec.Struct, most: int) -> str:
     """Return why an object is too large, or ""."""
-    if len(_encode(item)) <= LIGHT_JSON * most:
+    if len(_encode(item)) <= LIGHT * most:
         return ""
     try:
         if weight(item, most) <= most:
@@ -114,8 +111,11 @@ def _of_text(text: str | bytes, most: int) -> int:
 
 @cache
 def _of_type(kind: type[msgspec.Struct]) -> tuple[int, tuple[str, ...]]:
-    """Return the weight of an object without its fields, and their names."""
-    return 1 + kind.__basicsize__ // GRAIN + WORK.get(kind, 0), kind.__struct_fields__
+    """Return the weight of an object without its fields, and their names; annotations have a limit
+    of their own (`hami_dra.vendors.annotations`).
+    """
+    fields = [name for name in kind.__struct_fields__ if kind is not ObjectMeta or name != "annotations"]
+    return 1 + kind.__basicsize__ // GRAIN + WORK.get(kind, 0), tuple(fields)
 
 
 def _largest(item: msgspec.Struct) -> str:

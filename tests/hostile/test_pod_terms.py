@@ -270,8 +270,8 @@ TOO_MUCH = {
             1, labelSelector={"matchExpressions": [requirement(f"evil-{n}", "DoesNotExist") for n in range(1100)]}
         )
     },
-    "100 constraints": {
-        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": HOST, "labelSelector": {}} for _ in range(100)]
+    "200 constraints": {
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": HOST, "labelSelector": {}} for _ in range(200)]
     },
 }
 

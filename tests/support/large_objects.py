@@ -3,7 +3,8 @@
 A field that is added to a Struct is there by itself. Pure.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,30 @@ from msgspec import inspect
 
 from hami_dra.api import kinds
 from hami_dra.api.meta import UNREADABLE
+from hami_dra.kube.decoding import read_object
 
+HOST = "kubernetes.io/hostname"
+TEXT = "<text>"
+VALID: dict[str, dict[str, Any]] = {
+    "PodAffinityTerm": {"topologyKey": HOST, "namespaceSelector": {}, "labelSelector": {"matchLabels": {"app": TEXT}}},
+    "TopologySpreadConstraint": {
+        "topologyKey": HOST,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": TEXT}},
+    },
+    "LabelSelectorRequirement": {"operator": "NotIn", "values": ["none"]},
+    "NodeSelectorRequirement": {"operator": "NotIn", "values": ["none"]},
+    "Toleration": {"operator": "Exists"},
+    "ContainerPort": {"hostPort": 9, "containerPort": 9, "protocol": "TCP"},
+    "Container": {"name": "main"},
+    "Volume": {"name": "disk", "persistentVolumeClaim": {"claimName": TEXT}},
+    "DeviceRequest": {"name": "card", "exactly": {"deviceClassName": "gpu", "count": 1}},
+    "CELDeviceSelector": {"expression": "true"},
+    "WeightedPodAffinityTerm": {"weight": 1, "podAffinityTerm": {}},
+    "PreferredSchedulingTerm": {"weight": 1},
+    "GangSchedulingPolicy": {"minCount": 1},
+}
+"""What makes an entry one that decisions read, by the name of its Struct."""
 TENANTS = tuple(kind for kind in kinds.ALL if kind.reduce is not None)
 """The kinds that tenants write and that are watched."""
 Make = Callable[[int, str], Any]
@@ -35,6 +59,20 @@ class Place:
 
     def body(self, name: str, size: int) -> bytes:
         return msgspec.json.encode(self.document(name, size))
+
+
+def largest(places: Sequence[Place], name: str, rest: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of which these fields are together as large as is accepted; the rest is as in `rest`."""
+    found = rest
+    least, most = 0, 200_000
+    while most - least > max(16, least // 50):
+        middle = (least + most) // 2
+        document = merged(functools.reduce(merged, [place.document(name, middle) for place in places]), rest)
+        if read_object(places[0].kind, msgspec.json.encode(document))[1]:
+            most = middle
+        else:
+            least, found = middle, document
+    return found
 
 
 def base(kind, name, namespace="evil"):
@@ -84,7 +122,8 @@ def _entry(of: inspect.Type, text: str) -> Any:
     match of:
         case inspect.StructType():
             texts = [field for field in of.fields if field.required or isinstance(field.type, inspect.StrType)]
-            return {field.encode_name: _entry(field.type, text) for field in texts[:3] or of.fields[:1]}
+            whole = {field.encode_name: _entry(field.type, text) for field in texts[:3] or of.fields[:1]}
+            return whole | {key: each for key, each in _valid(of, text).items() if key != "name"}
         case inspect.UnionType(types=types):
             return _entry(next(each for each in types if not isinstance(each, inspect.NoneType)), text)
         case inspect.StrType():
@@ -110,12 +149,23 @@ def _complete(of: inspect.Type, value: Any) -> Any:
         case inspect.StructType():
             types = {field.encode_name: field.type for field in of.fields}
             required = {field.encode_name: _entry(field.type, "a") for field in of.fields if field.required}
-            return {key: _complete(types[key], each) for key, each in {**required, **value}.items()}
+            whole = {**required, **_valid(of, "a"), **value}
+            return {key: _complete(types[key], each) for key, each in whole.items()}
         case inspect.VarTupleType(item_type=item):
             return [_complete(item, each) for each in value]
         case inspect.DictType(value_type=item):
             return {key: _complete(item, each) for key, each in value.items()}
     return value
+
+
+def _valid(of: inspect.StructType, text: str) -> dict[str, Any]:
+    return _filled(VALID.get(of.cls.__name__, {}), text)
+
+
+def _filled(value: Any, text: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, text) for key, each in value.items()}
+    return text if value == TEXT else value
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
@@ -135,7 +185,11 @@ def merged(one: Any, other: Any) -> Any:
     """Return `one` with `other` in it: maps are merged, lists joined entry by entry."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {**one, **{key: merged(one[key], value) if key in one else value for key, value in other.items()}}
-    return other
+    if isinstance(one, list) and isinstance(other, list):
+        return [merged(first, second) for first, second in zip(one, other, strict=False)] + max(one, other, key=len)[
+            min(len(one), len(other)) :
+        ]
+    return max(one, other, key=len) if isinstance(one, str) and isinstance(other, str) else other
 
 
 ALL = [place for kind in TENANTS for place in places(kind)]
