@@ -33,11 +33,12 @@ class GangKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return how messages name the gang, for example `PodGroup team/train`."""
+        """Return how messages name the gang, for example `PodGroup team/train`: no two gangs alike."""
         kind = f"PodGroup ({API_GROUPS[self.source]})" if self.source in ("coscheduling", "volcano") else "PodGroup"
         if self.source in API_GROUPS:
             return f"{kind} {self.namespace}/{self.name}"
-        return f"gang {self.namespace}/{self.name}"
+        kind = "gang" if self.source == "labels" else f"gang ({self.source})"
+        return f"{kind} {self.namespace}/{self.name}"
 
 
 def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:

@@ -21,8 +21,7 @@ from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.scheduling.decide import Decision
-from controller.scheduling.gangs import GangKey
-from controller.scheduling.node_filter import is_hard
+from controller.scheduling.gangs import GangKey, has_terms
 from hami_dra.api.core import Pod
 
 
@@ -55,7 +54,7 @@ class GangCommit:
         """Why the gang is not committed."""
         self._order: dict[str, int] = {}
         """Uid → place, where kube-scheduler admits each member only after those before it."""
-        if any(is_hard(each) for pod in pods for each in pod.spec.topology_spread_constraints):
+        if any(map(has_terms, pods)):
             self._order = {pod.metadata.uid: place for place, pod in enumerate(pods)}
         self._ended = [asyncio.Event() for _ in self._order]
 

@@ -6,6 +6,7 @@ give the same answer. The members are placed on a `Trial`, which is taken back a
 
 from controller.scheduling.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES, GangKey, Source, gang_of
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
+from controller.scheduling.gangs.gang_members import has_terms
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
 from controller.scheduling.gangs.gang_topology import constraints_of
@@ -31,4 +32,5 @@ __all__ = [
     "constraints_of",
     "decide_gang",
     "gang_of",
+    "has_terms",
 ]

@@ -38,19 +38,28 @@ _Place = tuple[int, str, tuple[DeviceId, ...]]
 
 
 class ExhaustiveSearch:
-    """`most_steps`: decisions that it may make in all domains together."""
+    """`most_steps`: decisions that it may make in all domains together. `any_order`: the members are
+    placed in all orders, for one may fit only after another.
+    """
 
     def __init__(
-        self, inventory: Inventory, placements: MemberPlacements, members: Sequence[Member], most_steps: int
+        self,
+        inventory: Inventory,
+        placements: MemberPlacements,
+        members: Sequence[Member],
+        most_steps: int,
+        *,
+        any_order: bool,
     ) -> None:
         self._inventory = inventory
         self._placements = placements
-        self._members = members
+        self._members = [*members]
+        self._any_order = any_order
         self._until = placements.steps + most_steps
         self._nodes: dict[int, AllowedNodes] = {}
         self._looks_closer = any(_tells_devices_apart(inventory, member) for member in members)
-        self._fruitless: set[tuple[int, tuple[_Place, ...]]] = set()
-        """Number of the first members and their places, sorted, that leave none for the others.
+        self._fruitless: set[tuple[tuple[int, ...], tuple[_Place, ...]]] = set()
+        """Kinds of the members that are left and the places of the others, sorted, that leave them none.
         Like members may swap their places, so each set of places is searched once.
         """
 
@@ -66,9 +75,26 @@ class ExhaustiveSearch:
         """Place the members from this one on."""
         if at == len(self._members):
             return True
-        places = at, self._places()
+        places = tuple(sorted(member.kind for member in self._members[at:])), self._places()
         if places in self._fruitless:
             return False
+        kinds = set[int]()
+        for other in range(at, len(self._members) if self._any_order else at + 1):
+            if self._members[other].kind not in kinds:
+                kinds.add(self._members[other].kind)
+                self._swap(at, other)
+                if (yield from self._place_next(at, allowed)):
+                    return True
+                self._swap(at, other)
+        self._fruitless.add(places)
+        return False
+
+    def _swap(self, one: int, other: int) -> None:
+        members = self._members
+        members[one], members[other] = members[other], members[one]
+
+    def _place_next(self, at: int, allowed: AllowedNodes) -> Steps[bool]:
+        """Place this member, then the others."""
         member = self._members[at]
         open_choices = [Restriction(allowed)]
         known: set[Restriction] = set()
@@ -92,7 +118,6 @@ class ExhaustiveSearch:
             if (yield from self._place_from(at + 1, allowed)):
                 return True
             del self._placements.left[member.index]
-        self._fruitless.add(places)
         return False
 
     def _others(self, member: Member, decision: Decision, restriction: Restriction) -> list[Restriction]:

@@ -19,6 +19,7 @@ from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.pre_score import arranging_of, estimate_nodes
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
+from controller.scheduling.gangs.member_relations import MemberRelations
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api.arrays import Floats, Ints
@@ -42,15 +43,21 @@ class NodeFits:
 
 
 def fits_per_node(
-    inventory: Inventory, request: SchedulingRequest, options: Options, shared: AbstractSet[str]
+    inventory: Inventory,
+    request: SchedulingRequest,
+    options: Options,
+    shared: AbstractSet[str],
+    relations: MemberRelations,
 ) -> NodeFits:
     """Return how such members fit on each node.
 
     `shared`: uids of claims that are allocated once for several members; they limit no node here.
+    Nodes that other members may make fit (`relations`) count as if they did.
     Where the claims cannot be read the devices limit nothing: the decision reports the error.
     Raises SliceSpent.
     """
-    fits = np.where(NodeFilter(inventory, request).mask, MOST, 0)
+    nodes = NodeFilter(inventory, request)
+    fits = np.where(nodes.mask | relations.lifted(request.pod, nodes.codes), MOST, 0)
     for resource, amount in pod_requests(request.pod).items():
         if amount > 0:
             # A node that does not offer the resource is out by the filter, or serves it through claims.

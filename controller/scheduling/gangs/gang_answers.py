@@ -34,7 +34,9 @@ class DomainVerdict:
 @dataclass(frozen=True, slots=True)
 class GangDecision:
     placed: tuple[tuple[SchedulingRequest, Decision], ...]
-    """In the order of `GangRequest.members`; at least `least` of them."""
+    """At least `least` of them, in the order of `GangRequest.members`; in that of the decision where a
+    member fits only after others.
+    """
     left: tuple[tuple[SchedulingRequest, Unschedulable], ...] = ()
     """Elastic members that found no room."""
     domain: str = ""

@@ -11,6 +11,8 @@ from controller.scheduling.decide.companions import pod_shape
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.node_filter import is_hard
+from hami_dra.api.core import Pod
 
 _AT_ONCE: Final = 32
 """Members that are compared between two pauses."""
@@ -41,6 +43,14 @@ class Bundle:
         return tuple([each.kind for each in self.members])
 
 
+def has_terms(pod: Pod) -> bool:
+    """Return whether the pod may fit only once others are there."""
+    affinity = pod.spec.affinity
+    near = affinity.pod_affinity if affinity is not None else None
+    required = near is not None and bool(near.required_during_scheduling_ignored_during_execution)
+    return required or any(map(is_hard, pod.spec.topology_spread_constraints))
+
+
 def members_of(
     inventory: Inventory, requests: Sequence[SchedulingRequest]
 ) -> Generator[None, None, tuple[Member, ...]]:
@@ -49,12 +59,13 @@ def members_of(
     """
     shared = shared_claims(requests)
     kinds: dict[object, int] = {}
+    by_labels = any(has_terms(request.pod) for request in requests)
     found = []
     for index, request in enumerate(requests):
         if index % _AT_ONCE == _AT_ONCE - 1:
             yield None
         alone = shared.isdisjoint(entry.claim.metadata.uid for entry in request.claims)
-        key = _shape(inventory, request) if alone and not request.needs_full_path else index
+        key = _shape(inventory, request, by_labels=by_labels) if alone and not request.needs_full_path else index
         found.append(Member(index, request, kinds.setdefault(key, len(kinds))))
     return tuple(found)
 
@@ -92,12 +103,12 @@ def bundles_of(members: Sequence[Member]) -> list[Bundle]:
     return [Bundle(tuple(each)) for each in bundles.values()]
 
 
-def _shape(inventory: Inventory, request: SchedulingRequest) -> bytes:
+def _shape(inventory: Inventory, request: SchedulingRequest, *, by_labels: bool) -> bytes:
     policies = request.policies
     keys = [entry.claim.key for entry in request.claims]
     return digest_of(
         (
-            pod_shape(request.pod, by_labels=inventory.refuses_by_labels(request.pod)).hex(),
+            pod_shape(request.pod, by_labels=by_labels or inventory.refuses_by_labels(request.pod)).hex(),
             [entry.claim.spec for entry in request.claims],
             repr([(policies.for_claim(key), policies.request_preferences.get(key)) for key in keys]),
             repr((policies.node_policy, policies.packing, request.plugin_resources)),

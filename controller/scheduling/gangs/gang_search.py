@@ -36,6 +36,7 @@ from controller.scheduling.gangs.member_placements import (
     OutOfSteps,
     Steps,
 )
+from controller.scheduling.gangs.member_relations import MemberRelations
 from controller.scheduling.gangs.placing_strategies import InOrder, everywhere
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
@@ -83,6 +84,8 @@ class GangSearch:
         """Name of each domain that was tried → the most members that fitted there."""
         self._domains: list[Domain] = []
         """Those that the required constraints leave, best first."""
+        self._in_order = False
+        """Whether members fit only once others are there."""
         self._outside = ""
         """A node with a bound member that lacks a required label."""
         self._begin()
@@ -162,7 +165,9 @@ class GangSearch:
         members = yield from members_of(self._inventory, self._request.members)
         if not members:
             return GangDecision((), ())
-        demand, order = yield from self._demand(members)
+        relations = MemberRelations(self._inventory, members)
+        self._in_order = relations.exist
+        demand, order = yield from self._demand(members, relations)
         nodes = self._inventory.nodes
         settled = [row for name in self._request.settled_nodes if (row := nodes.index_of(name)) >= 0]
         domains = GangDomains(self._inventory, self._request.topology, settled, demand)
@@ -184,7 +189,7 @@ class GangSearch:
 
     def _place(self, bundles: list[Bundle], domains: GangDomains) -> Steps[Domain | None]:
         """Return the domain in which the gang has its places. Raises OutOfSteps."""
-        in_order = InOrder(self._inventory, self._placements, bundles)
+        in_order = InOrder(self._inventory, self._placements, bundles, comes_back=self._in_order)
         tried: dict[str, Domain] = {}
         for domain in domains.to_try(self._domains):
             if domain is None or domain.name in tried:
@@ -194,7 +199,13 @@ class GangSearch:
             if (yield from self._within(domain, in_order.place(domain.allowed))):
                 return domain
         members = [member for bundle in bundles for member in bundle.members]
-        search = ExhaustiveSearch(self._inventory, self._placements, members, self._most_steps // _EXHAUSTIVE_PART)
+        search = ExhaustiveSearch(
+            self._inventory,
+            self._placements,
+            members,
+            self._most_steps // _EXHAUSTIVE_PART,
+            any_order=self._in_order,
+        )
         for domain in tried.values():
             everything = domain.allowed or everywhere(self._inventory)
             if (yield from self._within(domain, search.place(everything))):
@@ -214,9 +225,10 @@ class GangSearch:
             placed = self._placements.most_placed
             self._tried[domain.name] = max(self._tried.get(domain.name, 0), placed)
 
-    def _demand(self, members: Sequence[Member]) -> Steps[tuple[Demand, dict[int, int]]]:
+    def _demand(self, members: Sequence[Member], relations: MemberRelations) -> Steps[tuple[Demand, dict[int, int]]]:
         """Return what the gang asks of the nodes, and by kind its place in the order of placing:
-        members with the fewest candidate nodes first, then those with the most devices.
+        members with the fewest candidate nodes first, then those with the most devices, but each after
+        the members that its affinity refers to.
         """
         shared = shared_claims(self._request.members)
         samples = {member.kind: member.request for member in reversed(members)}
@@ -227,7 +239,7 @@ class GangSearch:
         for kind, sample in sorted(samples.items()):
             while kind not in fits:
                 try:
-                    fits[kind] = fits_per_node(self._inventory, sample, self._options, shared)
+                    fits[kind] = fits_per_node(self._inventory, sample, self._options, shared, relations)
                 except SliceSpent as cause:
                     yield cause
             hardness[kind] = int(np.count_nonzero(fits[kind].members)), -fits[kind].devices, kind
@@ -245,14 +257,16 @@ class GangSearch:
             links=np.where(hardest.members > 0, hardest.links, 0.0),
             score=np.where(hardest.members > 0, sign * self._inventory.nodes.score, 0.0),
         )
-        return demand, {kind: place for place, kind in enumerate(sorted(samples, key=hardness.__getitem__))}
+        placing = relations.ordered(sorted(samples, key=hardness.__getitem__))
+        return demand, {kind: place for place, kind in enumerate(placing)}
 
     # -- answers -----------------------------------------------------------------------------------
 
     def _decision(self, domain: Domain) -> GangDecision:
         members, placements = self._request.members, self._placements
+        order = [*placements.decisions] if self._in_order else sorted(placements.decisions)
         return GangDecision(
-            placed=tuple([(members[index], placements.decisions[index]) for index in sorted(placements.decisions)]),
+            placed=tuple([(members[index], placements.decisions[index]) for index in order]),
             left=tuple([(members[index], placements.left[index]) for index in sorted(placements.left)]),
             domain=domain.name,
             domains=self._verdicts(),

@@ -5,6 +5,7 @@ Used by `gang_search` for one domain after the other. On success the members hav
 the trial; otherwise none has.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -22,9 +23,14 @@ MOST_MOVES: Final = 4
 
 
 class InOrder:
-    """Places the bundles one after the other. `bundles`: the hardest first."""
+    """Places the bundles one after the other. `bundles`: the hardest first. `comes_back`: a bundle
+    without room is tried again after the others, which may make it fit.
+    """
 
-    def __init__(self, inventory: Inventory, placements: MemberPlacements, bundles: Sequence[Bundle]) -> None:
+    def __init__(
+        self, inventory: Inventory, placements: MemberPlacements, bundles: Sequence[Bundle], *, comes_back: bool
+    ) -> None:
+        self._comes_back = comes_back
         self._inventory = inventory
         self._placements = placements
         self._bundles = bundles
@@ -60,11 +66,19 @@ class InOrder:
         """Return the bundle that found no room where too many members have none; all are taken back
         then.
         """
-        for bundle in order:
+        waiting, refused = deque(order), 0
+        while waiting:
+            bundle = waiting.popleft()
             fits = yield from self._place_bundle(bundle, restriction)
-            if not fits:
+            refused = 0 if fits else refused + 1
+            if fits:
+                continue
+            if not self._comes_back or refused > len(waiting):
                 self._placements.clear(self._members)
                 return bundle
+            for member in reversed(bundle.members):
+                self._placements.unplace(member)
+            waiting.append(bundle)
         return None
 
     def _place_bundle(self, bundle: Bundle, restriction: Restriction) -> Steps[bool]:

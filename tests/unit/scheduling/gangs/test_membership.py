@@ -1,12 +1,13 @@
 """Which gang a pod is a member of, and what is known of each."""
 
 import sys
+import typing
 from dataclasses import replace
 
 import msgspec
 import pytest
 
-from controller.scheduling.gangs import OPTIONAL_SOURCES, GangKey, Gangs, gang_of
+from controller.scheduling.gangs import OPTIONAL_SOURCES, GangKey, Gangs, Source, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec, PodStatus
 from hami_dra.api.meta import Condition, ObjectMeta, OwnerReference
@@ -312,6 +313,10 @@ def test_min_member_of_coscheduling_counts():
     state = gangs.state(GangKey("coscheduling", "team", "train"))
     assert (state.min_count, state.missing) == (2, 1)
     assert replace(state, bound=2).least == 0
+
+
+def test_no_two_gangs_are_named_alike():
+    assert len({str(GangKey(source, "team", "train")) for source in typing.get_args(Source)}) == 6
 
 
 def stated(**annotations):
