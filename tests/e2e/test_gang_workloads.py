@@ -1,13 +1,14 @@
 """JobSet, LeaderWorkerSet, a Job by labels and one that makes its PodGroup: their own controllers make the pods, which run as gangs.
 
 Each time there is room for the gang only once a pod in the way is gone, one member is then deleted, and its controller makes
-it, or the whole group, again.
+it, or the whole group, again. At last the workload itself is deleted and created again.
 """
 
 from contextlib import contextmanager
 
 import pytest
 
+from hack.controlplane.api import ApiError
 from hack.controlplane.variants import GANG_ALPHAS
 from hack.installation import QUICK
 from tests.e2e.gang_watch import GangWatcher
@@ -117,6 +118,22 @@ def created(lab, workload):
         lab.api.delete(path, propagationPolicy="Background")
 
 
+def create_again(lab, workload):
+    """Delete it, and create it as soon as its name is free: its pods may still end."""
+    item = {**workload, "metadata": {**workload["metadata"], "namespace": lab.namespace}}
+    lab.api.remove(item, propagationPolicy="Background")
+
+    def created_now():
+        try:
+            return lab.api.add(item)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return None
+
+    lab.hami.wait_for("its name being free", created_now, seconds=60)
+
+
 def runs_whole_again_and_again(lab, workload):
     with GangWatcher(lab.api, lab.namespace) as watcher, created(lab, workload):
         lab.hami.wait_for("all members", lambda: len(members(lab)) == CARDS)
@@ -131,7 +148,13 @@ def runs_whole_again_and_again(lab, workload):
         victim = max(each["metadata"]["name"] for each in first.values())
         lab.delete_pod(victim)
         uid = next(uid for uid, each in first.items() if each["metadata"]["name"] == victim)
-        wait_whole(lab, without=[uid])
+        second = wait_whole(lab, without=[uid])
+        watcher.catch_up()
+        whole = len(watcher.moments)
+        create_again(lab, workload)
+        wait_whole(lab, without=[*first, *second])
+        watcher.catch_up()
+        assert any(not sum(moment.values()) for moment in watcher.moments[whole:]), "a new gang, not its successor"
     assert watcher.problems == lab.overcommitted() == []
 
 
