@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.reconcile.queueing.queue import FOREVER, Queue, Rank
+from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.queueing_hints import ANY, News
+from controller.reconcile.queueing.refused_groups import FOREVER, Rank
 from hami_dra.api import kinds
 from tests.support.harness import SPACE, claim, first_fit, play, pod
 

@@ -12,8 +12,8 @@ from controller.reconcile.queueing.pod_assessment import (
     PodAssessor,
     Schedulable,
 )
-from controller.reconcile.queueing.queue import FOREVER
 from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
+from controller.reconcile.queueing.refused_groups import FOREVER
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.queueing.triggers import Triggers, rank
 from controller.reconcile.queueing.volume_triggers import VolumeTriggers

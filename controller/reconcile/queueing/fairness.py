@@ -74,6 +74,18 @@ class FairOrder:
         """Return the next turn, or None if no namespace has one. Void turns are dropped on
         the way.
         """
+        if not self.has_turn(is_valid):
+            # No namespace waits: all start equal the next time.
+            self._flows.clear()
+            self._now = 0.0
+            self._served = None
+            return None
+        tag, _, namespace = self._waiting[0]
+        self._now, self._served = tag, self._flows[namespace]
+        return self._take(self._served, namespace)
+
+    def has_turn(self, is_valid: Callable[[Turn], bool]) -> bool:
+        """Return whether `pop` has a turn: it is the first one of the namespace on top."""
         while self._waiting:
             tag, _, namespace = self._waiting[0]
             flow = self._flows[namespace]
@@ -85,13 +97,8 @@ class FairOrder:
             elif tag < flow.tag:
                 heapq.heapreplace(self._waiting, (flow.tag, flow.turns[0], namespace))
             else:
-                self._now, self._served = tag, flow
-                return self._take(flow, namespace)
-        # No namespace waits: all start equal the next time.
-        self._flows.clear()
-        self._now = 0.0
-        self._served = None
-        return None
+                return True
+        return False
 
     def charge(self, seconds: float, others: Mapping[str, float] = MappingProxyType({})) -> None:
         """Charge the cost of the turn that `pop` returned last. `others`: what of it is charged to

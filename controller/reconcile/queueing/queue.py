@@ -9,7 +9,10 @@ A pod is in one of these states:
   something happens that may help them (`queueing_hints`), or when the group was not tried for a
   while, only its first pod is tried, and the others follow once it was placed. So an event costs
   one decision per kind of pod that it may help, not one per pod. After each refusal the group
-  pauses before the next attempt, twice as long as before, up to `pause_most`.
+  pauses before the next attempt, twice as long as before, up to `pause_most`. If something that may
+  help happens meanwhile, the pause ends as soon as a pod of lower priority would be next: it must
+  not take the room. Each pod that is evaluated pays for one such attempt, so there are at most
+  twice as many.
 - not ours: like no room, for pods whose devices are all of unmanaged drivers.
 - waiting: for an event about itself, which calls `ready`, or for a point in time.
 - held: taken out by `pop`; the caller decides its next state, and reports its cost with `charge`.
@@ -18,30 +21,19 @@ A pod is in one of these states:
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.reconcile.queueing.fairness import FairOrder, Turn
 from controller.reconcile.queueing.queueing_hints import ANY, Change, News
+from controller.reconcile.queueing.refused_groups import FOREVER, Pause, Rank, RefusedGroup
 from controller.reconcile.runtime import State
-from hami_dra.kube.backoff import doubled
 
-FOREVER: Final = float("inf")
+_ATTEMPTS_SAVED: Final = 256
+"""Attempts before pods of lower priority that may be made without others between them."""
 _REFUSED: Final = frozenset({"no_room", "not_ours"})
 """States of the members of a group."""
-
-
-class Rank(NamedTuple):
-    """Orders pods: higher priority first, then older, then by name."""
-
-    negative_priority: int
-    created: str
-    key: str
-
-    @property
-    def namespace(self) -> str:
-        return self.key.partition("/")[0]
 
 
 @dataclass(slots=True)
@@ -53,44 +45,8 @@ class _Item:
     signature: bytes = b""
     tried: bool = False
     """It was decided since it, or its request, last changed."""
-
-
-@dataclass(slots=True)
-class _Pause:
-    """The time after a refusal in which no pod of the group is tried."""
-
-    refusals: int = 0
-    """Since a pod of the group was placed: each doubles the pause."""
-    end: float = -FOREVER
-    is_due: bool = False
-    """Something happened during the pause that may help: try one pod when it ends."""
-
-    def begin(self, refused_at: float, first: float, most: float) -> None:
-        self.refusals += 1
-        self.end = refused_at + doubled(first, self.refusals - 1, most)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Refused pods of one signature, and the one that is tried for all of them."""
-
-    size: int = 0
-    """Number of members."""
-    by_rank: list[tuple[Rank, int]] = field(default_factory=list)
-    """Heap of (rank, version) of the members, including void ones."""
-    representative: str = ""
-    """The pod that is tried on behalf of the group."""
-    pause: _Pause = field(default_factory=_Pause)
-    helps: Change = ANY
-    """Changes that may make the pods fit."""
-    review_at: float = FOREVER
-    """When one pod is tried even if nothing happened."""
-    review_queued: float = FOREVER
-    """Time of the group's only entry in the heap of reviews, however often it is refused."""
-
-    @property
-    def namespace(self) -> str:
-        return self.by_rank[0][0].namespace if self.by_rank else ""
+    is_early: bool = False
+    """It is ready because the pause of its group ended early."""
 
 
 class Queue:
@@ -113,7 +69,13 @@ class Queue:
         self._timers: list[tuple[float, str, int]] = []
         self._pauses: list[tuple[float, bytes]] = []
         self._reviews: list[tuple[float, bytes]] = []
-        self._groups: dict[bytes, _Group] = {}
+        self._groups: dict[bytes, RefusedGroup] = {}
+        self._refused_ranks: Counter[int] = Counter()
+        """Negative priority → number of refused pods."""
+        self._due: dict[int, dict[bytes, None]] = {}
+        """Negative priority → groups for which something happened during their pause."""
+        self._attempts_left = _ATTEMPTS_SAVED
+        """Pauses that may end early (`_end_pauses_above`)."""
         self._settled: dict[bytes, None] = {}
         """Groups without a pod to try before something may help them."""
 
@@ -153,9 +115,9 @@ class Queue:
             item = self._items[key] = _Item(rank)
         elif item.state == "ready" and item.rank == rank and not (changed and item.tried):
             return
-        item.rank = rank
         item.tried = item.tried and not changed
         self._move(item, "ready")
+        item.rank = rank
         priority = rank.negative_priority
         order = self._ready.get(priority)
         if order is None:
@@ -199,8 +161,9 @@ class Queue:
         former, item.signature, item.tried = item.signature, signature, True
         group = self._groups.get(signature)
         if group is None:
-            group = self._groups[signature] = _Group()
+            group = self._groups[signature] = RefusedGroup()
         group.size += 1
+        self._refused_ranks[item.rank.negative_priority] += 1
         heapq.heappush(group.by_rank, (item.rank, item.version))
         self._set_timer(key, item, until)
         if refused_at is not None:
@@ -212,6 +175,8 @@ class Queue:
             group.representative = ""
         if not group.representative and not group.pause.is_due:
             self._settled[signature] = None
+        if group.pause.is_due:
+            self._set_due(signature, group, is_due=True)  # it may have the highest priority of the group
         if former != signature:
             # It requests something else now, so its result says nothing about its former group.
             self._replace_representative(former, key)
@@ -226,7 +191,7 @@ class Queue:
         item = self._items.get(key)
         signature = item.signature if item else b""
         if (group := self._groups.get(signature)) is not None:
-            group.pause = _Pause(is_due=group.pause.is_due)
+            group.pause = Pause(is_due=group.pause.is_due)
         self.drop(key)
         if (group := self._groups.get(signature)) is not None and not group.representative:
             self._send_representative(signature)
@@ -269,15 +234,21 @@ class Queue:
             item = self._items.get(key)
             if item is not None and item.version == version:
                 self.ready(key, item.rank)
-        while self._priorities:
-            order = self._ready[self._priorities[0]]
-            turn = order.pop(self._is_valid)
-            if turn is not None:
-                self._items[turn.key].state = "held"
-                self._served = order
-                return turn.key
-            del self._ready[heapq.heappop(self._priorities)]
-        return None
+        order = self._next_order()
+        while order is not None and self._end_pauses_above(self._priorities[0], now):
+            order = self._next_order()
+        turn = order.pop(self._is_valid) if order is not None else None
+        if turn is None:
+            return None
+        item = self._items[turn.key]
+        self._attempts_left = min(self._attempts_left + (not item.is_early), _ATTEMPTS_SAVED)
+        item.state, item.is_early = "held", False
+        self._served = order
+        return turn.key
+
+    def is_outranked(self) -> bool:
+        """Return whether a refused pod has a higher priority than the next ready one."""
+        return self._next_order() is not None and self._is_refused_above(self._priorities[0])
 
     def next_timer(self) -> float:
         """Return when `pop` may have a pod that it has not now; FOREVER if only events can change
@@ -297,6 +268,15 @@ class Queue:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _next_order(self) -> FairOrder | None:
+        """Return the ready pods of the highest priority that has some."""
+        while self._priorities:
+            order = self._ready[self._priorities[0]]
+            if order.has_turn(self._is_valid):
+                return order
+            del self._ready[heapq.heappop(self._priorities)]
+        return None
+
     def _is_valid(self, turn: Turn) -> bool:
         item = self._items.get(turn.key)
         return item is not None and item.version == turn.version and item.state == "ready"
@@ -309,8 +289,11 @@ class Queue:
     def _leave_group(self, item: _Item) -> None:
         group = self._groups.get(item.signature)
         if group is not None:
-            group.size -= item.state in _REFUSED
+            if item.state in _REFUSED:
+                group.size -= 1
+                self._refused_ranks[item.rank.negative_priority] -= 1
             if not group.size and not group.representative:
+                self._set_due(item.signature, group, is_due=False)
                 del self._groups[item.signature]
                 self._settled.pop(item.signature, None)
 
@@ -320,13 +303,13 @@ class Queue:
 
     # --- groups -----------------------------------------------------------------------------------
 
-    def _try(self, signature: bytes, group: _Group, now: float) -> None:
+    def _try(self, signature: bytes, group: RefusedGroup, now: float) -> None:
         """Try one pod of the group, as soon as its pause is over."""
         self._settled.pop(signature, None)
         if now >= group.pause.end:
             self._send_representative(signature)
         else:
-            group.pause.is_due = True
+            self._set_due(signature, group, is_due=True)
             heapq.heappush(self._pauses, (group.pause.end, signature))
 
     def _end_pauses(self, now: float) -> None:
@@ -335,6 +318,44 @@ class Queue:
             group = self._groups.get(signature)
             if group is not None and group.pause.is_due and group.pause.end <= now:
                 self._send_representative(signature)
+
+    def _is_refused_above(self, negative_priority: int) -> bool:
+        return any(rank < negative_priority and count for rank, count in self._refused_ranks.items())
+
+    def _end_pauses_above(self, negative_priority: int, now: float) -> bool:
+        """End the pause of the group with the highest priority, if that is higher than this one and
+        something happened that may help. Returns whether one ended.
+        """
+        if not self._attempts_left or not self._is_refused_above(negative_priority):
+            return False
+        for rank in sorted(each for each in self._due if each < negative_priority):
+            for signature in self._due[rank]:
+                if self._groups[signature].pause.start <= now:
+                    self._attempts_left -= 1
+                    self._send_representative(signature)
+                    self._items[self._groups[signature].representative].is_early = True
+                    return True
+        return False
+
+    def _set_due(self, signature: bytes, group: RefusedGroup, *, is_due: bool) -> None:
+        if group.pause.is_due and (known := self._due.get(group.due_rank)) is not None:
+            known.pop(signature, None)
+            if not known:
+                del self._due[group.due_rank]
+        group.pause.is_due = is_due
+        if is_due and (first := self._first_of(signature, group)) is not None:
+            group.due_rank = first.negative_priority
+            self._due.setdefault(group.due_rank, {})[signature] = None
+
+    def _first_of(self, signature: bytes, group: RefusedGroup) -> Rank | None:
+        """Return the rank of the group's first refused pod."""
+        while group.by_rank:
+            rank, version = group.by_rank[0]
+            item = self._items.get(rank.key)
+            if item is not None and item.version == version and item.signature == signature and item.state in _REFUSED:
+                return rank
+            heapq.heappop(group.by_rank)
+        return None
 
     def _start_reviews(self, now: float) -> None:
         while self._reviews and self._reviews[0][0] <= now:
@@ -347,7 +368,7 @@ class Queue:
                 self._try(signature, group, now)
             self._queue_review(signature, group)
 
-    def _queue_review(self, signature: bytes, group: _Group) -> None:
+    def _queue_review(self, signature: bytes, group: RefusedGroup) -> None:
         group.review_queued = group.review_at
         if group.review_at < FOREVER:
             heapq.heappush(self._reviews, (group.review_at, signature))
@@ -360,13 +381,13 @@ class Queue:
 
     def _send_representative(self, signature: bytes) -> None:
         group = self._groups[signature]
-        group.representative, group.pause.is_due = "", False
+        group.representative = ""
+        self._set_due(signature, group, is_due=False)
         self._settled.pop(signature, None)
-        while group.by_rank:
-            rank, version = heapq.heappop(group.by_rank)
-            item = self._items.get(rank.key)
-            if item is not None and item.version == version and item.signature == signature and item.state in _REFUSED:
-                group.representative = rank.key
-                self.ready(rank.key, item.rank)
-                return
-        del self._groups[signature]
+        first = self._first_of(signature, group)
+        if first is None:
+            del self._groups[signature]
+            return
+        heapq.heappop(group.by_rank)
+        group.representative = first.key
+        self.ready(first.key, self._items[first.key].rank)

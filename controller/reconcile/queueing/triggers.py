@@ -10,8 +10,8 @@ collected as `news`, and one pod of each refused group that they may help is tri
 from collections.abc import Callable
 
 from controller.reconcile.queueing.pod_assessment import has_devices
-from controller.reconcile.queueing.queue import Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
+from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
 from controller.scheduling.decide import pod_shape

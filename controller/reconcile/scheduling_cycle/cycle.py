@@ -119,7 +119,8 @@ class SchedulingCycle:
                 with self._guard.each(key):
                     if (pod := self._informers.pod(key)) is not None:
                         self._triggers.evaluate(pod)
-        if self._triggers.news and now >= self._room_not_before:
+        # a refused pod must hear of room before a pod of lower priority takes it
+        if self._triggers.news and (now >= self._room_not_before or self._queue.is_outranked()):
             self._room_not_before = now + _ROOM_INTERVAL
             self._unplaced.room_made(now, self._triggers.news)
             self._triggers.news = News()
@@ -193,6 +194,8 @@ class SchedulingCycle:
                 self._unplaced.leave_to_others(pod, answer, now)
             case Pending():
                 self._unplaced.keep_waiting(pod, answer, now)
+                if not answer.behind:
+                    self._release(pod, answer.why)
             case Schedulable():
                 self._decide_on(pod, answer, now)
 
@@ -293,10 +296,12 @@ class SchedulingCycle:
             self._unplaced.over_budget(pod, refusal, refusal.overrun.until, now)
         else:
             self._unplaced.no_room(pod, ready, refusal, now, refused_at=refused_at)
-        if any(
-            self._acting.claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.request.claims
-        ):
-            release = self._acting.deallocator.release(pod, "its other claims do not fit next to it")
+        self._release(pod, "its other claims do not fit next to it")
+
+    def _release(self, pod: Pod, why: str) -> None:
+        """Release the claims that only this pod holds, since it cannot run now."""
+        if any(map(self._acting.claims.is_ours, self._informers.claims_of(pod))):
+            release = self._acting.deallocator.release(pod, why)
             self._group.create_task(release, name=f"release {pod.key}")
 
     def _place(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:

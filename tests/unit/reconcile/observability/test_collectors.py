@@ -16,7 +16,8 @@ from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures
-from controller.reconcile.queueing.queue import Queue, Rank
+from controller.reconcile.queueing.queue import Queue
+from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.metrics import Metrics
 from controller.scheduling.inventory.inventory import Inventory

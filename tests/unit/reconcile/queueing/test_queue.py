@@ -1,7 +1,8 @@
 """Which pod comes next, and whom an event wakes."""
 
-from controller.reconcile.queueing.queue import FOREVER, Queue, Rank
+from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.queueing_hints import ANY, News
+from controller.reconcile.queueing.refused_groups import FOREVER, Rank
 
 
 def rank(key, priority=0, created="2026-01-01T00:00:00Z"):
