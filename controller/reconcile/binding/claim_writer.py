@@ -142,14 +142,14 @@ class ClaimWriter:
         """Deallocate the claim while `still_wanted(newest)` holds. Returns whether this process
         did.
 
-        A claim that is being deleted is never written: the claim controller clears it. Raises
-        LeadershipLost, Rejected, GivenUp.
+        So is a claim that is being deleted: the claim controller waits for the end of its
+        reservation by a pod that will never run. Raises LeadershipLost, Rejected, GivenUp.
         """
         attempts = _Attempts(self._clock)
         uid = claim.metadata.uid
         self._clearing.add(uid)
         try:
-            while claim.status.allocation is not None and _is_writable(claim) and still_wanted(claim):
+            while claim.status.allocation is not None and still_wanted(claim):
                 written, claim = await self._try(claim, patches.clear(claim), "status", attempts)
                 if written:
                     return True
