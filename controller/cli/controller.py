@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import completion_values as values
+from controller.cli import option_types
 from controller.cli.command import Command
 from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
@@ -102,7 +103,10 @@ def controller(
         ),
     ] = None,
     scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Only pods of these schedulers are placed; may be repeated.", callback=option_types.scheduler_names
+        ),
     ] = None,
     preferences: PreferencesOption = PreferenceMode.honor,
     feature_gates: FeatureGatesOption = "",
@@ -110,6 +114,7 @@ def controller(
         str,
         typer.Option(
             metavar="NAME",
+            callback=option_types.installation_name,
             help="Name that the allocations of this controller carry; it never touches those of another installation.",
         ),
     ] = names.MANAGED_BY,
@@ -142,7 +147,8 @@ def controller(
     probe_image: Annotated[
         str,
         typer.Option(
-            help="Image of the probe pod, which never runs while the fence holds; the policy controller-probe.hami.io names it, too."
+            callback=option_types.image,
+            help="Image of the probe pod, which never runs while the fence holds; the policy controller-probe.hami.io names it, too.",
         ),
     ] = names.PROBE_IMAGE,
     leader_elect: Annotated[
@@ -202,7 +208,11 @@ def controller(
     verbosity: Annotated[
         int,
         typer.Option(
-            "-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 4 one line per node, 5 everything."
+            "-v",
+            "--verbosity",
+            min=0,
+            max=option_types.MOST_VERBOSE,
+            help="Log level: 0 warnings only, 2 normal, 4 one line per node, 5 everything.",
         ),
     ] = 2,
 ) -> None:

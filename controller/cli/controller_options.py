@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from controller.scheduling.scoring import Policies
     from hami_dra.kube.lease import Timings
 
+_LONGEST_DRIVER: Final = 63
 _DRIVER_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -24,7 +25,7 @@ def managed_drivers(more: Iterable[str]) -> frozenset[str]:
 
     named = frozenset(more)
     for driver in named:
-        if not _DRIVER_NAME.fullmatch(driver):
+        if len(driver) > _LONGEST_DRIVER or not _DRIVER_NAME.fullmatch(driver):
             raise CommandError(
                 f"--manage: {driver!r} is not a driver name; write it as in ResourceSlices: gpu.nvidia.com"
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import option_types
 from controller.cli.driver_options import (
     chosen_backends,
     device_ranking,
@@ -66,7 +67,9 @@ def register(app: typer.Typer) -> None:
 def driver(
     context: typer.Context,
     *,
-    node: Annotated[str, typer.Option(envvar="NODE_NAME", help="The Node that this machine is.")] = "",
+    node: Annotated[
+        str, typer.Option(envvar="NODE_NAME", help="The Node that this machine is.", callback=option_types.node_name)
+    ] = "",
     kubeconfig: Kubeconfig = None,
     vendor: Annotated[
         list[str] | None,
@@ -138,18 +141,35 @@ def driver(
             help="Slices at exit. keep: for the driver's next start; kubelet removes them if it does not start."
         ),
     ] = ExitOption.keep,
-    root: Annotated[Path, typer.Option(help="kubelet's root directory.")] = Path("/var/lib/kubelet"),
-    cdi_dir: Annotated[Path, typer.Option(help="Directory from which the container runtime reads CDI specs.")] = Path(
-        "/var/run/cdi"
+    root: Annotated[Path, typer.Option(help="kubelet's root directory.", callback=option_types.absolute_path)] = Path(
+        "/var/lib/kubelet"
     ),
+    cdi_dir: Annotated[
+        Path,
+        typer.Option(
+            help="Directory from which the container runtime reads CDI specs.", callback=option_types.absolute_path
+        ),
+    ] = Path("/var/run/cdi"),
     instance_uid: Annotated[
         str,
         typer.Option(
-            envvar="POD_UID", help="UID of the driver's pod: two may serve at the same time during an update."
+            envvar="POD_UID",
+            callback=option_types.pod_uid,
+            help="UID of the driver's pod: two may serve at the same time during an update.",
         ),
     ] = "",
-    kernel_root: Annotated[Path, typer.Option(help="Directory that contains the node's /sys and /proc.")] = Path("/"),
-    device_folder: Annotated[str, typer.Option(help="Directory of the cards' device nodes on the node.")] = "/dev",
+    kernel_root: Annotated[
+        Path,
+        typer.Option(
+            help="Directory that contains the node's /sys and /proc.",
+            exists=True,
+            file_okay=False,
+            callback=option_types.absolute_path,
+        ),
+    ] = Path("/"),
+    device_folder: Annotated[
+        str, typer.Option(help="Directory of the cards' device nodes on the node.", callback=option_types.absolute_path)
+    ] = "/dev",
     host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: HealthPort = 8080,
     log_format: LogFormatOption = LogFormat.text,

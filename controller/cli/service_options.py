@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from controller.cli import completion_values as values
+from controller.cli import option_types
 from controller.cli.errors import CommandError
 
 
@@ -48,6 +49,7 @@ InstallNamespace = Annotated[
         "--install-namespace",
         metavar="NAMESPACE",
         help="Namespace in which hami-dra is installed.",
+        callback=option_types.namespace_name,
         autocompletion=values.namespaces,
     ),
 ]
@@ -55,10 +57,19 @@ INSTALL_NAMESPACE_RENAMED: Final = {"--namespace": "--install-namespace"}
 """Of commands whose --namespace was the installation's; now it is a pod's everywhere."""
 LogFormatOption = Annotated[LogFormat, typer.Option(help="Log format.")]
 Verbosity = Annotated[
-    int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
+    int,
+    typer.Option(
+        "-v",
+        "--verbosity",
+        min=0,
+        max=option_types.MOST_VERBOSE,
+        help="Log level: 0 warnings only, 2 normal, 5 everything.",
+    ),
 ]
-HealthHost = Annotated[str, typer.Option(help="Address of the health and metrics server.")]
-HealthPort = Annotated[int, typer.Option(help="Its port; 0 takes a free one.")]
+HealthHost = Annotated[
+    str, typer.Option(help="Address of the health and metrics server.", callback=option_types.host_names)
+]
+HealthPort = Annotated[int, typer.Option(min=0, max=option_types.LAST_PORT, help="Its port; 0 takes a free one.")]
 
 
 class GangSource(StrEnum):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.cli import option_types
 from controller.cli.command import Command
 from controller.cli.errors import CommandError
 from controller.cli.service_options import (
@@ -49,20 +50,28 @@ def register(app: typer.Typer) -> None:
 def webhook(
     *,
     kubeconfig: Kubeconfig = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 (the API server calls from outside the pod)
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
+    host: Annotated[str, typer.Option(help="Address to listen on.", callback=option_types.host_names)] = "0.0.0.0",  # noqa: S104 (the API server calls from outside the pod)
+    port: Annotated[
+        int, typer.Option(min=0, max=option_types.LAST_PORT, help="Port to listen on; 0 takes a free one.")
+    ] = 8443,
     mode: Annotated[
         Mode, typer.Option(help="native: convert only what DeviceClasses cannot express.")
     ] = Mode.exclusive,
     gate: Annotated[Gate, typer.Option(help="Whether converted pods get the scheduling gate.")] = Gate.on,
     scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Only pods of these schedulers are gated; may be repeated.", callback=option_types.scheduler_names
+        ),
     ] = None,
     gangs_of: GangSourcesOption = None,
     runtime_class: RuntimeClasses = None,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
-        list[str] | None, typer.Option(help="An additional name or address in the certificate; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="An additional name or address in the certificate; may be repeated.", callback=option_types.host_names
+        ),
     ] = None,
     cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that is managed elsewhere.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,

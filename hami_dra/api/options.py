@@ -15,6 +15,7 @@ hami_dra.api.options.InvalidOption: --card-slices: 0 is not a whole number from 
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -153,6 +154,17 @@ def absolute_path(written: Written) -> str:
     if written and not str(written).startswith("/"):
         raise ValueError(f"{written!r} is not an absolute path")
     return str(written)
+
+
+def matching(pattern: str, wanted: str) -> Callable[[Written], str]:
+    """Read text that a regular expression matches, or nothing."""
+
+    def read(written: Written) -> str:
+        if written and not re.fullmatch(pattern, str(written)):
+            raise ValueError(f"{written!r} is not {wanted}")
+        return str(written)
+
+    return read
 
 
 text: Final[Callable[[Written], str]] = str

@@ -4,13 +4,13 @@
 
 from typing import Final
 
-from hami_dra.api.options import VendorOption, absolute_path, text, whole
+from hami_dra.api.options import VendorOption, absolute_path, whole
 
 SLOTS: Final = VendorOption(
     name="slots",
     field="slots",
     default=10,
-    read=whole(1),
+    read=whole(1, 1_000_000),
     help="Allocations that may share a card (HAMi's deviceSplitCount).",
 )
 DRIVER_ROOT: Final = VendorOption(
@@ -23,6 +23,6 @@ DRIVER_ROOT: Final = VendorOption(
 DRIVER_ROOT_MOUNT: Final = VendorOption(
     name="driver-root-mount",
     default="",
-    read=text,
+    read=absolute_path,
     help="The driver root as this program sees it; default: the same path.",
 )

@@ -4,7 +4,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from hami_dra.api.options import VendorOption, fraction, one_of, size, switch, text
+from hami_dra.api.options import VendorOption, absolute_path, fraction, matching, one_of, size, switch
 from hami_dra.vendors.options import DRIVER_ROOT, DRIVER_ROOT_MOUNT, SLOTS
 from hami_dra.vendors.publishing import CORES
 
@@ -35,18 +35,21 @@ CORE_SCALING: Final = VendorOption(
 LIBRARY_FOLDER: Final = VendorOption(
     name="library-folder",
     default="/usr/local",
-    read=text,
+    read=absolute_path,
     envvar="HOOK_PATH",
     help="Directory on the node in which limiting libraries are installed.",
 )
 LIBRARY_VERSION: Final = VendorOption(
     name="library-version",
     default="",
-    read=text,
+    read=matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", "a version, such as v2.9.0"),
     help="Version of the library, if several are installed side by side.",
 )
 LIBRARY_LOG_LEVEL: Final = VendorOption(
-    name="library-log-level", default="", read=text, help="Log level of the library; empty: its own default."
+    name="library-log-level",
+    default="",
+    read=matching(r"[0-9]", "a level from 0 to 9"),
+    help="Log level of the library; empty: its own default.",
 )
 CORE_LIMITS: Final = VendorOption(
     name="core-limits",
@@ -86,13 +89,13 @@ LOCK_FOLDER: Final = VendorOption(
 CDI_HOOK: Final = VendorOption(
     name="cdi-hook",
     default="",
-    read=text,
+    read=absolute_path,
     help="Path of nvidia-cdi-hook on the node; default: searched for if the driver root is /.",
 )
 LIBRARY_RUNTIME_CLASS: Final = VendorOption(
     name="library-runtime-class",
     default="",
-    read=text,
+    read=matching(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "the name of a RuntimeClass"),
     help="RuntimeClass that gives pods NVIDIA's libraries; default: the node's default runtime provides them.",
 )
 IMEX_CHANNELS: Final = VendorOption(

@@ -51,7 +51,7 @@ def test_lists_of_all_drivers_and_numbers_of_a_file(render):
         "extraArgs": ["--health-every=30s"],
         "extraEnv": [{"name": "A", "value": "b"}],
         "sharing": {"slots": 1_000_000, "cardSlices": 4},
-        "monitorInterval": 1_000_000,
+        "monitorInterval": 3600,
         "terminationGracePeriodSeconds": 1_000_000,
     }
     vendors = {name: {"enabled": True, "extraArgs": ["--discover-every=1m"]} for name in VENDORS}
@@ -63,7 +63,7 @@ def test_lists_of_all_drivers_and_numbers_of_a_file(render):
         mounted = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
         assert {"/opt/x", *(each["path"] for each in own["hostPaths"])} <= mounted
         [container] = pod["containers"]
-        assert {"--health-every=30s", "--discover-every=1m", "--slots=1000000", "--monitor-interval=1000000"} <= {
+        assert {"--health-every=30s", "--discover-every=1m", "--slots=1000000", "--monitor-interval=3600"} <= {
             *container["args"]
         }
         assert {"name": "A", "value": "b"} in container["env"]

@@ -41,7 +41,7 @@ def test_every_option_of_a_vendor_is_a_flag_and_is_read_by_its_vendor(monkeypatc
 
 def test_a_value_that_an_option_does_not_allow_is_refused_by_its_flag(capsys):
     for words, problem in (
-        (("--slots", "0"), "--slots: 0 is not a whole number of at least 1"),
+        (("--slots", "0"), "--slots: 0 is not a whole number from 1 to 1000000"),
         (("--memory-scaling", "x"), "--memory-scaling: 'x' is not a number such as 1.5"),
         (("--usage-cache-size", "1Mi"), "--usage-cache-size: 1Mi is not between 4Mi and 1Gi"),
         (("--driver-root", "run"), "--driver-root: 'run' is not an absolute path"),

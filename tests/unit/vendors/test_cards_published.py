@@ -127,7 +127,7 @@ def test_scaling_is_exact_and_keeps_whole_mebibytes():
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"slots": 0}, "--slots: 0 is not a whole number of at least 1"),
+        ({"slots": 0}, "--slots: 0 is not a whole number from 1 to 1000000"),
         ({"memory_scaling": 0}, "--memory-scaling: 0 is not a number above 0"),
         ({"memory_scaling": "much"}, "--memory-scaling: 'much' is not a number such as 1.5"),
         ({"core_scaling": "1/1000"}, "--core-scaling: '1/1000' is not a number of at least 1/100"),

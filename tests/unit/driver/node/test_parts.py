@@ -185,7 +185,7 @@ async def test_kubelets_calls_are_counted():
         (["--taint-effect", "xid=Evict"], "--taint-effect: 'xid=Evict' is not KIND=EFFECT"),
         (["--taint-effect", "cold=None"], "with a kind of lost, xid, memory-error, unhealthy"),
         (["--device-policy", "best"], "--device-policy: 'best' is not one of"),
-        (["--slots", "0"], "--slots: 0 is not a whole number of at least 1"),
+        (["--slots", "0"], "--slots: 0 is not a whole number from 1 to 1000000"),
         (["--memory-scaling", "much"], "--memory-scaling: 'much' is not a number such as 1.5"),
         (["--health-every", "soon"], "--health-every: 'soon' is not a duration"),
         (["--health-every", "0"], "--health-every: must be more than 0"),
