@@ -30,6 +30,8 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{names.SYSTEM_NAMESPACE}/lease
 SHARERS = 600
 FLAPPED = 60
 LARGE = 40
+MORE_NODES = 40
+MEMBERS = 300
 
 
 @pytest.fixture(scope="module")
@@ -302,3 +304,40 @@ def test_label_selectors_as_large_as_are_read_hold_up_nobody_else(lab, mallory, 
     assert are_in_time(waits, calm), (sorted(waits), calm)
     assert health.silences == []
     assert len(health.leaders) == 1, health.leaders
+
+
+@pytest.mark.timeout(240)
+def test_topology_keys_of_gangs_hold_up_nobody_else(lab, mallory, calm):
+    """Each member named keys of its own, and each key was computed for each node in one piece: 21 s, and the leader left."""
+    lab.machines(T4, *[f"more-{number}" for number in range(MORE_NODES)])
+    mallory.api.create(mallory.claims(), claim("shared", part("1Gi")))
+
+    def member(gang, number, least, *preferred):
+        keys = (names.KUEUE_REQUIRED_TOPOLOGY, names.KUEUE_PREFERRED_TOPOLOGY, names.GANG_TOPOLOGY_KEY)
+        annotations = dict(zip(keys, (names.HOSTNAME_LABEL, *preferred), strict=True))
+        labels = {names.POD_GROUP_NAME: gang, names.POD_GROUP_MIN_AVAILABLE: least}
+        return pod(f"{gang}-{number}", claims=["shared"], labels=labels, annotations=annotations)
+
+    bodies = [
+        member("own-keys", number, "1", f"a.example/{number}", f"b.example/{number}") for number in range(MEMBERS)
+    ]
+    bodies += [member("few-keys", number, "1", "kubernetes.io/os", "kubernetes.io/arch") for number in range(MEMBERS)]
+    for gang in ("own-keys", "few-keys"):  # keeps the gang from being decided until all members are there
+        mallory.api.create(mallory.pods(), member(gang, "disagrees", "2", "x", "y"))
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda each: mallory.send("POST", mallory.pods(), json.dumps(each).encode()), bodies)) == {
+            200
+        }
+    health = Health(lab.hami)
+    with going_on(health.look):
+        for gang in ("own-keys", "few-keys"):
+            mallory.api.delete(f"{mallory.pods()}/{gang}-disagrees", gracePeriodSeconds=0)
+        waits = waits_of_honest_pods(lab, is_released)
+    # as long as an undisturbed one, and two seconds
+    assert max(waits) < max(calm) + IN_TIME, (sorted(waits), calm)
+    assert health.silences == []
+    assert len(health.leaders) == 1, health.leaders
+    notes = lab.api.list(f"/apis/events.k8s.io/v1/namespaces/{mallory.namespace}/events")
+    assert any(
+        "requires more than one topology key" in each["note"] or "prefers more than 3" in each["note"] for each in notes
+    )
