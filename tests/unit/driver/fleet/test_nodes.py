@@ -198,7 +198,7 @@ def test_a_bad_file_names_the_field(fields, where, what):
         ({"machine": "dgx-h100", "publishAs": "neuron.aws.com"}, r"nodes\[1\]: dgx-h100 has no cards"),
         (
             {"machine": "dgx-h100", "sharing": {"slots": 0}},
-            r"nodes\[1\]: sharing.slots: 0 is not a whole number of at least 1",
+            r"nodes\[1\]: sharing.slots: 0 is not a whole number from 1 to 1000000",
         ),
         (
             {"machine": "dgx-h100", "sharing": {"parts": 2}},

@@ -188,7 +188,7 @@ async def test_kubelets_calls_are_counted():
         (["--slots", "0"], "--slots: 0 is not a whole number from 1 to 1000000"),
         (["--memory-scaling", "much"], "--memory-scaling: 'much' is not a number such as 1.5"),
         (["--health-every", "soon"], "--health-every: 'soon' is not a duration"),
-        (["--health-every", "0"], "--health-every: must be more than 0"),
+        (["--health-every", "0"], "--health-every: '0' is out of range: from 0.1s to 86400s"),
     ],
 )
 def test_a_wrong_option_is_named_with_the_fix(options, problem, monkeypatch):
