@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from hami_dra.api import kinds, names
-from hami_dra.api.config import DeviceConfig
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegacy, LegacyRequest, LegacyVendor
@@ -184,4 +183,6 @@ def _quantity(name: str, amount: int) -> str:
 def _parameters(cards: CardChoice) -> dict[str, Any]:
     if cards.memory_percent is None and cards.priority is None:
         return {}
+    from hami_dra.api.config import DeviceConfig
+
     return DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority).of_claim()

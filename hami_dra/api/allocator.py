@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from hami_dra.api import names
-from hami_dra.api.config import API_VERSION
 from hami_dra.api.resource import AllocationResult
 
 _KIND: Final = "AllocatedBy"
@@ -33,7 +32,7 @@ def with_allocator(allocation: dict[str, Any], installation: str) -> dict[str, A
     >>> allocator_of(AllocationResult.from_json(marked))
     'hami-dra'
     """
-    parameters = {"apiVersion": API_VERSION, "kind": _KIND, "installation": installation}
+    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": _KIND, "installation": installation}
     mark = {"source": "FromClass", "opaque": {"driver": names.ALLOCATION_MARK, "parameters": parameters}}
     devices = allocation["devices"]
     return {**allocation, "devices": {**devices, "config": [mark, *devices.get("config", ())]}}

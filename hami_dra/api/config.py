@@ -18,8 +18,6 @@ from hami_dra.api.model_errors import problems_of
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
-API_VERSION = "hami.io/v1alpha1"
-
 
 class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True, frozen=True)

@@ -14,13 +14,15 @@ values that can neither end a line nor leave a folder. Helpers shared by vendors
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hami_dra.api import names
-from hami_dra.api.config import DeviceConfig
 from hami_dra.api.hardware import Card, PartitionInstance
 from hami_dra.api.nodelacks import Lack
 from hami_dra.api.options import VendorSettings
+
+if TYPE_CHECKING:
+    from hami_dra.api.config import DeviceConfig  # pydantic takes longer to import than a command may
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_VALUE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
@@ -40,6 +42,12 @@ class PartitionRefused(Exception):
 
 
 # --- in -------------------------------------------------------------------------------------------
+
+
+def _no_parameters() -> "DeviceConfig":
+    from hami_dra.api.config import DeviceConfig
+
+    return DeviceConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +95,7 @@ class Tenancy:
     """No other claim can have a part of the card: there is nothing to limit (`takes_all`)."""
     admin: bool = False
     """Admin access in addition to the card's holders, without limits."""
-    parameters: DeviceConfig = field(default_factory=DeviceConfig)
+    parameters: "DeviceConfig" = field(default_factory=_no_parameters)
     partition: PartitionInstance | None = None
     """Its partition, created already; None where the container runtime creates it."""
     profile: str = ""

@@ -6,6 +6,8 @@ Sources: HAMi's annotations and reason codes (pkg/device/common), Kubernetes' we
 from typing import Final
 
 DOMAIN: Final = "hami.io"
+CONFIG_API_VERSION: Final = "hami.io/v1alpha1"
+"""Of our own configuration kinds."""
 
 # --- annotations and labels on pods, claims, templates and classes --------------------------------
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"

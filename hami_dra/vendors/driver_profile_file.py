@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hami_dra.api import names
-from hami_dra.api.config import API_VERSION
 from hami_dra.vendors.protocol import DriverProfile
 from hami_dra.vendors.registry import OWN_DRIVERS
 
@@ -106,7 +105,7 @@ def parse_driver_profile(raw: Any) -> DriverProfile:
     """Return the profile in a document. Raises InvalidDriverProfile."""
     if not isinstance(raw, dict):
         raise InvalidDriverProfile("it is no object; write apiVersion, kind and driver (docs/driver-profiles.md)")
-    for name, value in (("apiVersion", API_VERSION), ("kind", KIND)):
+    for name, value in (("apiVersion", names.CONFIG_API_VERSION), ("kind", KIND)):
         if raw.get(name) != value:
             raise InvalidDriverProfile(f"{name}: it is {raw.get(name, 'missing')}; write {name}: {value}")
     try:

@@ -8,15 +8,18 @@ parameters are only tested for whether they can be passed on (`require_readable`
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from controller.scheduling.allocation.errors import AllocatorError, NotAllowedByClass
 from hami_dra.api import names
 from hami_dra.api import resource as api
-from hami_dra.api.config import DeviceConfig, NotForClaims, merge, read_device_config
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import Quantity
+
+if TYPE_CHECKING:
+    from hami_dra.api.config import DeviceConfig  # pydantic takes longer to import than a command may
 
 Minimums = Mapping[str, Mapping[str, Quantity]]
 """Driver → capacity → the least that a request may take of a device."""
@@ -24,7 +27,7 @@ Minimums = Mapping[str, Mapping[str, Quantity]]
 
 def device_configs(
     device_class: api.DeviceClass, claim: api.ResourceClaim, request_names: frozenset[str]
-) -> dict[str, DeviceConfig]:
+) -> "dict[str, DeviceConfig]":
     """Return, for each of our drivers, the parameters of class and claim that apply to one request
     (`config.merge`).
 
@@ -43,6 +46,10 @@ def device_configs(
         if claimed.opaque is not None and applies and _ours(claimed.opaque.driver):
             origin = f"ResourceClaim {claim.key}: spec.devices.config[{index}].opaque.parameters"
             of_claim[claimed.opaque.driver].append(_parse(claimed.opaque.parameters, origin))
+    if not of_class and not of_claim:
+        return {}
+    from hami_dra.api.config import NotForClaims, merge
+
     found = {}
     for driver in (*of_class, *(driver for driver in of_claim if driver not in of_class)):
         try:
@@ -52,7 +59,7 @@ def device_configs(
     return found
 
 
-def minimums_of(configs: Mapping[str, DeviceConfig]) -> Minimums:
+def minimums_of(configs: "Mapping[str, DeviceConfig]") -> Minimums:
     return {
         driver: {name: Quantity.parse(least) for name, least in config.minimum.items()}
         for driver, config in configs.items()
@@ -97,7 +104,9 @@ def _ours(driver: str) -> bool:
     return driver.endswith(f".{names.DOMAIN}")
 
 
-def _parse(parameters: msgspec.Raw, origin: str) -> DeviceConfig:
+def _parse(parameters: msgspec.Raw, origin: str) -> "DeviceConfig":
+    from hami_dra.api.config import read_device_config
+
     parsed = read_device_config(bytes(parameters))
     if isinstance(parsed, str):
         raise AllocatorError(f"{origin}: {parsed}")

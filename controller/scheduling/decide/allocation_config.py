@@ -9,7 +9,7 @@ held in memory only. Pure.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hami_dra.api.config import API_VERSION, DeviceConfig
+from hami_dra.api import names
 from hami_dra.vendors.preference_keys import RequestPreferences
 from hami_dra.vendors.registry import vendor_of
 
@@ -47,7 +47,7 @@ def with_allocation_config(allocation: Json, preferences_of: Callable[[str], Req
             "source": "FromClaim",
             "opaque": {
                 "driver": driver,
-                "parameters": {"apiVersion": API_VERSION, "kind": DeviceConfig.__name__, **parameters},
+                "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": "DeviceConfig", **parameters},
             },
         }
         if len(by_parameters) > 1:

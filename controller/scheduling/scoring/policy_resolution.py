@@ -7,7 +7,7 @@ pod; the device policy and its weights are per claim.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.parameters import device_configs
@@ -24,7 +24,6 @@ from controller.scheduling.scoring.policies import (
     parse_weights,
 )
 from hami_dra.api import names
-from hami_dra.api.config import DeviceConfig
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -32,6 +31,9 @@ from hami_dra.vendors.annotations import MOST_OF_TENANT, TOO_LONG
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS, vendor_of
+
+if TYPE_CHECKING:
+    from hami_dra.api.config import DeviceConfig  # pydantic takes longer to import than a command may
 
 
 def resolve_policies(
@@ -136,7 +138,7 @@ def _parameters(
 
 
 def _as_annotations(
-    configs: Mapping[str, DeviceConfig], device_class: DeviceClass
+    configs: "Mapping[str, DeviceConfig]", device_class: DeviceClass
 ) -> tuple[dict[str, str], dict[str, _Final]]:
     """Return the parameters that stand for an annotation, by its name; and those of them that the
     class makes final.

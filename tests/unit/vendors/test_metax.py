@@ -4,7 +4,7 @@ import pytest
 
 from controller.scheduling.scoring.policies import Policies
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
-from hami_dra.api.config import API_VERSION
+from hami_dra.api.names import CONFIG_API_VERSION as API_VERSION
 from hami_dra.vendors.metax.publish import MetaxPublishing
 from tests.support.manifests import claim, node, pod, simulated, slices, template
 
