@@ -16,7 +16,7 @@ from controller.cli.program import as_typed
 _INDENT: Final = "    "
 _LIST: Final = re.compile(r"<list\[(.*)\]>")
 """How typer shows the type of an option that may be repeated."""
-_TYPE: Final = re.compile(r" <(str|int|path)>$", re.IGNORECASE)
+_TYPE: Final = re.compile(r" <(str|int|path)(?: range)?>$", re.IGNORECASE)
 """How typer shows that a value is text, a number or a path: by the name of Python's class."""
 _DURATION: Final = re.compile(r"\d+(ms|s|m|h)")
 _OPTIONS: Final = "Options"
