@@ -13,7 +13,7 @@ those that request plain whole cards, which kube-scheduler serves as extended re
 DeviceClass (KEP-5004).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -32,6 +32,7 @@ from controller.webhook.request import (
 )
 from controller.webhook.sharing import share
 from hami_dra.api import names
+from hami_dra.api.printable import mebibytes
 from hami_dra.vendors.legacy import MAX_CARDS, InvalidLegacy, LegacyRequest, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -39,6 +40,8 @@ IGNORE: Final = "ignore"
 UNCONVERTED: Final = frozenset({"kube-system", names.SYSTEM_NAMESPACE})
 """Namespaces whose pods the shipped webhook never sees (manifests/webhook.yaml)."""
 RUNTIME_CLASS: Final = "runtimeClassName"
+_TINY: Final = 100 << 20
+"""Bytes of memory of a card: the context of a process alone takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,8 @@ class _Conversion:
             except InvalidLegacy as error:
                 self._problems.append(f"{container.where}: {error}")
                 continue
-            self._warnings.extend(f"{container.where}: {warning}" for warning in reading.warnings)
+            small = _tiny_memory(cards)
+            self._warnings.extend(f"{container.where}: {warning}" for warning in (*reading.warnings, *small))
             present = [name for name in vendor.resources if name in resources]
             if cards is not None and native and cards.memory_percent is not None:
                 self._problems.append(
@@ -340,6 +344,15 @@ class _Conversion:
         while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
             number += 1
         return name
+
+
+def _tiny_memory(cards: LegacyRequest | None) -> Iterator[str]:
+    """Yield a warning about memory in which no framework starts. The API server writes `4000m` as 4, and
+    who writes `4` may have meant GiB.
+    """
+    memory = cards.capacity.get(names.CAP_MEMORY, 0) if cards else 0
+    if 0 < memory < _TINY:
+        yield f"it asks for {mebibytes(memory)} of memory of each device, which is too little to start most programs"
 
 
 def _to_share(container_cards: Sequence[_ContainerCards]) -> str:

@@ -164,7 +164,12 @@ class ContainerResources:
         bytes_meant = amount.format is Format.BINARY_SI or amount > Quantity.from_int(most)
         if in_mib and bytes_meant and amount >= Quantity.from_int(MIB):
             raise InvalidLegacy(f'{problem} "{amount.value() // MIB}" instead')
-        if amount.format is Format.BINARY_SI or not amount.is_whole() or not 0 <= amount.value() <= most:
+        if (
+            amount.format is Format.BINARY_SI
+            or counts_fractions(value)
+            or not amount.is_whole()
+            or not 0 <= amount.value() <= most
+        ):
             raise InvalidLegacy(f"{problem} a whole number from 0 to {most}")
         return amount.value()
 
@@ -178,6 +183,11 @@ class ContainerResources:
         """Refuse a name that is meaningless without the other. Raises InvalidLegacy."""
         if name in self and other not in self:
             raise InvalidLegacy(f"{self.field(name)} stands without {other}; add {other}: 1 or remove it")
+
+
+def counts_fractions(value: object) -> bool:
+    """Return whether a quantity is written in thousandths or less: of `4000m` nobody means 4."""
+    return str(value).endswith(("m", "u", "n"))
 
 
 class LegacyVendor(Protocol):

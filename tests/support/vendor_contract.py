@@ -208,6 +208,15 @@ class VendorContract:
             assert len(text) <= MOST_LENGTH
             assert {each.device for claim in decode(text) for each in claim.devices} == devices
 
+    @pytest.mark.parametrize("amount", ["4000m", "1000m", "2000000u", "1000000000n", "0m"])
+    def test_amounts_in_thousandths_are_refused_by_every_name(self, plugin, amount):
+        """`gpumem: 4000m` is 4 to Kubernetes, and to nobody else."""
+        for name in plugin.legacy.resources:
+            others = {other: "1" for other in plugin.legacy.resources if other != name}
+            for limits in ({name: amount}, {**others, name: amount}):
+                with pytest.raises(InvalidLegacy):
+                    plugin.legacy.read(ContainerResources(limits, {}))
+
     @given(dice=st.data())
     def test_legacy_names_are_read_or_refused_and_survive_the_annotation(self, plugin, dice):
         legacy = plugin.legacy

@@ -21,8 +21,6 @@ from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.times import elapsed
-from hami_dra.vendors.quotas import PREFIX
-from hami_dra.vendors.registry import QUOTA_NAMES
 
 _ORPHANED: Final = timedelta(minutes=3)
 """The controller itself frees an unused allocation after one minute."""
@@ -230,19 +228,6 @@ def quotas(state: State) -> Iterator[Finding]:
             problem=said or problem,
             fix=fix or "edit the quota",
         )
-    domains = {resource.removeprefix(PREFIX).partition("/")[0] for resource in QUOTA_NAMES}
-    for quota in state.objects.quotas:
-        for resource in quota.spec.hard:
-            domain = resource.removeprefix(PREFIX).partition("/")[0]
-            if resource.startswith(PREFIX) and domain in domains and resource not in QUOTA_NAMES:
-                known = ", ".join(sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{domain}/")))
-                yield Finding(
-                    check="quotas",
-                    severity=Severity.WARNING,
-                    object=f"ResourceQuota {quota.key}",
-                    problem=f"spec.hard names {resource}, which limits nothing: no vendor has that resource",
-                    fix=f"write one of {known}",
-                )
     for line in quota_lines(state.inventory):
         if line.used > line.hard:
             yield Finding(

@@ -9,8 +9,9 @@ all. The vendors define how a card is counted (`hami_dra.vendors.quotas`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from controller.scheduling.incremental.changes import UidTracker
@@ -19,12 +20,17 @@ from controller.scheduling.inventory.ledger import Holding
 from controller.scheduling.inventory.model import Amount, Device, DeviceId
 from hami_dra.api.core import ResourceQuota
 from hami_dra.api.quantity import InvalidQuantity, Quantity
-from hami_dra.vendors.quotas import QuotaName
+from hami_dra.vendors.quotas import PREFIX, QuotaName
 from hami_dra.vendors.registry import QUOTA_NAMES, quotas_of
 
 Charge = Mapping[str, int]
 """Resource (`nvidia.com/gpumem`) → grains of its `QuotaName`."""
 _NOTHING: Final[Charge] = {}
+_PREFIXES: Final = (PREFIX, "requests.")
+_MOST_COMPARED: Final = 50
+"""Unknown keys of one quota for which a similar one is looked up: a tenant chooses how many there are."""
+_SIMILAR: Final = 0.85
+"""Least similarity of a key in a domain of no vendor to one that counts: `limits.nvida.com/gpu`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +261,7 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
             f"spec.scopes and spec.scopeSelector choose among pods, and cards are counted by claim: {', '.join(ours)} "
             "of this quota do not hold; move them to a quota without scopes"
         )
-    found, problem = [], ""
+    found, problem = [], _unknown_key(quota.spec.hard)
     for resource in ours:
         name = QUOTA_NAMES[resource]
         try:
@@ -265,6 +271,32 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
         else:
             found.append(Limit(quota.metadata.name, name, saturated(name.limit(hard))))
     return tuple(found), problem
+
+
+def _unknown_key(hard: Iterable[str]) -> str:
+    """Return which key limits nothing although it is about cards, and the keys there are; empty if
+    none is so. A `requests.` key of a count is for kube-scheduler's pods with a device plugin.
+
+    >>> _unknown_key(["limits.nvida.com/gpumem"])
+    'spec.hard names limits.nvida.com/gpumem, which limits nothing: no vendor has that resource; write limits.nvidia.com/gpumem'
+    """
+    compared = iter(range(_MOST_COMPARED))
+    for key in hard:
+        prefix, resource = next(
+            ((each, key.removeprefix(each)) for each in _PREFIXES if key.startswith(each)), ("", key)
+        )
+        known = sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{resource.partition('/')[0]}/"))
+        same = QUOTA_NAMES.get(PREFIX + resource)
+        if key in QUOTA_NAMES or "/" not in resource:
+            continue
+        if same is not None and (not prefix or same.capacity):
+            return f"spec.hard names {key}, which limits nothing: the devices of claims are counted by limits; write {same.key}"
+        if prefix == PREFIX and not known and next(compared, None) is not None:
+            known = get_close_matches(key, list(QUOTA_NAMES), n=1, cutoff=_SIMILAR)
+        if prefix == PREFIX and known:
+            choice = "one of " if len(known) > 1 else ""
+            return f"spec.hard names {key}, which limits nothing: no vendor has that resource; write {choice}{', '.join(known)}"
+    return ""
 
 
 def charge_of(holding: Holding, device: CountedDevice | None) -> Charge:

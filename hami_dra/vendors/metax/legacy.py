@@ -21,6 +21,7 @@ from hami_dra.vendors.legacy import (
     LegacyReading,
     LegacyRequest,
     WholeByCount,
+    counts_fractions,
 )
 from hami_dra.vendors.metax.preferences import APP_CLASS, ONLINE, app_class, qos_policy
 from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
@@ -108,7 +109,7 @@ def _memory(resources: ContainerResources) -> int | None:
         amount = Quantity.parse(str(value))
     except InvalidQuantity:
         raise InvalidLegacy(problem) from None
-    if not amount.is_whole() or amount < Quantity.from_int(0):
+    if counts_fractions(value) or not amount.is_whole() or amount < Quantity.from_int(0):
         raise InvalidLegacy(problem)
     number = amount.value()
     if number == 0:

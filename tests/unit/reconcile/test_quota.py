@@ -250,6 +250,36 @@ def test_a_quota_that_is_not_enforced_is_told_so_once():
     play(story, **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("limits.nvidia.com/gpumemory", "write one of limits.nvidia.com/gpu, "),
+        ("limits.nvida.com/gpumem", "write limits.nvidia.com/gpumem"),
+        ("requests.nvidia.com/gpumem", "write limits.nvidia.com/gpumem"),
+        ("nvidia.com/gpu", "write limits.nvidia.com/gpu"),
+        ("limits.metax-tech.com/vmem", "limits.metax-tech.com/vmemory"),
+        ("requests.nvidia.com/gpu", ""),
+        ("limits.example.com/widgets", ""),
+        ("limits.cpu", ""),
+    ],
+)
+def test_a_key_that_limits_nothing_is_told_with_the_keys_there_are(key, instead):
+    """The other keys of the quota hold."""
+
+    async def story(harness):
+        body = quota(100)
+        body["spec"]["hard"][key] = "1"
+        await harness.add(kinds.RESOURCE_QUOTA, body)
+        await written(harness, {GPUMEM: "0"})
+        await harness.sleep(10)
+        notes = [event["note"] for event in await harness.events("QuotaNotEnforced")]
+        assert [(key in note, "limits nothing" in note, instead in note) for note in notes] == [(True,) * 3] * bool(
+            instead
+        )
+
+    play(story, **QUICK)
+
+
 def test_uninstall_takes_the_annotation_away():
     async def story(harness):
         await harness.add(kinds.RESOURCE_QUOTA, quota(100))

@@ -21,7 +21,7 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "web"},
     "spec": {
-        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "10"}}}]
+        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}}}]
     },
 }
 

@@ -190,6 +190,9 @@ def test_priority_is_an_environment_variable_too():
         ({"gpu": 1, "gpumem": "7500Mi"}, 'write "7500" instead'),
         ({"gpu": 1, "gpumem": "512M"}, 'write "488" instead'),
         ({"gpu": 1, "gpumem": "1Ki"}, "counts MiB of each card"),
+        ({"gpu": 1, "gpumem": "4000m"}, "counts MiB of each card: write a whole number"),
+        ({"gpu": "1000m"}, "counts cards: write a whole number"),
+        ({"gpu": 1, "gpucores": "50000m"}, "is a percentage of each card's cores: write a whole number"),
         ({"gpu": 1, "gpumem": "0.5"}, "counts MiB of each card"),
         ({"gpu": 1, "gpumem": -5}, "counts MiB of each card"),
         (
@@ -206,6 +209,16 @@ def test_what_cannot_be_is_refused_with_container_field_and_fix(limits, message)
         converted(container(**limits))
     assert str(refused.value).startswith('Pod team/web: container "main": resources.limits["nvidia.com/')
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("mib", "warned"), [(4, True), (99, True), (100, False), (0, False)])
+def test_memory_in_which_nothing_starts_is_warned_of(mib, warned):
+    """An API server writes 4000m as 4, before the webhook sees it."""
+    warnings = converted(container(gpu=1, gpumem=mib)).warnings
+    text = (
+        f'container "main": it asks for {mib} MiB of memory of each device, which is too little to start most programs'
+    )
+    assert warnings == ((text,) if warned else ())
 
 
 def test_all_problems_are_told_at_once():
