@@ -28,6 +28,7 @@ from controller.cli.service_options import (
 )
 from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names
+from hami_dra.api.podstate import FINISHED
 
 if TYPE_CHECKING:
     import ssl
@@ -231,8 +232,8 @@ def _computed(
             return Explanation(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
-        if node := _present_node(state.documents, asked.pod.key):
-            note(f"it is on {node} already; what follows is where it would go now")
+        if place := _present_place(state.documents, asked.pod.key):
+            note(f"{place}; what follows is where it would go now")
         if state.leaderless:
             note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
@@ -240,12 +241,16 @@ def _computed(
         return with_gang(of_unmanaged(found, asked.pod.spec.scheduler_name), asked.gang)
 
 
-def _present_node(documents: "Iterable[Document]", key: str) -> str:
-    """Return the node of a pod; empty if it has none."""
+def _present_place(documents: "Iterable[Document]", key: str) -> str:
+    """Return where a pod is, in words; empty if it has no node."""
     for each in documents:
         metadata = each.raw.get("metadata") or {}
         if each.raw.get("kind") == "Pod" and f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" == key:
-            return str((each.raw.get("spec") or {}).get("nodeName") or "")
+            node = (each.raw.get("spec") or {}).get("nodeName")
+            phase = (each.raw.get("status") or {}).get("phase")
+            if phase in FINISHED:
+                return f"it has finished ({phase}){f' on {node}' if node else ''} and is never placed again"
+            return f"it is on {node} already" if node else ""
     return ""
 
 

@@ -1,7 +1,7 @@
 """Progress of long operations: on stderr, and only after two seconds.
 
-Used by commands that read a cluster or place many pods. Shows a bar on a terminal, else a line at
-intervals, so that logs stay short. Must not write to stdout.
+Used by commands that read a cluster or place many pods. Shows a bar on a terminal and nothing
+elsewhere: logs and pipes contain what a command says, not how it goes. Must not write to stdout.
 """
 
 import sys
@@ -10,16 +10,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-import typer
-
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 PATIENCE: Final = 2.0
 """Seconds before anything is shown."""
-BETWEEN_LINES: Final = 10.0
-"""Seconds between two lines without a terminal."""
 
 
 class OnProgress(Protocol):
@@ -38,7 +34,7 @@ class Progress:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, terminal: bool | None = None) -> None:
         self._clock = clock
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
-        self._began = self._said = clock()
+        self._began = clock()
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
 
@@ -52,14 +48,8 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        now = self._clock()
-        if now - self._began < PATIENCE:
-            return
-        if self._terminal:
+        if self._terminal and self._clock() - self._began >= PATIENCE:
             self._draw(what, done, total)
-        elif now - self._said >= BETWEEN_LINES or self._said == self._began:
-            self._said = now
-            typer.echo(f"{what}: {done}" + (f" of {total}" if total else ""), err=True)
 
     def _draw(self, what: str, done: int, total: int) -> None:
         if self._bar is None or self._task is None:

@@ -159,7 +159,8 @@ class CardTable:
             return parents
         # One number for node and driver, one for each index that occurs: together they identify a
         # card.
-        place = (devices.node[rows] - devices.node[rows].min()) * len(self.drivers) + self._driver[rows]
+        node = self._places(rows)
+        place = (node - node.min()) * len(self.drivers) + self._driver[rows]
         indices, index = np.unique(devices.index[rows], return_inverse=True)
         keys = place * len(indices) + index
         cards, card_keys = rows[~part], keys[~part]
@@ -170,6 +171,18 @@ class CardTable:
         match = card_keys[order[found]] == keys[part]
         parents[rows[part][match]] = cards[order[found[match]]]
         return parents
+
+    def _places(self, rows: Ints) -> Ints:
+        """Return a number for the node of each row; where none is known (there is no Node object,
+        or several reach the pool), one for the pool.
+        """
+        devices = self.inventory.devices
+        places = devices.node[rows].astype(np.int64)
+        pools: dict[str, int] = {}
+        for position in np.flatnonzero(places < 0).tolist():
+            device = devices.device(int(rows[position]))
+            places[position] = -1 - pools.setdefault(device.id.pool, len(pools))
+        return places
 
     def _in_service(self) -> Bools:
         devices = self.inventory.devices

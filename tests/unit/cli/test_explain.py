@@ -130,6 +130,12 @@ def test_json_is_the_explanation_and_nothing_else(hami_dra, file):
     assert "runnerUp" in json.loads(result.stdout)
 
 
+def test_a_finished_pod_is_said_to_have_finished(hami_dra, file):
+    done = pod("done", nodeName="n1") | {"status": {"phase": "Succeeded"}}
+    result = hami_dra("explain", "done", "-f", file(cluster("n1"), done))
+    assert "it has finished (Succeeded) on n1 and is never placed again" in result.stdout + result.stderr
+
+
 def test_a_running_pod_is_explained_as_if_it_had_nothing_yet_and_others_count(hami_dra, file):
     running = [pod(name, name, nodeName="n1") | {"status": {"phase": "Running"}} for name in ("mine", "theirs")]
     state = [cluster("n1"), allocated("mine", "gpu-0", "mine"), allocated("theirs", "gpu-0", "theirs"), *running]

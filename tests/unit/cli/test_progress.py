@@ -27,15 +27,13 @@ def test_what_is_over_soon_says_nothing(clock, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_now_and_then_where_there_is_no_terminal(clock, capsys):
+def test_nothing_is_shown_where_there_is_no_terminal(clock, capsys):
     with Progress(clock=clock, terminal=False) as progress:
         for step in range(300):
             clock.now = step * 0.1
             progress("placing", step, 300)
         progress("reading", 7, 0)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == ["placing: 20 of 300", "placing: 120 of 300", "placing: 220 of 300"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_bar_on_a_terminal_that_is_gone_afterwards(clock, capsys, monkeypatch):

@@ -53,7 +53,7 @@ def rule(key, value="", device="gpu-0", effect="NoSchedule"):
     )
 
 
-def mig_card():
+def mig_card(name="n1"):
     """A card cut into halves, each an exclusive device that draws on the card's counters."""
     counters = {"counterSet": "gpu-0", "counters": {"slice": {"value": "2"}}}
     whole_card = card(0) | {"consumesCounters": [counters]}
@@ -71,8 +71,8 @@ def mig_card():
         )
     sets = [{"name": "gpu-0", "counters": {"slice": {"value": "2"}}}]
     return (
-        slice_of("n1", [whole_card, *halves], name="n1-devices", count=2),
-        slice_of("n1", name="n1-counters", count=2, nodeName="n1", sharedCounters=sets),
+        slice_of(name, [whole_card, *halves], name=f"{name}-devices", count=2),
+        slice_of(name, name=f"{name}-counters", count=2, nodeName=name, sharedCounters=sets),
     )
 
 
@@ -184,6 +184,14 @@ def test_parts_of_a_card_count_as_the_card():
     assert (seen.device, seen.parts_used, seen.free, seen.exclusive) == ("gpu-0", 1, False, False)
     (tenant,) = seen.tenants
     assert (tenant.pod, tenant.device, tenant.memory, tenant.whole) == ("p", "gpu-0-mig-1", 8 * GIB, True)
+
+
+@pytest.mark.parametrize("there", [(), ("n1",), ("n2",), ("n1", "n2")])
+def test_parts_count_as_their_own_card_where_nodes_do_not_exist(there):
+    held = {"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-0-mig-1"}
+    claims = [holding("a", held, pods=["p"])]
+    cards = overview(cluster(*mig_card("n1"), *mig_card("n2"), claims=claims, nodes=there), claims, []).cards
+    assert {card.pool: (card.parts_used, len(card.tenants)) for card in cards} == {"n1": (0, 0), "n2": (1, 1)}
 
 
 def test_all_memory_and_cores_of_a_shared_card_are_a_whole_card():
