@@ -26,7 +26,9 @@ class Command(TyperCommand):
     """A command with help in plain text. `RENAMED` has options that had another name once."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {}
-    """Former name of an option → its name now. The former one works, with a note on stderr."""
+    """Former name of an option → its name now, or of a value: `--by card` → `device`. The former one
+    works, with a note on stderr.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -50,14 +52,16 @@ class Command(TyperCommand):
         return list(rest)
 
     def _renamed(self, args: Sequence[str]) -> Iterator[str]:
+        option = ""
         for arg in args:
             name, equals, value = arg.partition("=")
-            current = self.RENAMED.get(name)
-            if current is None:
-                yield arg
-                continue
-            typer.echo(f"note: {name} is now {current}; {name} goes away in a later version", err=True)
-            yield f"{current}{equals}{value}"
+            former = name if name in self.RENAMED else f"{option} {name}"
+            current = self.RENAMED.get(former)
+            if current is not None:
+                now = current if former == name else f"{option} {current}"
+                typer.echo(f"note: {former} is now {now}; {former} goes away in a later version", err=True)
+            option = name
+            yield arg if current is None else f"{current}{equals}{value}"
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
         for block in blocks(as_typed(self.help or "")):

@@ -91,7 +91,7 @@ def controller(
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Weights of fair-share and scarce cards where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
+            help="Weights of fair-share and scarce devices where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
         ),
     ] = "",
     default: Annotated[
@@ -172,7 +172,7 @@ def controller(
     host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: HealthPort = 8080,
     card_metrics: Annotated[
-        bool, typer.Option(help="Export a series for each card, and for each pod that holds part of it, on /metrics.")
+        bool, typer.Option(help="Export a series for each device, and for each pod that holds part of it, on /metrics.")
     ] = True,
     legacy_metrics: Annotated[
         list[NameSet] | None,
@@ -198,7 +198,7 @@ def controller(
     dashboard_readings: Annotated[
         Readings,
         typer.Option(
-            help="on: while a dashboard page is open, read the cards' actual use from the node drivers' metrics port."
+            help="on: while a dashboard page is open, read the devices' actual use from the node drivers' metrics port."
         ),
     ] = Readings.on,
     dashboard_grafana: Annotated[

@@ -30,10 +30,10 @@ Example:
     hami-dra demo
 """
 TITLES: Final = {
-    ("binpack", "binpack"): ("A", "Fewest nodes, fewest cards", "whole cards and nodes stay free for training"),
-    ("spread", "binpack"): ("B", "Both nodes, fewest cards", "a node may fail, and whole cards stay free"),
-    ("binpack", "spread"): ("C", "Fewest nodes, a card for each pod", "cheap, with steady latency"),
-    ("spread", "spread"): ("D", "Both nodes, a card for each pod", "a node may fail, with the steadiest latency"),
+    ("binpack", "binpack"): ("A", "Fewest nodes, fewest devices", "whole devices and nodes stay free for training"),
+    ("spread", "binpack"): ("B", "Both nodes, fewest devices", "a node may fail, and whole devices stay free"),
+    ("binpack", "spread"): ("C", "Fewest nodes, a device for each pod", "cheap, with steady latency"),
+    ("spread", "spread"): ("D", "Both nodes, a device for each pod", "a node may fail, with the steadiest latency"),
 }
 WIDTH: Final = 100
 """Width of the tables; a narrower terminal wraps them."""
@@ -58,7 +58,7 @@ def demo() -> None:
     console.width = max(console.width, WIDTH)
     console.print(
         "[bold]Four pods of 7,500 MiB on two nodes with four GPUs each: two annotations, four placements.[/bold]\n"
-        "A bar is a card, a block in it is a pod, as wide as its share of the card's memory."
+        "A bar is a device, a block in it is a pod, as wide as its share of the device's memory."
     )
     asyncio.run(_show(console))
     console.print()
@@ -84,7 +84,7 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
     letter, what, why = TITLES[pattern.node_policy, pattern.device_policy]
     console.print()
     console.rule(
-        f"[bold]{letter}[/bold]  nodes: [cyan]{pattern.node_policy}[/cyan], cards: [cyan]{pattern.device_policy}[/cyan]",
+        f"[bold]{letter}[/bold]  nodes: [cyan]{pattern.node_policy}[/cyan], devices: [cyan]{pattern.device_policy}[/cyan]",
         align="left",
     )
     console.print(f"{what}: {why}.\n[dim]examples/{source}[/dim]\n")
@@ -109,7 +109,7 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
     console.print(_picture(pattern, ascii_only=console.options.ascii_only))
     used = [card for card in pattern.cards if card.tenants]
     nodes = len({card.node for card in used})
-    console.print(f"{len(pattern.pods)} pods on {counted(nodes, 'node')} and {counted(len(used), 'card')}")
+    console.print(f"{len(pattern.pods)} pods on {counted(nodes, 'node')} and {counted(len(used), 'device')}")
 
 
 def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from hami_dra.driver.node.settings import NodeSettings
     from hami_dra.driver.node.wiring import Wiring
 
-HELP = """Run the node driver: it finds the cards of this node, publishes them, monitors their health and serves kubelet.
+HELP = """Run the node driver: it finds the devices of this node, publishes them, monitors their health and serves kubelet.
 
-One process serves all vendors whose cards it finds, or the named ones. SIGHUP makes it read the hardware
+One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the hardware
 again. /healthz, /readyz and /metrics are on the port.
 
 Examples:
@@ -48,7 +48,7 @@ Examples:
     hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
     hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
 
-A file of simulated faults has one fault a line: the card's index or UUID, a code, a message. Changes to
+A file of simulated faults has one fault a line: the device's index or UUID, a code, a message. Changes to
 the file take effect while the driver runs.
 
     2 xid-79 GPU has fallen off the bus
@@ -74,15 +74,15 @@ def driver(
     vendor: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Serve this vendor even while none of its cards is found: {VENDORS}. May be repeated; default: all "
-            "vendors whose cards are found."
+            help=f"Serve this vendor even while none of its devices is found: {VENDORS}. May be repeated; default: all "
+            "vendors whose devices are found."
         ),
     ] = None,
     machine: Annotated[
         str, typer.Option(help="Simulate this machine instead of reading hardware (hami-dra slices --list).")
     ] = "",
     simulated_faults: Annotated[
-        Path | None, typer.Option(help="With --machine: a file that lists the cards that fail; see above.")
+        Path | None, typer.Option(help="With --machine: a file that lists the devices that fail; see above.")
     ] = None,
     mode: Annotated[
         Mode, typer.Option(help="The controller's --mode. native: devices are ordered for kube-scheduler's first fit.")
@@ -98,18 +98,18 @@ def driver(
     ] = FenceOption.auto,
     publish_beside_plugin: Annotated[
         bool,
-        typer.Option("--publish-beside-plugin", help="Publish even if a device plugin offers the same cards."),
+        typer.Option("--publish-beside-plugin", help="Publish even if a device plugin offers the same devices."),
     ] = False,
     taint_effect: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND=EFFECT",
-            help="Effect of a kind of failure on a card. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
+            help="Effect of a kind of failure on a device. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
             "Effects: NoSchedule, NoExecute, None. May be repeated.",
         ),
     ] = None,
     discover_every: Annotated[str, typer.Option(help="Time between two discoveries of the hardware.")] = "5m",
-    health_every: Annotated[str, typer.Option(help="Time between two health checks of the cards.")] = "10s",
+    health_every: Annotated[str, typer.Option(help="Time between two health checks of the devices.")] = "10s",
     check_claims_every: Annotated[
         str,
         typer.Option(help="Time between two checks that prepared claims still exist in the API server (one GET each)."),
@@ -117,7 +117,7 @@ def driver(
     monitor_interval: Annotated[
         str,
         typer.Option(
-            help="Time between two readings of the cards' sensors (memory, temperature, ...) for /metrics; 0: never."
+            help="Time between two readings of the devices' sensors (memory, temperature, ...) for /metrics; 0: never."
         ),
     ] = "15s",
     legacy_metrics: Annotated[
@@ -168,7 +168,8 @@ def driver(
         ),
     ] = Path("/"),
     device_folder: Annotated[
-        str, typer.Option(help="Directory of the cards' device nodes on the node.", callback=option_types.absolute_path)
+        str,
+        typer.Option(help="Directory of the hardware's device files on the node.", callback=option_types.absolute_path),
     ] = "/dev",
     host: HealthHost = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: HealthPort = 8080,

@@ -102,7 +102,7 @@ def _simulated(
     there = dict.fromkeys(card.vendor for card in found.cards)
     for name in vendors:
         if name not in there:
-            raise CommandError(f"--vendor: {machine_name} has no cards of {name}; it has those of {', '.join(there)}")
+            raise CommandError(f"--vendor: {machine_name} has no devices of {name}; it has those of {', '.join(there)}")
     chosen = list(vendors) or list(there)
     return [
         SimulatedBackend(name, [card for card in found.cards if card.vendor == name], faults) for name in chosen

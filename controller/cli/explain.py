@@ -28,7 +28,6 @@ from controller.cli.service_options import (
 )
 from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names
-from hami_dra.api.podstate import FINISHED
 
 if TYPE_CHECKING:
     import ssl
@@ -243,6 +242,8 @@ def _computed(
 
 def _present_place(documents: "Iterable[Document]", key: str) -> str:
     """Return where a pod is, in words; empty if it has no node."""
+    from hami_dra.api.podstate import FINISHED
+
     for each in documents:
         metadata = each.raw.get("metadata") or {}
         if each.raw.get("kind") == "Pod" and f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" == key:

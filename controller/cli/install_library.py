@@ -8,7 +8,7 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.vendor_options import DriverCommand, vendor_settings
 
-HELP = """Install on this node the library that limits containers to their share of a card: HAMi-core for NVIDIA.
+HELP = """Install on this node the library that limits containers to their share of a device: HAMi-core for NVIDIA.
 
 The folder has libvgpu.so or libvgpu.so.VERSION, as HAMi's image has it in /k8s-vgpu/lib/nvidia. The library and
 the file that preloads it are written below --library-folder, each at once, so that running containers
@@ -34,7 +34,7 @@ def install_library(
     context: typer.Context,
     *,
     source: Annotated[Path, typer.Option("--from", help="Folder that has the library.")],
-    vendor: Annotated[str, typer.Option(help="Vendor whose cards it limits.")] = "nvidia",
+    vendor: Annotated[str, typer.Option(help="Vendor whose devices it limits.")] = "nvidia",
 ) -> None:
     from hami_dra.driver.prepare import Files
     from hami_dra.vendors.registry import plugin_names, plugin_of

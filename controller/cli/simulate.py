@@ -79,7 +79,7 @@ def simulate(
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Weights of fair-share and scarce cards where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
+            help="Weights of fair-share and scarce devices where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
         ),
     ] = "",
     default: Annotated[

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hami_dra.api.core import Pod
     from hami_dra.vendors.profiles import DriverProfiles
 
-HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that hold them.
+HELP = """Show the devices of the cluster: memory, cores and shares in use, health, and the pods that hold them.
 
 Reads the cluster, or files such as those of hami-dra snapshot; changes nothing. Needs the rights of the
 ClusterRole hami-dra-viewer.
@@ -45,7 +45,7 @@ Examples:
 
 
 class _Command(Command):
-    RENAMED = {"--driver-namespace": "--install-namespace"}  # noqa: RUF012 (read only)
+    RENAMED = {"--driver-namespace": "--install-namespace", "--by card": "device"}  # noqa: RUF012 (read only)
 
 
 def register(app: typer.Typer) -> None:
@@ -54,34 +54,34 @@ def register(app: typer.Typer) -> None:
 
 def status(
     *,
-    by: Annotated[By, typer.Option("--by", help="One line for each of these.")] = By.card,
-    quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for cards is used.")] = False,
+    by: Annotated[By, typer.Option("--by", help="One line for each of these.")] = By.device,
+    quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for devices is used.")] = False,
     pending: Annotated[
-        bool, typer.Option("--pending", help="Show the pods that wait for cards and what each of them waits for.")
+        bool, typer.Option("--pending", help="Show the pods that wait for devices and what each of them waits for.")
     ] = False,
     usage: Annotated[
         bool,
         typer.Option(
             "--usage",
-            help="Also show what containers use of shared cards, as node drivers report it (needs the right get pods/proxy).",
+            help="Also show what containers use of shared devices, as node drivers report it (needs the right get pods/proxy).",
         ),
     ] = False,
     vendor: Annotated[
         list[str] | None,
         typer.Option(
             metavar="VENDOR",
-            help="Only cards of this vendor (nvidia, metax, ...), or of this driver; may be repeated.",
+            help="Only devices of this vendor (nvidia, metax, ...), or of this driver; may be repeated.",
             autocompletion=values.vendors,
         ),
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NODE", help="Only cards of this node; may be repeated.", autocompletion=values.nodes),
+        typer.Option(metavar="NODE", help="Only devices of this node; may be repeated.", autocompletion=values.nodes),
     ] = None,
     selector: Annotated[
         str,
         typer.Option(
-            "-l", "--selector", metavar="LABELS", help="Only cards of nodes with these labels; with --pending, pods."
+            "-l", "--selector", metavar="LABELS", help="Only devices of nodes with these labels; with --pending, pods."
         ),
     ] = "",
     namespace: Namespace = None,

@@ -19,9 +19,9 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.cards:
-        return [Line("no cards: no ResourceSlice of a driver is published, or none is left by the options given")]
+        return [Line("no devices: no ResourceSlice of a driver is published, or none is left by the options given")]
     more = ("DRIVER", ">INDEX", ">NUMA", "UUID") if layout.wide else ()
-    table = TextTable("NODE", "CARD", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
+    table = TextTable("NODE", "DEVICE", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
     kept = {(each.pod, device): each.holder for each in overview.reservations for device in each.devices}
     for card in overview.cards:
         table.add(
@@ -46,14 +46,14 @@ def _identity(card: "Card") -> tuple[str, ...]:
 
 def nodes(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.nodes:
-        return [Line("no node has cards, or none is left by the options given")]
-    table = TextTable("NODE", "STATE", "VENDORS", "PRODUCTS", ">CARDS", ">FREE", ">MEMORY", ">CORES", ">SHARES")
+        return [Line("no node has devices, or none is left by the options given")]
+    table = TextTable("NODE", "STATE", "VENDORS", "PRODUCTS", ">DEVICES", ">FREE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.nodes:
         state = (
             "gone" if not each.there else "not ready" if not each.ready else "cordoned" if each.cordoned else "ready"
         )
         if each.troubled_cards:
-            state += f", {each.troubled_cards} of its cards out of service"
+            state += f", {each.troubled_cards} of its devices out of service"
         table.add(
             each.node,
             state,
@@ -71,8 +71,8 @@ def nodes(overview: "Overview", layout: TextLayout) -> list[Line]:
 
 def namespaces(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.namespaces:
-        return [Line("no namespace holds a card, or none is left by the options given")]
-    table = TextTable("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">CARDS", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
+        return [Line("no namespace holds a device, or none is left by the options given")]
+    table = TextTable("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">DEVICES", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
     for each in overview.namespaces:
         table.add(
             each.namespace,
@@ -90,7 +90,7 @@ def namespaces(overview: "Overview", layout: TextLayout) -> list[Line]:
 
 def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout, namespace: str | None) -> list[Line]:
     if not lines:
-        return [Line(f"no ResourceQuota limits cards, such as limits.nvidia.com/gpumem{_only(namespace)}")]
+        return [Line(f"no ResourceQuota limits devices, such as limits.nvidia.com/gpumem{_only(namespace)}")]
     table = TextTable("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
     for line in lines:
         colour = _BAD if line.used >= line.hard else ""
@@ -114,7 +114,7 @@ def pending(
     hold; those that wait for something outside the nodes in red.
     """
     if not found.pods:
-        return [Line(f"no pod waits for cards{_only(namespace)}")]
+        return [Line(f"no pod waits for devices{_only(namespace)}")]
     table = TextTable("POD", ">AGE", "WHY")
     held = {each.pod: f"holds {_devices(each)} for {each.holder}" for each in kept}
     gangs: dict[str, list[PendingPod]] = {}
@@ -141,9 +141,9 @@ def _devices(kept: "Reservation") -> str:
 def usage(used: "Sequence[UsedCard]", layout: TextLayout) -> list[Line]:
     """Return a table of what containers really use, below the others."""
     if not used:
-        text = "no driver knows what containers use of shared cards: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
+        text = "no driver knows what containers use of shared devices: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
         return [Line(""), Line(text)]
-    table = TextTable("NODE", "CARD", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
+    table = TextTable("NODE", "DEVICE", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
     for node, card, use in used:
         memory = NONE if use.memory_used is None else in_bytes(use.memory_used)
         table.add(
@@ -164,7 +164,7 @@ def summary(overview: "Overview", layout: TextLayout) -> list[Line]:
         sizes = list(overview.packing[0].free_islands)
         islands = "/".join(map(str, sizes))
         table = TextTable(
-            "VENDOR", ">NODES", ">EMPTY", ">CARDS", ">FREE", ">PARTLY", ">FULL", f">FREE ISLANDS {islands}", ">FRAGMENTED", ">MEMORY"
+            "VENDOR", ">NODES", ">EMPTY", ">DEVICES", ">FREE", ">PARTLY", ">FULL", f">FREE ISLANDS {islands}", ">FRAGMENTED", ">MEMORY"
         )  # fmt: skip
         for each in overview.packing:
             table.add(

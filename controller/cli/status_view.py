@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class By(StrEnum):
-    card = "card"
+    device = "device"
     node = "node"
     namespace = "namespace"
 
@@ -34,7 +34,7 @@ class By(StrEnum):
 class Selection:
     """The part of the cluster to show, as the options say."""
 
-    by: By = By.card
+    by: By = By.device
     vendors: Sequence[str] = ()
     nodes: Sequence[str] = ()
     labels: str = ""
@@ -100,7 +100,7 @@ class Selection:
             return
         for name in sorted(set(self.nodes) - set(found)):
             if inventory.nodes.index_of(name) >= 0:
-                raise CommandError(f"--node {name}: it has no such cards: no driver's ResourceSlice names it")
+                raise CommandError(f"--node {name}: it has no such devices: no driver's ResourceSlice names it")
             from hami_dra.api.similar_names import similar
 
             raise CommandError(f"--node {name}: there is no such node{similar(name, inventory.nodes.names)}")
@@ -119,7 +119,9 @@ class Selection:
         for name in self.vendors:
             if name not in known:
                 choices = ", ".join(dict.fromkeys(vendor_name(each) for each in drivers)) or "none"
-                raise CommandError(f"--vendor {name}: no card of it is published; vendors with cards here: {choices}")
+                raise CommandError(
+                    f"--vendor {name}: no device of it is published; vendors with devices here: {choices}"
+                )
         return {known[name] for name in self.vendors}
 
 
@@ -152,7 +154,7 @@ class View:
         if self.pending is not None:
             return [f"pod/{each.pod}" for each in self.pending.pods]
         match self._wanted.by:
-            case By.card:
+            case By.device:
                 return [card.id for card in self.overview.cards]
             case By.node:
                 return [f"node/{each.node}" for each in self.overview.nodes]
@@ -169,15 +171,19 @@ class View:
                 self.pending, self.overview.reservations, layout, namespace=self._wanted.listed, now=self.now
             )
         rows: Callable[[Overview, TextLayout], list[Line]] = {
-            By.card: status_tables.cards,
+            By.device: status_tables.cards,
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]
         if not self.overview.cards and self._wanted.namespace is not None:
             return [
-                Line(f"no pod of namespace {self._wanted.namespace} holds a card; status without -n shows all cards")
+                Line(
+                    f"no pod of namespace {self._wanted.namespace} holds a device; status without -n shows all devices"
+                )
             ]
         if not self.overview.cards and self._wanted.labels:
-            return [Line(f"no node with the labels {self._wanted.labels} has cards; status without -l shows all cards")]
+            return [
+                Line(f"no node with the labels {self._wanted.labels} has devices; status without -l shows all devices")
+            ]
         usage = [] if self.used is None else status_tables.usage(self.used, layout)
         return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from controller.cli.topology_reading import Published, Wanted
     from hami_dra.driver.cards_view import CardView
 
-HELP = """Show how the cards of each node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
-distance, NUMA nodes and islands; and which cards are free.
+HELP = """Show how the devices of each node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
+distance, NUMA nodes and islands; and which devices are free.
 
 Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
 
@@ -116,7 +116,7 @@ def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: TextLa
     parts = [member for member in members if member.partition]
     lines = [Line(f"{node}  ({driver})", "bold"), *_matrix(cards, parts, with_use=with_use).lines(layout)]
     if not _is_connected(cards):
-        lines.append(Line("this driver publishes neither links nor distances between cards"))
+        lines.append(Line("this driver publishes neither links nor distances between devices"))
     return [*lines, *_islands(cards), *_partitions(cards, parts), Line("")]
 
 

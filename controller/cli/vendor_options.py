@@ -94,7 +94,7 @@ def _argument(option: "VendorOption[Any]", titles: list[str], *, with_default: b
         "/".join(flags),
         envvar=option.envvar or None,
         help=option.help if with_default else f"{option.help} Default: {option.default}.",
-        rich_help_panel=f"Options for cards of {', '.join(titles)}",
+        rich_help_panel=f"Options for devices of {', '.join(titles)}",
         show_default=with_default,
         expose_value=False,
         callback=_remember(option),

@@ -27,7 +27,7 @@ from controller.cli.tables import TextLayout, note, print_lines
 if TYPE_CHECKING:
     from controller.insight.whatif import Change, Comparison
 
-HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
+HELP = """Show the effects of a change: the placement of each pod, devices freed, nodes emptied, pods that would not
 fit. Changes nothing.
 
 Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they are, except
@@ -73,7 +73,7 @@ def whatif(
         str,
         typer.Option(
             help="Weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
-            "fair-share and scarce cards."
+            "fair-share and scarce devices."
         ),
     ] = "",
     present_node_policy: Annotated[

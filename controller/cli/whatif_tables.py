@@ -45,7 +45,7 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Limited:
 
 
 def _vendors(found: Comparison) -> Limited:
-    headers = ("VENDOR", "CARDS", "FREE", "PARTLY USED", "FREE ISLANDS OF 2, 4, 8", "FRAGMENTATION", "EMPTY NODES")
+    headers = ("VENDOR", "DEVICES", "FREE", "PARTLY USED", "FREE ISLANDS OF 2, 4, 8", "FRAGMENTATION", "EMPTY NODES")
     figures: tuple[Callable[[Packing], str], ...] = (
         lambda one: str(one.cards),
         lambda one: str(one.free_cards),
@@ -61,7 +61,7 @@ def _vendors(found: Comparison) -> Limited:
 
 
 def _nodes(found: Comparison) -> Limited:
-    headers = ("NODE", "CARDS", "FREE", "MEMORY, GIB", "CORES", "PODS")
+    headers = ("NODE", "DEVICES", "FREE", "MEMORY, GIB", "CORES", "PODS")
     figures: tuple[Callable[[NodeView], str], ...] = (
         lambda one: str(one.cards),
         lambda one: str(one.free_cards),

@@ -171,7 +171,7 @@ class _Conversion:
         request = ConvertedRequest(tuple(requests))
         if request.cards > MAX_CARDS:
             self._problems.append(
-                f"its containers ask for {request.cards} cards together, and a claim holds {MAX_CARDS}; split the pod"
+                f"its containers ask for {request.cards} devices together, and a claim holds {MAX_CARDS}; split the pod"
             )
         runtime_class = self._runtime_class([*(named.vendor for named in requests), *self._left_vendors])
         if self._problems:
@@ -279,7 +279,7 @@ class _Conversion:
             present = [name for name in vendor.resources if name in resources]
             if cards is not None and native and cards.memory_percent is not None:
                 self._problems.append(
-                    f"{container.where}: a percentage of memory is resolved on the card that is chosen, and in native mode "
+                    f"{container.where}: a percentage of memory is resolved on the device that is chosen, and in native mode "
                     "kube-scheduler chooses; ask for MiB"
                 )
             elif cards is not None and native and plain_stays and vendor.is_plain(cards) and len(present) == 1:

@@ -207,7 +207,7 @@ def _instead(name: str, known: Sequence[str], vendors: Iterable[LegacyVendor]) -
         return f"write {hint}"
     if near := nearest(name, known):
         return f"did you mean {near}?"
-    return f"it reads {', '.join(known)}" if known else "it has no vendor for these cards"
+    return f"it reads {', '.join(known)}" if known else "it has no vendor for these devices"
 
 
 def misplaced_keys(metadata: Raw, template: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:

@@ -75,7 +75,7 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
         choices = (named.cards, *named.cards.alternatives)
         if len({choice.count for choice in choices}) < len(choices):
             raise InvalidRequest(
-                f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} must differ in how many cards they take"
+                f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} must differ in how many devices they take"
             )
     if len({named.name for named in request.requests}) < len(request.requests):
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: two requests have the same name")

@@ -49,7 +49,7 @@ def unconverted_namespace(namespace: str) -> str:
     """
     where = "move it to another one" if namespace in UNCONVERTED else f"run: {_cover(namespace)}"
     return (
-        f"it asks for cards by resource names, and the webhook converts no pods of namespace {namespace}: {where}, or convert "
+        f"it asks for devices by resource names, and the webhook converts no pods of namespace {namespace}: {where}, or convert "
         "the manifest (hami-dra convert -f FILE)"
     )
 

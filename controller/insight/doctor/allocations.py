@@ -127,7 +127,7 @@ def devices(state: State) -> Iterator[Finding]:
             check="devices",
             severity=Severity.ERROR,
             object=f"Pool {driver}/{pool}",
-            problem=f"more is drawn of {_some(counters)} than there is: a card and parts of it are allocated at once",
+            problem=f"more is drawn of {_some(counters)} than there is: a device and parts of it are allocated at once",
             fix="hami-dra status shows their tenants; delete the pod of one",
         )
     tenancies = Tenancies(state.objects.claims, state.objects.pods)

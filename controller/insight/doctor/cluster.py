@@ -17,14 +17,14 @@ from hami_dra.kube.requirements import MINIMUM
 
 NEEDED_GATES: Final = {
     "DynamicResourceAllocation": "no claims exist without it",
-    "DRAConsumableCapacity": "cards cannot be shared without it",
-    "DRADeviceTaints": "the fence, and cards out of service, are taints on devices",
+    "DRAConsumableCapacity": "devices cannot be shared without it",
+    "DRADeviceTaints": "the fence, and devices out of service, are taints on devices",
 }
 USEFUL_GATES: Final = {
     "DRAPartitionableDevices": "MIG instances cannot be allocated without it",
     "DRAPrioritizedList": "claims with firstAvailable are refused without it",
-    "DRAAdminAccess": "monitoring pods cannot access cards in use without it",
-    "DRAResourceClaimDeviceStatus": "the claim's status cannot report the pod's cards without it",
+    "DRAAdminAccess": "monitoring pods cannot access devices in use without it",
+    "DRAResourceClaimDeviceStatus": "the claim's status cannot report the pod's devices without it",
 }
 _LEASE_MARGIN: Final = timedelta(seconds=5)
 _SHOWN: Final = 4

@@ -163,7 +163,7 @@ def device_plugins(state: State) -> Iterator[Finding]:
                 check="device-plugin",
                 severity=Severity.ERROR,
                 object=f"Node {node}",
-                problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same cards: "
-                "the same card can go to pods of both",
+                problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same devices: "
+                "the same device can go to pods of both",
                 fix="remove the device plugin from this node (its DaemonSet), or the driver",
             )

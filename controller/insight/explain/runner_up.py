@@ -20,9 +20,9 @@ from hami_dra.api.arrays import Ints, Positions
 
 _WORDS: Final = {
     RANK: "it can only meet a later choice of a list (firstAvailable)",
-    TOPOLOGY: "its best set of cards is worse for its vendor",
+    TOPOLOGY: "its best set of devices is worse for its vendor",
     PREFERENCE: "the pod's preferences (affinity, spread, taints) favour the other one",
-    TIE: "of equal score, its best set of cards is worse for its vendor",
+    TIE: "of equal score, its best set of devices is worse for its vendor",
     NAME: "equal in everything: the lower name wins",
     NOMINATED: "kube-scheduler has made room for the pod on the other one",
 }

@@ -214,7 +214,7 @@ _REFUSALS: Final[Mapping[str, Callable[[Figures, ResolvedRequest, Device], str]]
     names.CARD_NOT_HEALTH: _tainted,
     names.CARD_CORDONED: _tainted,
     names.CARD_QOS_MISMATCH: _other_qos,
-    names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its card leave no room for it",
+    names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its device leave no room for it",
     names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",
     names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "it would exceed the namespace's quota",
 }

@@ -54,14 +54,14 @@ def _effect(found: Comparison) -> str:
         )
     said = []
     if cards:
-        said.append(f"{_list(cards)} of {_number(found.cards_after, 'card')}")
+        said.append(f"{_list(cards)} of {_number(found.cards_after, 'device')}")
     if found.emptied_nodes:
         said.append(f"empty {_named('node', found.emptied_nodes)}")
     if found.filled_nodes:
         said.append(f"start using {_named('node', found.filled_nodes)}")
     if said:
         return _list(said)
-    return "free no card" if _anything(found) else "change nothing"
+    return "free no device" if _anything(found) else "change nothing"
 
 
 def _moves(found: Comparison) -> str:

@@ -24,12 +24,12 @@ def test_the_four_patterns_are_shown():
     assert [section[0] for section in sections] == list(EXPECTED)
     for section in sections:
         node_policy, device_policy, nodes, cards = EXPECTED[section[0]]
-        assert f"nodes: {node_policy}, cards: {device_policy} " in section
+        assert f"nodes: {node_policy}, devices: {device_policy} " in section
         pods = POD.findall(section)
         assert len({name for name, *_ in pods}) == 4
         assert len({node for _, node, *_ in pods}) == nodes
         assert len({uuid for _, _, uuid, _ in pods}) == cards
-        words = f"4 pods on {nodes} node{'s' * (nodes > 1)} and {cards} cards"
+        words = f"4 pods on {nodes} node{'s' * (nodes > 1)} and {cards} devices"
         assert words in section
         bars = re.findall(r"\[([█▓·]{13})\]", section)
         assert len(bars) == 8

@@ -15,7 +15,7 @@ from tests.support.commands import Typed
 def test_the_help_names_every_vendor(capsys, monkeypatch):
     monkeypatch.setattr(registry, "plugin_names", lambda: ("nvidia", "acme"))
     monkeypatch.setenv("COLUMNS", "200")
-    assert "none of its cards is found: nvidia, acme." in " ".join(Typed(capsys)("driver", "--help").stdout.split())
+    assert "none of its devices is found: nvidia, acme." in " ".join(Typed(capsys)("driver", "--help").stdout.split())
 
 
 def test_every_option_of_a_vendor_is_a_flag_and_is_read_by_its_vendor(monkeypatch, capsys):
@@ -35,8 +35,8 @@ def test_every_option_of_a_vendor_is_a_flag_and_is_read_by_its_vendor(monkeypatc
     assert (found[level], found[SLOTS], found[CORE_LIMITS], found[USAGE_CACHE]) == ("high", 3, False, Keeping.PRIVATE)
     monkeypatch.setenv("COLUMNS", "200")
     shown = Typed(capsys)("driver", "--help").stdout
-    assert "Options for cards of Acme" in shown
-    assert "Options for cards of NVIDIA, MetaX" in shown
+    assert "Options for devices of Acme" in shown
+    assert "Options for devices of NVIDIA, MetaX" in shown
 
 
 def test_a_value_that_an_option_does_not_allow_is_refused_by_its_flag(capsys):

@@ -86,7 +86,7 @@ def test_a_namespace_or_node_that_is_not_there_is_named_with_what_is(hami_dra, t
         )
         assert "-n tema: there is no such namespace; did you mean team?" in said("explain", "web", "-n", "tema").stderr
         assert "there is no node n2; there are n1" in said("topology", "n2").stderr
-        assert said("status", "-n", "team").stdout.startswith("no pod of namespace team holds a card; ")
+        assert said("status", "-n", "team").stdout.startswith("no pod of namespace team holds a device; ")
 
 
 def test_pages_and_progress(read):

@@ -75,7 +75,7 @@ def some(file):
 
 def test_a_line_for_each_card_with_its_tenants_and_a_summary(hami_dra, some):
     lines = hami_dra("status", "-f", some).stdout.splitlines()
-    assert lines[0].split() == ["NODE", "CARD", "PRODUCT", "MEMORY", "CORES", "SHARES", "HEALTH", "TENANTS"]
+    assert lines[0].split() == ["NODE", "DEVICE", "PRODUCT", "MEMORY", "CORES", "SHARES", "HEALTH", "TENANTS"]
     first = lines[1].rstrip()
     assert first.startswith("n1")
     assert "8GiB/15GiB" in first
@@ -175,7 +175,7 @@ def test_only_one_node_vendor_or_namespace(hami_dra, some):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--vendor", "intel"], "vendors with cards here: nvidia"),
+        (["--vendor", "intel"], "vendors with devices here: nvidia"),
         (["--node", "n9"], "--node n9: there is no such node"),
         (["--watch"], "leave out --watch or -f"),
     ],
@@ -188,7 +188,7 @@ def test_what_is_not_there_is_named(hami_dra, some, options, words):
 
 def test_labels_that_no_node_has(hami_dra, some):
     text = hami_dra("status", "-f", some, "-l", "pool=a100").stdout
-    assert text == "no node with the labels pool=a100 has cards; status without -l shows all cards\n"
+    assert text == "no node with the labels pool=a100 has devices; status without -l shows all devices\n"
 
 
 def test_quota_lines(hami_dra, some, file):
@@ -202,7 +202,7 @@ def test_slices_alone_are_enough_and_it_says_what_it_assumed(hami_dra, file):
     result = hami_dra("status", "-f", file(slices), "--by", "node")
     assert "ready" in result.stdout
     assert "assumed n1, ready and empty" in result.stderr
-    assert "no cards" in hami_dra("status", "-f", file(QUOTA)).stdout
+    assert "no devices" in hami_dra("status", "-f", file(QUOTA)).stdout
 
 
 def test_names_are_never_markup_and_a_held_device_that_is_gone_is_told(hami_dra, file):
@@ -301,4 +301,4 @@ def test_a_gang_that_waits_is_one_line_with_its_members_below(hami_dra, file):
 
 
 def test_no_pod_waits(hami_dra, file):
-    assert hami_dra("status", "--pending", "-f", file(*cluster("n1"))).stdout == "no pod waits for cards\n"
+    assert hami_dra("status", "--pending", "-f", file(*cluster("n1"))).stdout == "no pod waits for devices\n"

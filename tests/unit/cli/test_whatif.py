@@ -30,7 +30,7 @@ def test_a_table_that_begins_with_the_conclusion(hami_dra, file):
     result = hami_dra("whatif", "-f", file(*SCATTERED), "--device-policy", "binpack", "--replace")
     assert (result.code, result.stderr) == (0, "")
     first = result.stdout.splitlines()[0]
-    assert first.startswith("Device policy binpack and placing all pods again would free 1 of 8 cards")
+    assert first.startswith("Device policy binpack and placing all pods again would free 1 of 8 devices")
     assert "2 → 3" in result.stdout
 
 
@@ -82,7 +82,7 @@ def test_other_weights_of_packing(hami_dra, file):
     """n2 is in use, so binpack takes it; its cards are larger than needed."""
     words = ("whatif", "-f", file(*LARGE_NODE_IN_USE), "--packing-weights", "large=5")
     first = hami_dra(*words).stdout.splitlines()[0]
-    assert first.startswith("Packing weights large=5 would free 1 and take 1 of 8 cards and start using node n1")
+    assert first.startswith("Packing weights large=5 would free 1 and take 1 of 8 devices and start using node n1")
     assert "would change nothing" in hami_dra(*words, "--present-packing-weights", "large=5").stdout
 
 

@@ -67,7 +67,7 @@ def test_packing_anew_frees_cards_and_a_node():
     assert (found.held_before, found.held_after, found.cards_before, found.cards_after) == (3, 2, 8, 8)
     assert found.emptied_nodes == ("n2",)
     assert found.conclusion == (
-        "Device policy binpack and placing all pods again would free 1 of 8 cards and empty node n2, moving 2 pods."
+        "Device policy binpack and placing all pods again would free 1 of 8 devices and empty node n2, moving 2 pods."
     )
     (n1, n2) = found.nodes
     assert (n1.pods_before, n1.pods_after, n2.pods_before, n2.pods_after) == (2, 3, 1, 0)
@@ -121,7 +121,7 @@ def test_a_node_less():
     assert found.emptied_nodes == ()
     assert [(each.node, each.after is None) for each in found.nodes] == [("n1", True), ("n2", False)]
     assert found.conclusion == (
-        "Losing node n1 would take 2 more of 4 cards, moving 2 pods; 1 pod would go with the node."
+        "Losing node n1 would take 2 more of 4 devices, moving 2 pods; 1 pod would go with the node."
     )
 
 

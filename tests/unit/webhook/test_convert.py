@@ -327,7 +327,7 @@ def test_percentages_compare_with_each_other():
 
 
 def test_a_claim_holds_32_cards():
-    with pytest.raises(ConversionRefused, match="ask for 40 cards together, and a claim holds 32; split the pod"):
+    with pytest.raises(ConversionRefused, match="ask for 40 devices together, and a claim holds 32; split the pod"):
         converted(*(container(f"c{number}", gpu=8) for number in range(5)))
 
 

@@ -25,7 +25,7 @@ def warnings(limits, **more):
         ("nvidia.com/GPU", "did you mean nvidia.com/gpu?"),
         ("metax-tech.com/vcores", "did you mean metax-tech.com/vcore?"),
         ("enflame.com/xyz", "it reads enflame.com/gcu, "),
-        ("cambricon.com/vmlu", "it has no vendor for these cards"),
+        ("cambricon.com/vmlu", "it has no vendor for these devices"),
     ],
 )
 @pytest.mark.parametrize("beside", [{}, {"nvidia.com/gpu": 1}])
