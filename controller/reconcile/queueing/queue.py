@@ -171,7 +171,7 @@ class Queue:
             group.helps, group.review_at = helps, refused_at + review
             if group.review_queued == FOREVER:
                 self._queue_review(signature, group)
-        if group.representative == key:
+        if group.representative == key or refused_at is not None:  # a decision says the same of equal pods
             group.representative = ""
         if not group.representative and not group.pause.is_due:
             self._settled[signature] = None
@@ -227,13 +227,7 @@ class Queue:
 
     def pop(self, now: float) -> str | None:
         """Return the next pod to evaluate; its state becomes `held`."""
-        self._end_pauses(now)
-        self._start_reviews(now)
-        while self._timers and self._timers[0][0] <= now:
-            _, key, version = heapq.heappop(self._timers)
-            item = self._items.get(key)
-            if item is not None and item.version == version:
-                self.ready(key, item.rank)
+        self._end_waits(now)
         order = self._next_order()
         while order is not None and self._end_pauses_above(self._priorities[0], now):
             order = self._next_order()
@@ -246,8 +240,9 @@ class Queue:
         self._served = order
         return turn.key
 
-    def is_outranked(self) -> bool:
-        """Return whether a refused pod has a higher priority than the next ready one."""
+    def is_outranked(self, now: float) -> bool:
+        """Return whether a refused pod has a higher priority than the one that `pop` would return."""
+        self._end_waits(now)
         return self._next_order() is not None and self._is_refused_above(self._priorities[0])
 
     def next_timer(self) -> float:
@@ -267,6 +262,16 @@ class Queue:
         return [key for key, item in self._items.items() if item.state == state]
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _end_waits(self, now: float) -> None:
+        """Make the pods ready whose time has come."""
+        self._end_pauses(now)
+        self._start_reviews(now)
+        while self._timers and self._timers[0][0] <= now:
+            _, key, version = heapq.heappop(self._timers)
+            item = self._items.get(key)
+            if item is not None and item.version == version:
+                self.ready(key, item.rank)
 
     def _next_order(self) -> FairOrder | None:
         """Return the ready pods of the highest priority that has some."""

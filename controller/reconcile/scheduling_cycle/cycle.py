@@ -120,7 +120,7 @@ class SchedulingCycle:
                     if (pod := self._informers.pod(key)) is not None:
                         self._triggers.evaluate(pod)
         # a refused pod must hear of room before a pod of lower priority takes it
-        if self._triggers.news and (now >= self._room_not_before or self._queue.is_outranked()):
+        if self._triggers.news and (now >= self._room_not_before or self._queue.is_outranked(now)):
             self._room_not_before = now + _ROOM_INTERVAL
             self._unplaced.room_made(now, self._triggers.news)
             self._triggers.news = News()

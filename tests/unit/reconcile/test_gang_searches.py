@@ -30,7 +30,7 @@ async def test_a_gang_is_placed_in_many_turns(harness):
         await prepare(harness, *map(member, FOUR))
         harness.start(**QUICK)
         await harness.bound(*FOUR)
-        assert turns(harness) == 4
+        assert turns(harness) >= len(FOUR)
         assert harness.metric("hami_dra_gang_decisions_total", result="placed") == 1
 
 

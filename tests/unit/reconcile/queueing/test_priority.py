@@ -42,16 +42,17 @@ class Cards:
         while (key := self.queue.pop(self.now)) is not None:
             self.trials += 1
             self.queue.charge(0.0)
-            if self.free:
+            signature = key.rpartition("-")[2].encode()
+            if self.queue.is_known_full(signature):
+                self.queue.no_room(key, signature)
+            elif self.free:
                 self.free -= 1
                 self.waiting.discard(key)
                 self.queue.placed(key)
                 above = [each for each in self.waiting if self.priorities[each] > self.priorities[key]]
                 inverted += [(key, above)] * bool(above)
             else:
-                signature = key.rpartition("-")[2].encode()
-                tried = None if self.queue.is_known_full(signature) else self.now
-                self.queue.no_room(key, signature, refused_at=tried)
+                self.queue.no_room(key, signature, refused_at=self.now)
         return inverted
 
 
@@ -71,8 +72,7 @@ def test_nobody_of_lower_priority_takes_a_card_that_a_waiting_pod_could_have(eve
     cards = Cards(0)
     for event in events:
         if event[0] == "pod":
-            # pods of one kind have one priority, so that equal ones wait as one group
-            cards.newcomer(f"k{event[2]}{event[1]}", event[2])
+            cards.newcomer(f"k{event[1]}", event[2])
         elif event[0] == "freed":
             cards.event(frees=event[1])
         else:
@@ -98,6 +98,34 @@ def test_attempts_before_newcomers_at_most_double_the_trials(groups, newcomers, 
         cards.now += TICK / 10
     assert early, "or this says nothing"
     assert len(early) <= cards.trials - len(early) + 1
+
+
+def test_the_end_of_a_pause_is_not_before_the_news_for_a_pod_of_higher_priority():
+    """The cycle asks `is_outranked` before it holds news back (for a burst of events)."""
+    cards = Cards(0)
+    cards.newcomer("low", 0)
+    cards.settle()
+    cards.event(frees=0)
+    cards.now += TICK
+    cards.newcomer("high", 5)
+    cards.settle()
+    assert not cards.queue.is_outranked(cards.now)
+    assert cards.queue.is_outranked(cards.now + 1.0)
+
+
+def test_a_refused_pod_takes_the_turn_of_an_equal_one_of_lower_priority():
+    cards = Cards(0)
+    cards.newcomer("kind", 0)
+    cards.settle()
+    cards.now += 1.0
+    cards.queue.room_made(cards.now, News(ANY))  # the first one is to be tried again
+    cards.newcomer("kind", 5)
+    key = cards.queue.pop(cards.now)
+    assert cards.priorities[key] == 5
+    cards.queue.no_room(key, b"kind", refused_at=cards.now)
+    cards.event(frees=1)
+    assert cards.settle() == []
+    assert key not in cards.waiting
 
 
 def test_a_long_decision_is_not_repeated_before_its_rest():
