@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from controller.cli.errors import CommandError
+
 Files = Annotated[
     list[Path] | None,
     typer.Option(
@@ -25,3 +27,13 @@ class Connection:
 
     kubeconfig: str | None = None
     context: str | None = None
+
+    def check(self) -> None:
+        """Read the kubeconfig, before a command imports what takes time. Raises CommandError."""
+        from hami_dra.kube.credentials import chosen_access
+        from hami_dra.kube.protocol import ConfigError
+
+        try:
+            chosen_access(self.kubeconfig, self.context)
+        except ConfigError as error:
+            raise CommandError(str(error)) from error

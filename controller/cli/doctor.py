@@ -81,6 +81,10 @@ def doctor(
     import msgspec
 
     from controller.cli.progress import Progress
+
+    connection = Connection(kubeconfig, context)
+    if not files:
+        connection.check()
     from controller.cli.seen import seen
     from controller.cli.state import read_state
     from controller.insight.doctor import examine
@@ -89,7 +93,6 @@ def doctor(
     chosen = _Chosen(
         None if mode is None else mode.value, [*(manage or ()), *profiles.given], install_namespace, installation
     )
-    connection = Connection(kubeconfig, context)
     with Progress() as progress:
         read = None if files else _read(connection, install_namespace, progress)
         documents = read_state(files, connection, progress=progress) if read is None else read.documents

@@ -139,9 +139,11 @@ def explain(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
+    connection = Connection(kubeconfig, context)
+    if not files:
+        connection.check()
     from controller.cli.policy_options import simulation_settings
 
-    connection = Connection(kubeconfig, context)
     kind, key = _target(target, lambda: pod_namespace(namespace, files, connection))
     if controller is not None and files:
         raise CommandError(

@@ -99,7 +99,6 @@ def status(
     context: Context = None,
 ) -> None:
     connection = Connection(kubeconfig, context)
-    profiles = driver_profiles(manage_profile)
     _check(watching=watching, pending=pending, usage=usage, has_files=bool(files))
     listed = None
     if quota or pending:
@@ -117,8 +116,11 @@ def status(
     if watching:
         from controller.cli.status_watch import watch
 
-        watch(wanted, connection, output, layout, profiles)
+        watch(wanted, connection, output, layout, driver_profiles(manage_profile))
         return
+    if not files:
+        connection.check()
+    profiles = driver_profiles(manage_profile)
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
     from controller.cli.state import SHOWN, VersionedState, read_state, read_versioned
