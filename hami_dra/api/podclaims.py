@@ -20,6 +20,20 @@ class ClaimRef(NamedTuple):
     """`namespace/name` of the template, or empty."""
 
 
+def missing_object(pod_claim_name: str, kind: str, key: str) -> str:
+    """Return the sentence about a claim or template that a pod names and that does not exist.
+
+    >>> missing_object("gpu", "ResourceClaim", "team/c")
+    'spec.resourceClaims[gpu]: ResourceClaim team/c does not exist; create it, or create the pod again with another \
+resourceClaimName'
+    """
+    field = f"{kind[0].lower()}{kind[1:]}Name"
+    return (
+        f"spec.resourceClaims[{pod_claim_name}]: {kind} {key} does not exist; create it, or create the pod again with "
+        f"another {field}"
+    )
+
+
 class _Claims(NamedTuple):
     refs: tuple[ClaimRef, ...]
     keys: tuple[str, ...]

@@ -10,6 +10,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.booleans import parse_bool
+from hami_dra.api.similar_names import did_you_mean
 
 
 class InvalidPreference(ValueError):
@@ -97,7 +98,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
     value = annotations.get(name, default).strip()
     known = tuple(choices)
     if value not in known:
-        raise InvalidPreference(name, f"{value!r} is not one of {', '.join(known)}")
+        raise InvalidPreference(name, f"{value!r} is not one of {', '.join(known)}{did_you_mean(value, known)}")
     return value
 
 

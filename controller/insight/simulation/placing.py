@@ -38,6 +38,7 @@ from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, u
 from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
+from hami_dra.api.podclaims import missing_object
 from hami_dra.api.podstate import other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.api.served_pods import unserved_scheduler
@@ -285,7 +286,8 @@ class Placing:
         if entry.resource_claim_name is not None:
             claim = self._view.claims.get(f"{namespace}/{entry.resource_claim_name}")
             if claim is None:
-                raise Unready(f"{where}: ResourceClaim {namespace}/{entry.resource_claim_name} does not exist")
+                missing = missing_object(entry.name, "ResourceClaim", f"{namespace}/{entry.resource_claim_name}")
+                raise Unready(f"Pod {pod.key}: {missing}")
             return claim, None
         template = self._view.templates.get(f"{namespace}/{entry.resource_claim_template_name}")
         generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
@@ -297,8 +299,8 @@ class Placing:
             if claim is not None:
                 return claim, template.object if template else None
         if template is None:
-            missing = f"ResourceClaimTemplate {namespace}/{entry.resource_claim_template_name}"
-            raise Unready(f"{where}: {missing} does not exist")
+            key = f"{namespace}/{entry.resource_claim_template_name}"
+            raise Unready(f"Pod {pod.key}: {missing_object(entry.name, 'ResourceClaimTemplate', key)}")
         return self._view.claim_of(template, pod, entry.name), template.object
 
     def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:

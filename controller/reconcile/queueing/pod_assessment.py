@@ -25,7 +25,7 @@ from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_polic
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD_GROUP
-from hami_dra.api.podclaims import ClaimRef, claim_refs
+from hami_dra.api.podclaims import ClaimRef, claim_refs, missing_object
 from hami_dra.api.podstate import is_live, is_probe, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.registry import plugin_resources
@@ -66,7 +66,9 @@ class Pending:
     why: str
     until: float | None = None
     passing: bool = True
-    """It ends without the user's help: the pod keeps its gate meanwhile."""
+    """It ends without the user's help."""
+    preemption_may_help: bool = False
+    """The gate is lifted after its patience, as for a pod without room."""
     event: messages.Message | None = None
     behind: str = ""
     """UID of an object that is being written: the pod is evaluated when that has ended."""
@@ -103,6 +105,7 @@ class PodAssessor:
         self._settings = context.settings
         self._refusals = waiting.refusals
         self._in_flight = waiting.in_flight
+        self._timeouts = waiting.timeouts
         self._ownership_of = ownership_of
         self._conversion = conversion
 
@@ -121,7 +124,7 @@ class PodAssessor:
             return Ignored("needs no claim")
         claims: list[PodClaim] = []
         for ref in refs:
-            found = self._claim(pod, ref)
+            found = self._claim(pod, ref, now)
             if not isinstance(found, ResourceClaim):
                 return found
             claims.append(PodClaim(ref.pod_claim_name, found))
@@ -138,9 +141,8 @@ class PodAssessor:
             if claim.metadata.uid in self._in_flight:
                 return Pending(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
         if not pod.spec.node_name and (held := self._inventory.held(pod)) is not None:
-            return Pending(
-                held.sentence, passing=False, event=messages.warning(messages.VOLUME_NOT_READY, held.sentence)
-            )
+            event = messages.warning(messages.VOLUME_NOT_READY, held.sentence)
+            return Pending(held.sentence, passing=False, preemption_may_help=True, event=event)
         return None
 
     def _not_ours(self, pod: Pod) -> Ignored | None:
@@ -154,23 +156,34 @@ class PodAssessor:
             return Ignored(f"belongs to the scheduler {pod.spec.scheduler_name}")
         return None
 
-    def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Pending:
+    def _claim(self, pod: Pod, ref: ClaimRef, now: float) -> ResourceClaim | Pending:
         where = f"spec.resourceClaims[{ref.pod_claim_name}]"
         if not ref.key:
             if self._informers.template(ref.template) is not None:
                 return Pending(f"{where}: its claim is not generated yet")
+            missing = missing_object(ref.pod_claim_name, "ResourceClaimTemplate", ref.template)
             # The controller creates the template of a converted pod (`templates`).
-            passing = names.CONVERTED_REQUEST in pod.metadata.annotations
-            return Pending(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
+            if names.CONVERTED_REQUEST in pod.metadata.annotations:
+                return Pending(f"{where}: ResourceClaimTemplate {ref.template} is not created yet")
+            return self._missing(pod, missing, now)
         claim = self._informers.claim(ref.key)
         if claim is None:
-            return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
+            if ref.template:
+                return Pending(f"{where}: ResourceClaim {ref.key} does not exist; it is generated again")
+            return self._missing(pod, missing_object(ref.pod_claim_name, "ResourceClaim", ref.key), now)
         if ref.template and not _is_made_for(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
             return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
             return Pending(f"{where}: ResourceClaim {ref.key} is being deleted")
         return claim
+
+    def _missing(self, pod: Pod, note: str, now: float) -> Pending:
+        """Report an object that does not exist, but not at once: people create it after the pod."""
+        since = self._timeouts.runs_out(pod.metadata.uid, "object", now)
+        if now < since:
+            return Pending(note, until=since, passing=False)
+        return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
 
     def _ready(
         self,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
-Reason = Literal["room", "nomination"]
-"""What it waits for: any node, so that its gate is removed in time; or the node that kube-scheduler
-is emptying for it.
+Reason = Literal["room", "nomination", "object"]
+"""What it waits for: any node, so that its gate is removed in time; the node that kube-scheduler is
+emptying for it; or a claim or template that its user has not created.
 """
 
 

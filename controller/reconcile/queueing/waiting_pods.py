@@ -6,12 +6,17 @@ must know why they wait.
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.runtime import InFlight, QueueingSettings
 from controller.scheduling.decide import SharedClaims
+
+_CREATED_AFTER: Final = 2.5
+"""Seconds in which claims and templates are expected that are created after their pod; less than the other
+members of a gang wait for their events (`gang_notices.ARRIVAL`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,9 @@ class WaitingPods:
             queue=Queue(
                 turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
             ),
-            timeouts=Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience}),
+            timeouts=Timeouts(
+                {"room": settings.gate_patience, "nomination": settings.nomination_patience, "object": _CREATED_AFTER}
+            ),
             refusals=NodeBackoff(settings.refusal_time, settings.refusal_time_most),
             in_flight=InFlight(),
             shared=SharedClaims(),

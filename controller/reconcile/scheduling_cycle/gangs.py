@@ -181,7 +181,7 @@ class GangCycle:
             event = replace(wait.event, brief=message.brief) if wait.event is not None else None
             self.notices.tell(found.state.key, member if event is not None else None, event or message, now)
         until = FOREVER if wait.until is None else wait.until
-        if not wait.passing:
+        if wait.preemption_may_help:
             until = min(until, self._let_see(found, now))
         self._queue.wait(pod.key, min(until, self._end_of_hold(found, why, now, passing=wait.passing)))
         self._lift_others(found)
@@ -358,7 +358,7 @@ class GangCycle:
         if overrun is not None:
             self._queue.wait(pod.key, min(until, overrun.until))
             return
-        seen = FOREVER if refusal.refusal.only_quota else self._let_see(found, now)
+        seen = FOREVER if refusal.refusal.keeps_gate else self._let_see(found, now)
         ends = min((self._refusals.next_end(member.metadata.uid, now) for member in by_key.values()), default=FOREVER)
         is_uniform = len({member.signature for member in found.ready}) == 1 and not found.topology
         self._queue.no_room(

@@ -64,7 +64,7 @@ class UnplacedPods:
             self._events.report(POD, pod, wait.event)
         self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
         until = FOREVER if wait.until is None else wait.until
-        if not wait.passing:
+        if wait.preemption_may_help:
             until = min(until, self._let_see(pod, now))
         self._queue.wait(pod.key, until)
 
@@ -122,8 +122,7 @@ class UnplacedPods:
         self._refused.move_to_end(ready.signature)
         while len(self._refused) > _REFUSALS_KEPT:
             self._refused.popitem(last=False)
-        # Neither autoscaling nor preemption helps a pod blocked by a quota, so keep its gate.
-        seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
+        seen = FOREVER if refusal.keeps_gate else self._let_see(pod, now)
         self._queue.no_room(
             pod.key,
             ready.signature,

@@ -66,6 +66,8 @@ class Unschedulable:
     """Reason code → number of nodes with it; `nodes` names only some of them."""
     invalid_claim: bool = False
     """The error is that a claim asks for something that its DeviceClass does not allow."""
+    invalid: bool = False
+    """The error is in the pod's own objects: it ends when these, or a DeviceClass, change."""
     overrun: Overrun | None = None
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     examples: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +77,11 @@ class Unschedulable:
     """What the message says; None where it is an error."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """See `Decision.trace`."""
+
+    @property
+    def keeps_gate(self) -> bool:
+        """Neither a new node nor preemption would help: kube-scheduler need not see the pod."""
+        return self.only_quota or self.invalid or (self.reason is not None and self.reason.is_invalid)
 
     def sentence(self, pod_key: str) -> str:
         """Return the message for a pod, with the next command and HAMi's codes."""

@@ -73,7 +73,8 @@ def decide_slice(inventory: Inventory, request: SchedulingRequest, options: Opti
     try:
         return _Decision(inventory, request, options).run()
     except AllocatorError as error:
-        return Unschedulable(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
+        not_allowed = isinstance(error, NotAllowedByClass)
+        return Unschedulable(str(error), error=str(error), invalid_claim=not_allowed, invalid=True)
     except SelectorOverBudget as error:
         return Unschedulable(str(error), error=str(error), overrun=error.overrun)
     except SliceSpent as cause:
@@ -370,6 +371,7 @@ class _Decision:
             reasons=dict(report.reasons),
             nodes=report.nodes,
             error=error,
+            invalid=bool(error) and error != self._search.pool_error,
             reason=reason,
             only_quota=self._only_quota,
             node_counts=report.node_counts,

@@ -24,6 +24,8 @@ MOST: Final = 1_024
 """Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
 _CODES_NAMED: Final = 4
 _MIB: Final = 1 << 20
+_INVALID: Final = frozenset({"selector", "annotation", "capacity"})
+"""Kinds of reasons to be corrected in the pod and its claims, if they are for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class RefusalReason:
     """What to do, where that is more than asking for less, waiting or adding nodes."""
     code: str = ""
     """The reason code that it stands for; empty where there is none."""
+
+    @property
+    def is_invalid(self) -> bool:
+        """What the pod asks for matches nothing, in contrast to too much of it."""
+        return self.never and self.kind in _INVALID
 
 
 def sentence_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
+from hami_dra.api.similar_names import did_you_mean
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
 """Node policies that have a choice of cards of their own."""
@@ -148,8 +149,8 @@ def parse_node_policy(value: str, where: str) -> str:
 def parse_device_policy(value: str, where: str) -> tuple[str, ...]:
     """Parse a policy or a comma list of policies, each at most once. Raises InvalidPolicy."""
     keys = tuple(part.strip() for part in value.split(","))
-    if not all(key in names.DEVICE_POLICIES for key in keys):
-        raise _unknown(where, value, names.DEVICE_POLICIES)
+    if unknown := [key for key in keys if key not in names.DEVICE_POLICIES]:
+        raise _unknown(where, value, names.DEVICE_POLICIES, unknown[0])
     if len(set(keys)) != len(keys):
         raise InvalidPolicy(f"{where}: {value!r} names a policy twice")
     return keys
@@ -188,5 +189,7 @@ def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
         raise InvalidPolicy(f"{where}: {error}") from error
 
 
-def _unknown(where: str, value: str, choices: Sequence[str]) -> InvalidPolicy:
-    return InvalidPolicy(f"{where}: {value!r} is not one of {', '.join(choices)}")
+def _unknown(where: str, value: str, choices: Sequence[str], part: str = "") -> InvalidPolicy:
+    """`part`: of the value, that is no choice; empty: all of it."""
+    near = did_you_mean((part or value).lower(), choices)
+    return InvalidPolicy(f"{where}: {value!r} is not one of {', '.join(choices)}{near}")

@@ -5,11 +5,13 @@ Called by `Nvidia.preferences`. In: the annotations that are set. Out: a frozen 
 or InvalidPreference.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hami_dra.api import names
+from hami_dra.api.similar_names import did_you_mean
 from hami_dra.vendors.preferences import InvalidPreference, Preferences, card_lists, choice, switch
 
 USE_TYPE: Final = "nvidia.com/use-gputype"
@@ -23,6 +25,8 @@ HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"
 MPS: Final = "mps"
 """A mode of HAMi HEAD that no card has here."""
+MODES: Final = (HAMI_CORE, MIG, MPS)
+_SEPARATORS: Final = re.compile(r"[,;|/\s]+")
 REQUIRED: Final = "required"
 PREFERRED: Final = "preferred"
 
@@ -53,16 +57,21 @@ def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
     """Return whether only MIG partitions (True), only cards shared by HAMi-core (False), or either
     fit. Raises InvalidPreference.
 
-    As in HAMi a card fits if the text contains its mode: `mig,hami-core` takes both. Of two
-    annotations both apply.
+    As in HAMi a card fits if the text has its mode: `mig,hami-core` takes both, with any separator.
+    Of two annotations both apply. HAMi reads `migg` as `mig`; here a word is a mode or refused.
     """
     allowed = {False, True}
     for name in (MODE, VOLCANO_MODE):
         text = annotations.get(name, "").strip()
         if not text:
             continue
-        here = {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in text}
-        if not here and MPS in text:
+        words = [word for word in _SEPARATORS.split(text) if word]
+        if unknown := [word for word in words if word not in MODES]:
+            raise InvalidPreference(
+                name, f"{text!r} is not one of {', '.join(MODES[:2])}{did_you_mean(unknown[0].lower(), MODES[:2])}"
+            )
+        here = {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in words}
+        if not here and MPS in words:
             raise InvalidPreference(
                 name,
                 f"{text!r}: hami-dra runs no MPS daemon. Write {HAMI_CORE} (limits of memory and cores by HAMi-core) or {MIG}, or "

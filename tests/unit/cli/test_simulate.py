@@ -100,7 +100,7 @@ def test_the_table(hami_dra, file):
     assert lines[0] == "1 pod placed, 2 find no node"
     assert words[2] == ["UNPLACED", "WHY"]
     assert words[3][:2] == ["default/large", "no"]
-    assert lines[4].endswith("spec.resourceClaims[c0]: ResourceClaim default/nowhere does not exist")
+    assert "spec.resourceClaims[c0]: ResourceClaim default/nowhere does not exist; create it" in lines[4]
     assert words[6] == ["POD", "NODE", "CLAIM", "DEVICES"]
     assert words[7][:4] == ["default/fits", "n1", "c0", "gpu-0"]
     assert not any(line.endswith(" ") for line in lines)
@@ -139,7 +139,10 @@ def test_exit_status(hami_dra, file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--node-policy", "pack"], "hami-dra: --node-policy: 'pack' is not one of binpack, spread, fair-share\n"),
+        (
+            ["--node-policy", "pack"],
+            "hami-dra: --node-policy: 'pack' is not one of binpack, spread, fair-share (did you mean binpack?)\n",
+        ),
         (["--device-policy", "pack"], "hami-dra: --device-policy: 'pack' is not one of spread, binpack"),
         (["--device-policy", "spread,first-fit"], "hami-dra: --device-policy: 'spread,first-fit' is not one of"),
         (["--node-policy", ""], "hami-dra: --node-policy: '' is not one of"),

@@ -352,7 +352,10 @@ def test_topology_is_arranged_of_what_the_lists_leave():
         ({"hami.io/gpu-topology": "strict"}, "hami.io/gpu-topology: 'strict' is not one of required"),
         ({"nvidia.com/numa-bind": "yes"}, "nvidia.com/numa-bind: 'yes' is neither true nor false"),
         ({"nvidia.com/vgpu-mode": "mps"}, "'mps': hami-dra runs no MPS daemon. Write hami-core"),
-        ({"nvidia.com/vgpu-mode": "time-slicing"}, "'time-slicing' leaves no mode that a card could have"),
+        ({"nvidia.com/vgpu-mode": "time-slicing"}, "'time-slicing' is not one of hami-core, mig"),
+        ({"nvidia.com/vgpu-mode": "migg"}, "'migg' is not one of hami-core, mig (did you mean mig?)"),
+        ({"nvidia.com/vgpu-mode": "hami-core,MIG"}, "'hami-core,MIG' is not one of hami-core, mig (did you mean mig?)"),
+        ({"nvidia.com/vgpu-mode": ","}, "',' leaves no mode that a card could have"),
     ],
 )
 def test_a_word_that_means_nothing_is_an_error(annotations, message):
