@@ -119,6 +119,7 @@ class Controller:
         if self.settings.drivers.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings.drivers, rule_kind)
         informers = self.informers = self._create_informers(rule_kind, version)
+        self._heartbeat.handling, self._heartbeat.term_reading = informers.handling, self.inventory.term_reading
         for feed in informers.feeds():
             self.metrics.internal_errors.labels(watch_name(feed.kind))
         scrape = self.scrape = Scrape(

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from hami_dra.api import kinds, names
 from tests.support.apart import TIMINGS, Stage
 from tests.support.harness import SPACE, claim, first_fit, pod
@@ -111,6 +112,44 @@ def test_a_stuck_leader_makes_way_and_its_successor_holds_that_pod_back(stage, c
     wait_for("the new pod", lambda: stage.node_of("poison"))
 
 
+def test_who_has_the_terms_that_stall_is_held_back_and_not_the_pod_decided_on(stage, monkeypatch):
+    """Honest pods were held back, one after the other, for the anti-affinity of a running pod of somebody else."""
+    matches, stop, reading = AffinityTerm.matches, threading.Event(), []
+
+    def stalling(term, namespace, *labels):
+        if term.topology_key == "stalling":
+            reading.append(namespace)
+            while not stop.is_set():
+                pass
+        return matches(term, namespace, *labels)
+
+    one = stage.start(stall_limit=2.0)
+    wait_for("the first to lead", lambda: one.leads)
+    two = stage.start(stall_limit=2.0)
+    evil = pod("evil", nodeName="n0")
+    evil["metadata"]["namespace"] = "evil"
+    term = {"topologyKey": "stalling", "labelSelector": {}, "namespaceSelector": {}}
+    evil["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    stage.add(kinds.NAMESPACE, {"metadata": {"name": "evil"}})
+    stage.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+    stage.add(kinds.POD, evil)
+    monkeypatch.setattr(AffinityTerm, "matches", stalling)
+    stage.add(kinds.POD, pod("honest", claims=["a"]))
+    assert one.ended.wait(40)
+    assert reading == [SPACE]
+    stop.set()
+    wait_for("the honest pod", lambda: stage.node_of("honest"))
+    assert two.leads
+    [entry] = entries(stage)
+    assert (entry["namespace"], entry["name"], entry["count"]) == ("evil", "evil", 1)
+    stage.add(kinds.POD, pod("next", claims=["b"]))
+    wait_for("the next one", lambda: stage.node_of("next"))
+    assert reading == [SPACE], "the successor leaves the term for later"
+    assert not stage.events("DecisionStalled")
+    stage.do("delete", kinds.POD, "evil", namespace="evil")
+    wait_for("the note to be forgotten", lambda: not entries(stage))
+
+
 def test_healthz_tells_of_a_stuck_loop_and_names_the_pod(stage):
     spinning = Spinning(60.0)
     one = stage.start(decide=spinning, stall_limit=1.0, leader_election=False)
@@ -122,7 +161,7 @@ def test_healthz_tells_of_a_stuck_loop_and_names_the_pod(stage):
     wait_for("the health to fail", lambda: one.get("/healthz")[0] == 503)
     for path in ("/healthz", "/readyz"):
         _, text = one.get(path)
-        assert "while it decides on pod default/poison" in text
+        assert "deciding on pod default/poison" in text
     assert not one.ended.is_set(), "there is nobody to hand over to"
     spinning.stop.set()
     wait_for("the health to come back", lambda: one.get("/healthz") == (200, "ok\n"))

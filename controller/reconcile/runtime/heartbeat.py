@@ -8,11 +8,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.reconcile.runtime.stalled import PodRef
 from controller.scheduling.gang_key import GangKey
+from controller.scheduling.inventory import TermReading
 from hami_dra.api.core import Pod
 
 BEAT_SECONDS: Final = 0.5
@@ -39,7 +40,29 @@ class Heartbeat:
         """Whether a term of leadership is running here; leadership may have been lost meanwhile."""
         self.thread = threading.main_thread().ident
         """The thread in which the loop runs."""
+        self.term_reading = TermReading()
+        """The inventory's."""
+        self.handling: Callable[[], str] = lambda: ""
+        """Return the kind and key of the object that an informer's listeners handle; empty: none."""
         self._serial = 0
+
+    @property
+    def blamed(self) -> Deciding | None:
+        """The decision in progress, with the pod that causes the work of the moment: the one decided
+        on, or one whose terms are read for it.
+        """
+        deciding, pod = self.deciding, self.term_reading.pod
+        return deciding if deciding is None or pod is None else replace(deciding, pod=PodRef.of(pod, None))
+
+    @property
+    def doing(self) -> str:
+        """What the loop does, for people."""
+        if (deciding := self.deciding) is None:
+            return f"handling {handled}" if (handled := self.handling()) else "in no decision"
+        blamed = self.blamed or deciding
+        terms = f", reading the affinity terms of pod {blamed.pod.key} ({blamed.pod.uid})"
+        about = f"deciding on pod {deciding.pod.key} ({deciding.pod.uid})"
+        return about if blamed == deciding else about + terms
 
     @contextmanager
     def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> Iterator[None]:

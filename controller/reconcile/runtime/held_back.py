@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Final, cast
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.stalled import PodRef, StalledDecision, forgotten, namespace_end, read, seconds_left
+from controller.reconcile.runtime.stalled import (
+    FIRST_HOLD,
+    PodRef,
+    StalledDecision,
+    forgotten,
+    namespace_end,
+    read,
+    seconds_left,
+)
 from controller.scheduling.gangs import GangKey, Gangs
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -59,6 +67,11 @@ class HeldBack:
         self._gangs = gangs
         self._text = ""
         self._ends: dict[StalledDecision, float] = {}
+        self._ends_by_pod: dict[str, float] = {}
+        """By uid."""
+        self._ends_by_namespace: dict[str, float] = {}
+        """Of those held back as a whole."""
+        heartbeat.term_reading.is_skipped = self.is_blamed
         self._freed: set[str] = set()
         """Namespaces of entries removed since the last check of `run`."""
 
@@ -82,7 +95,7 @@ class HeldBack:
             times = "once" if own.count == 1 else f"{own.count} times in a row"
             why = (
                 f"deciding on {f'{gang}' if own.gang and gang is not None else 'this pod'} held up the controller until it gave up ({times}); it is tried again at "
-                f"{self._moment(held[own], now)}. Simplify the selectors and constraints of its claims and create it again"
+                f"{self._moment(held[own], now)}. Simplify its affinity and the selectors and constraints of its claims, and create it again"
             )
             return Hold(why, held[own])
         if (end := namespace_end(held.values())) is None:
@@ -93,6 +106,15 @@ class HeldBack:
             "Delete these pods, or create them again with simpler claims"
         )
         return Hold(why, end)
+
+    def is_blamed(self, pod: Pod) -> bool:
+        """Return whether the pod's affinity terms are not to be read for others now."""
+        if not self._ends:
+            return False
+        end = max(
+            self._ends_by_pod.get(pod.metadata.uid, 0.0), self._ends_by_namespace.get(pod.metadata.namespace, 0.0)
+        )
+        return self._clock.monotonic() < end
 
     def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> AbstractContextManager[None]:
         """Mark the time for which the loop is busy with the pod, or the gang for which it stands."""
@@ -124,6 +146,9 @@ class HeldBack:
         pod = self._pod(entry.key)
         source, _, name = entry.gang.partition("/")
         is_there = pod is not None and pod.metadata.uid == entry.uid
+        if is_there and pod is not None and pod.spec.node_name:
+            # Named for its terms; nobody decides on it: a while after the hold they were read in time.
+            return self._clock.monotonic() < self._ends[entry] + FIRST_HOLD
         return is_there or self._gangs.has_members(GangKey(cast("Source", source), entry.namespace, name))
 
     def _read(self) -> None:
@@ -147,6 +172,12 @@ class HeldBack:
     def _replace(self, ends: dict[StalledDecision, float]) -> None:
         self._freed.update(entry.namespace for entry in self._ends if entry not in ends)
         self._ends = ends
+        self._ends_by_pod = {entry.uid: end for entry, end in ends.items()}
+        by_namespace: dict[str, list[float]] = {}
+        for entry, end in ends.items():
+            by_namespace.setdefault(entry.namespace, []).append(end)
+        whole = {namespace: namespace_end(several) for namespace, several in by_namespace.items()}
+        self._ends_by_namespace = {namespace: end for namespace, end in whole.items() if end is not None}
 
     def _moment(self, end: float, now: float) -> str:
         moment: datetime = self._clock.wall() + timedelta(seconds=end - now)

@@ -83,6 +83,8 @@ class Informer(Generic[T]):
         self._listeners: list[Listener[T]] = []
         self._unreadable_listeners: list[Callable[[Kind[Any], Broken], None]] = []
         self._guard = LoopGuard(watch_name(kind), count)
+        self.handling: T | None = None
+        """The object whose change the listeners handle at the moment."""
         self.reflector: Reflector[T] = Reflector(
             cluster,
             kind,
@@ -113,6 +115,7 @@ class Informer(Generic[T]):
         return lambda: self._unreadable_listeners.remove(listener)
 
     def changed(self, old: T | None, new: T | None) -> None:
+        self.handling = new or old
         for listener in tuple(self._listeners):
             try:
                 listener(old, new)
@@ -121,6 +124,7 @@ class Informer(Generic[T]):
                 found = new or old
                 if not self._guard.contains(found.key if found is not None else "", error):
                     raise
+        self.handling = None
 
     def _broken(self, broken: Broken) -> None:
         log_broken(self.kind, broken)
@@ -241,6 +245,10 @@ class Informers:
         yield from (self.claims, self.pods)
         if self.taint_rules is not None:
             yield self.taint_rules
+
+    def handling(self) -> str:
+        """Return the kind and key of the object that is handled at the moment; empty: none."""
+        return next((f"{feed.kind.name} {at.key}" for feed in self.feeds() if (at := feed.handling) is not None), "")
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -5,13 +5,14 @@ Run by the controller in a `SideThread`. In: the `Heartbeat`, and the elector, w
 same thread. While a decision stalls the loop, the lease is still renewed, and the following happens
 in order:
 
-- after a quarter of the stall limit the pod is recorded on the Lease (`stalled`), because the
-  process may not survive the decision: it may be killed, or run out of memory. The record is
-  removed when the decision ends.
+- after a quarter of the stall limit the pod that causes the work (`Heartbeat.blamed`) is recorded
+  on the Lease (`stalled`), because the process may not survive the decision: it may be killed, or
+  run out of memory. The record is removed when the decision ends.
 - after the stall limit the process releases its lease, with the record, logs the main thread's
   stack, and exits. The next leader postpones the pod and decides the others.
 
-A loop that is stalled by anything else gets three times as long, and names no pod. Time in which
+A loop that is stalled by anything else gets three times as long, and holds no pod
+back; the log names the object that a handler has. Time in which
 this thread did not run either (the process was stopped, the machine suspended, no CPU available)
 does not count. A call into C that keeps the interpreter's lock stops this thread, too: then the
 lease expires, and kubelet gets no answer from /healthz.
@@ -96,9 +97,7 @@ class Watchdog:
         stalled = self._beat.seconds
         if stalled < self._settings.unhealthy_after:
             return ()
-        deciding = self._heartbeat.deciding
-        doing = f"while it decides on pod {deciding.pod.key}" if deciding is not None else "in no decision"
-        return (f"the main loop has not run for {stalled:.0f} s, {doing}",)
+        return (f"the main loop has not run for {stalled:.0f} s, {self._heartbeat.doing}",)
 
     async def run(self) -> None:
         """Run until cancelled, or the process ends."""
@@ -109,7 +108,7 @@ class Watchdog:
                 await self._check()
 
     async def _check(self) -> None:
-        now, deciding = self._clock(), self._heartbeat.deciding
+        now, deciding = self._clock(), self._heartbeat.blamed
         stalled = self._beat.observe(self._heartbeat.beats, now)
         in_decision = min(self._decision.observe(deciding and deciding.serial, now), stalled) if deciding else 0.0
         if self._noted is not None and self._noted != deciding:
@@ -138,8 +137,8 @@ class Watchdog:
         """Release the lease first, then log: a log that is not read may block its writer."""
         if deciding is None and self._noted is not None:
             self._take_back(self._noted)
+        about = self._heartbeat.doing
         await elector.resign()
-        about = f"deciding on pod {deciding.pod.key} ({deciding.pod.uid})" if deciding is not None else "in no decision"
         message = "the main loop was held up for %.0f s, %s: gave the lease back, ending this process. Its stack:\n%s"
         telling = threading.Thread(
             target=log.critical,

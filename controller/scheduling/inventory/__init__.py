@@ -12,6 +12,7 @@ from controller.scheduling.inventory.quotas import limits_of
 from controller.scheduling.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.vanished import VanishedClaim
+from controller.scheduling.node_filter.existing_terms import TermReading
 
 __all__ = [
     "NOWHERE",
@@ -29,6 +30,7 @@ __all__ = [
     "Payer",
     "PoolGates",
     "SliceSpent",
+    "TermReading",
     "VanishedClaim",
     "consumed_of",
     "holdings_of",

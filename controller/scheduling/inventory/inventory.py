@@ -70,6 +70,7 @@ class Inventory:
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
         self._assembly.set_meter(self.verdicts.meter)
+        self.term_reading = self._assembly.term_reading
         self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
         self.problems: dict[str, str] = {}

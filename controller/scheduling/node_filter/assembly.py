@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from controller.scheduling.node_filter.affinity_terms import NAMESPACES_MERGED, anti_affinity_of, attraction_of
 from controller.scheduling.node_filter.declared_features import NodeDeclaredFeatures
-from controller.scheduling.node_filter.existing_terms import ExistingTerms
+from controller.scheduling.node_filter.existing_terms import ExistingTerms, TermReading
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_filters import NodeFilters
 from controller.scheduling.node_filter.node_labels import NodeLabels
@@ -37,9 +37,13 @@ class FilterAssembly:
         pod_names = self.pod_names = PodNames()
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes, pod_names)
         labels = self.labels = NodeLabels(nodes)
-        rules, apart = NodeRules(nodes, labels), ExistingTerms(nodes, namespaces, anti_affinity_of)
+        rules, apart = (
+            NodeRules(nodes, labels),
+            ExistingTerms(nodes, namespaces, anti_affinity_of, reading := TermReading()),
+        )
+        self.term_reading = reading
         state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces, pod_names)
-        self.attraction = ExistingTerms(nodes, namespaces, attraction_of)
+        self.attraction = ExistingTerms(nodes, namespaces, attraction_of, reading)
         """Terms of the pods that are there that score nodes for others."""
         self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)

@@ -37,6 +37,15 @@ TermsOf = Callable[[Pod], tuple[WeightedTerm, ...]]
 """The terms of a pod that is there, each once."""
 
 
+class TermReading:
+    """Whose terms are read at the moment, for a watchdog, and whose are not to be read."""
+
+    def __init__(self) -> None:
+        self.pod: Pod | None = None
+        self.is_skipped: Callable[[Pod], bool] = lambda _: False
+        """Whether the terms of a pod are left for later, because reading them held up a leader."""
+
+
 class HeldTerm:
     """One term with its weight, the pods that have it, by uid, and the classes that it is about."""
 
@@ -48,9 +57,9 @@ class HeldTerm:
         self.classes: dict[PodClass, None] = {}
 
     @property
-    def owner(self) -> str:
-        """The namespace that pays for reading the term; empty if no pod has it any more."""
-        return next((each.pod.metadata.namespace for each in self.pods.values()), "")
+    def pod(self) -> Pod | None:
+        """The pod whose namespace pays for reading the term; None if no pod has it any more."""
+        return next((each.pod for each in self.pods.values()), None)
 
 
 class PodClass:
@@ -156,7 +165,10 @@ class TermIndex:
 class ExistingTerms:
     """`namespaces`: by name, live. `terms_of`: which terms of a pod count."""
 
-    def __init__(self, nodes: NodeColumns, namespaces: Mapping[str, Namespace], terms_of: TermsOf) -> None:
+    def __init__(
+        self, nodes: NodeColumns, namespaces: Mapping[str, Namespace], terms_of: TermsOf, reading: TermReading
+    ) -> None:
+        self._reading = reading
         self._nodes = nodes
         self._namespaces = namespaces
         self._terms_of = terms_of
@@ -248,22 +260,32 @@ class ExistingTerms:
         """Hold the labels of a class against terms that are still to come, in portions, at the
         expense of the namespaces that have these terms.
         """
-        meter, work, owner = self.meter(), 0, ""
-        while found.pending:
-            held = found.pending[-1]
-            if meter is not None and (work >= _PORTION or (held.owner != owner and work)):
-                work = 0
+        meter, work, owner, reading = self.meter(), 0, "", self._reading
+        skipped: list[HeldTerm] = []
+        try:
+            while found.pending:
+                held = found.pending[-1]
+                pod = held.pod
+                if pod is not None and reading.is_skipped(pod):
+                    skipped.append(found.pending.pop())
+                    continue
+                held_owner = pod.metadata.namespace if pod is not None else ""
+                if meter is not None and (work >= _PORTION or (held_owner != owner and work)):
+                    work = 0
+                    meter.spend(owner)
+                owner, reading.pod = held_owner, pod
+                found.pending.pop()
+                work += 1 + held.term.size
+                if pod is not None and found.is_meant_by(held.term):
+                    found.start(held, self._nodes)
+                    work += len(held.pods)
+                else:
+                    self._links -= 1
+            if meter is not None and work:
                 meter.spend(owner)
-            owner = held.owner
-            found.pending.pop()
-            work += 1 + held.term.size
-            if held.pods and found.is_meant_by(held.term):
-                found.start(held, self._nodes)
-                work += len(held.pods)
-            else:
-                self._links -= 1
-        if meter is not None and work:
-            meter.spend(owner)
+        finally:
+            reading.pod = None
+            found.pending += skipped
 
     def _dropped(self, unused: PodClass) -> None:
         self._classes_by_label.remove(unused, unused.labels)

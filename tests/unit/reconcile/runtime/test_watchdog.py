@@ -22,6 +22,7 @@ from controller.scheduling.gang_key import GangKey
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
+from tests.cards import pod as stored_pod
 from tests.support.controller_settings import controller_settings
 from tests.support.harness import DRIVER, SPACE, claim, play, pod
 from tests.support.steered_cluster import SteeredCluster
@@ -136,6 +137,50 @@ async def test_what_is_no_decision_gets_longer_and_names_no_pod():
     assert await story.entries() == ()
 
 
+async def test_a_stall_in_the_terms_of_another_pod_is_noted_about_that_pod():
+    story = Story()
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.ticks(6)
+    await story.renew()
+    assert [entry.key for entry in await story.entries()] == [A.key]
+    story.heartbeat.term_reading.pod = stored_pod("x", namespace="evil", uid="uid-x")
+    await story.ticks(1)
+    await story.renew()
+    assert [(entry.key, entry.uid) for entry in await story.entries()] == [("evil/x", "uid-x")]
+    assert story.watchdog.unhealthy() == ()
+    await story.ticks(14)
+    assert story.exit_codes[0] == EXIT_CODE
+    assert [entry.key for entry in await story.entries()] == ["evil/x"]
+
+
+async def test_a_stall_in_a_handler_names_the_object_and_holds_nobody_back():
+    story = Story()
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.ticks(1, beating=True)
+    story.heartbeat.deciding = None  # decided, well before
+    story.heartbeat.handling = lambda: "ResourceClaim evil/x"
+    await story.ticks(59)
+    assert "handling ResourceClaim evil/x" in story.watchdog.unhealthy()[0]
+    await story.ticks(2)
+    assert story.exit_codes[0] == EXIT_CODE
+    assert await story.entries() == ()
+
+
+def test_the_object_that_is_handled_is_known_while_listeners_run():
+    async def story(harness):
+        await harness.sleep(1)
+        informers, told = harness.controller.informers, []
+        informers.pods.subscribe(lambda _old, _new: told.append(informers.handling()))
+        await harness.add(kinds.POD, pod("a"))
+        await harness.sleep(1)
+        assert {*told} == {"Pod default/a"}
+        assert informers.handling() == ""
+
+    play(story)
+
+
 async def test_a_standby_and_a_single_replica_are_only_reported():
     story = Story()
     story.heartbeat.in_term = False
@@ -143,7 +188,7 @@ async def test_a_standby_and_a_single_replica_are_only_reported():
     assert story.exit_codes == []
     assert story.watchdog.unhealthy() == ("the main loop has not run for 100 s, in no decision",)
     story.heartbeat.deciding = Deciding(A, 1)
-    assert "while it decides on pod default/a" in story.watchdog.unhealthy()[0]
+    assert "deciding on pod default/a (uid-a)" in story.watchdog.unhealthy()[0]
     await story.ticks(1, beating=True)
     assert story.watchdog.unhealthy() == ()
 
