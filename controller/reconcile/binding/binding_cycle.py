@@ -133,7 +133,7 @@ class BindingCycle:
         try:
             if gang is not None:
                 # it holds a slot while it writes, and none while it waits for other members
-                await self._commit(pod, decision, gang.commit, gang.lane)
+                await self._commit(pod, decision, gang.commit, gang)
             else:
                 async with self.slots.held(namespace):
                     await self._commit(pod, decision, self._committer.commit)
@@ -144,14 +144,17 @@ class BindingCycle:
                 gang.member_ended()
 
     async def _commit(
-        self, pod: Pod, decision: Decision, write: Callable[[Pod, Decision], Awaitable[Pod]], lane: str = ""
+        self,
+        pod: Pod,
+        decision: Decision,
+        write: Callable[[Pod, Decision], Awaitable[Pod]],
+        gang: GangCommit | None = None,
     ) -> None:
-        """Write the decision. `lane`: as of `GateKeeper.lift`."""
         started = self._clock.monotonic()
         try:
             current = await write(pod, decision)
             self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
-            self._written(pod, decision, current, lane)
+            self._written(pod, decision, current, gang)
         except Stale as error:
             log.info("pod %s: decided again: %s", pod.key, error)
             self._failed(pod, "stale", self._pause(pod))
@@ -166,7 +169,7 @@ class BindingCycle:
             self._failed(pod, "refused", self._settings.retry_most)
         self._end(pod)
 
-    def _written(self, pod: Pod, decision: Decision, current: Pod, lane: str) -> None:
+    def _written(self, pod: Pod, decision: Decision, current: Pod, gang: GangCommit | None) -> None:
         """Report it and lift the gate: the informers have the written claims already."""
         self._count_as_written(pod)
         self._forget(pod.metadata.uid)
@@ -176,7 +179,8 @@ class BindingCycle:
             self._events.report(POD, pod, messages.left_out(pod, decision.node, left))
             self._events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
-            self._gate.lift(current, "allocated", placed=True, lane=lane)
+            lane, check = (gang.lane, gang.check) if gang is not None else ("", None)
+            self._gate.lift(current, "allocated", placed=True, lane=lane, check=check)
 
     def _failed(self, pod: Pod, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the

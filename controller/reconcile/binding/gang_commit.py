@@ -45,7 +45,7 @@ class GangCommit:
         self._key = key
         self._committer = committer
         self._slots = slots
-        self._check = check
+        self.check = check
         self._done = done
         self._under_way = len(pods)
         self._turns = asyncio.Semaphore(slots.at_once(key.namespace))
@@ -107,7 +107,7 @@ class GangCommit:
     async def _meet(self, *, last: bool) -> None:
         """Wait until all members are here. Raises Stale if one of them failed."""
         is_complete = self._meeting.n_waiting == self._meeting.parties - 1
-        if last and is_complete and not self._problem and (problem := await self._check()):
+        if last and is_complete and not self._problem and (problem := await self.check()):
             await self._fail(problem)
         try:
             await self._meeting.wait()

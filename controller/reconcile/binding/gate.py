@@ -13,7 +13,7 @@ shows the API server's words to the pod's owner.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -94,6 +94,7 @@ class _PendingGate:
     why: str
     placed: bool
     lane: str
+    check: Callable[[], Awaitable[str]] | None
     backoff: Backoff = field(default_factory=lambda: Backoff(_PAUSE_FIRST, _PAUSE_MOST))
     reported: bool = False
     under_way: bool = False
@@ -114,18 +115,27 @@ class GateKeeper:
         self._others = Lanes(_OTHERS_AT_ONCE)
         self._in_order = Lanes(1)
 
-    def lift(self, pod: Pod, why: str, *, placed: bool = False, lane: str = "") -> None:
+    def lift(
+        self,
+        pod: Pod,
+        why: str,
+        *,
+        placed: bool = False,
+        lane: str = "",
+        check: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         """Remove the gate in the background. Gates of `placed` pods wait for no others, but for
         those of the same `lane`: these are removed one after the other, in the order of the calls.
 
+        `check`: why it must stay after all, or empty; called before each attempt but the first.
         A gate that could not be removed keeps its pauses.
         """
         uid = pod.metadata.uid
         wanted = self._wanted.get(uid)
         if wanted is None:
-            wanted = self._wanted[uid] = _PendingGate(pod, why, placed, lane)
-        elif placed and not wanted.placed:
-            wanted.placed, wanted.lane = True, lane
+            wanted = self._wanted[uid] = _PendingGate(pod, why, placed, lane, check)
+        elif placed and (not wanted.placed or check is not None):
+            wanted.placed, wanted.lane, wanted.check = True, lane, check
         else:
             return
         if not wanted.backoff.failures:
@@ -167,6 +177,9 @@ class GateKeeper:
         """Return whether nothing is left to do. Raises LeadershipLost."""
         pod = self._informers.pod(wanted.pod.key) or wanted.pod
         if pod.metadata.uid != uid:
+            return True
+        if wanted.check is not None and wanted.backoff.failures and (problem := await wanted.check()):
+            log.info("gate of pod %s stays: %s", pod.key, problem)
             return True
         try:
             result = await take_off(self._cluster, self._writer, self._clock, pod, attempts=1)

@@ -305,7 +305,7 @@ class GangCycle:
         start = self._acting.binding_cycle.start_gang
         done = partial(self._committed, state.key, {member.metadata.uid for member, _ in placed})
         uids = {each.metadata.uid for each in (*found.settled, *(member for member, _ in placed))}
-        check = partial(self._problem, state, uids, reread=bool(found.least))
+        check = partial(self._check, state, uids, reread=bool(found.least))
         for together in [placed] if found.least else [[each] for each in placed]:
             start(self.group, state.key, together, check=check, done=done)
         self.members.forget(state.key)
@@ -316,6 +316,12 @@ class GangCycle:
         """
         if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
             self.members.wake(key)
+
+    async def _check(self, decided: GangState, uids: Collection[str], *, reread: bool) -> str:
+        """As `_problem`; the gang is evaluated if there is one."""
+        if problem := await self._problem(decided, uids, reread=reread):
+            self.members.wake(decided.key)
+        return problem
 
     async def _problem(self, decided: GangState, uids: Collection[str], *, reread: bool) -> str:
         """Return why the gang must not run after all, or empty. `uids`: members with devices.

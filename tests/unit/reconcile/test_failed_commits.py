@@ -108,3 +108,59 @@ def test_a_claim_that_is_being_deleted_is_given_back_when_its_pod_cannot_run():
         assert await holders(harness) == set()
 
     play(story, scheduler=False, gang_hold=20.0, **QUICK)
+
+
+class GatesStay:
+    """From the first write of a gate on, gates cannot be written until it is healed; nor can the kinds of `also`."""
+
+    def __init__(self, inner, also):
+        self._inner = inner
+        self._also = also
+        self.is_away = self.is_healed = False
+
+    def heal(self):
+        self.is_healed = True
+
+    def __getattr__(self, name):
+        target = getattr(self._inner, name)
+        if name != "patch":
+            return target
+
+        async def call(kind, *arguments, **options):
+            is_gate = kind is kinds.POD and "schedulingGates" in str(arguments)
+            self.is_away |= is_gate
+            if self.is_away and not self.is_healed and (is_gate or kind in self._also):
+                raise Unavailable("the API server is away")
+            return await target(kind, *arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("seconds", [3, 20, 70])
+@pytest.mark.parametrize("again", ["never", "in the outage", "afterwards"])
+@pytest.mark.parametrize("also", [(), (kinds.RESOURCE_CLAIM,)])
+def test_a_gate_that_is_lifted_late_stays_if_the_gang_is_no_longer_complete(seconds, again, also):
+    async def story(harness):
+        away = GatesStay(harness.cluster, also)
+        await prepare(harness, *(member(f"m{number}") for number in range(4)))
+        harness.start(through=away, **QUICK)
+        await harness.sleep(2)
+        assert away.is_away
+        await harness.delete_pod("m3")
+        await harness.sleep(seconds / 2)
+        if again == "in the outage":
+            await harness.add(kinds.POD, member("m3"))
+        await harness.sleep(seconds / 2)
+        away.heal()
+        if again == "in the outage":
+            await harness.bound("m0", "m1", "m2", "m3", seconds=300)
+            return
+        await harness.sleep(250)
+        assert not any((await nodes(harness)).values())
+        assert await holders(harness) == set()
+        assert await gates(harness) == {"m0", "m1", "m2"}
+        if again == "afterwards":
+            await harness.add(kinds.POD, member("m3"))
+            await harness.bound("m0", "m1", "m2", "m3")
+
+    play(story, controller=False)
