@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from controller.webhook.gate import add_gate, says_so
-from controller.webhook.notices import Served, pod_notices
+from controller.webhook.notices import Served, pod_notices, unusable_values
 from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
     CLAIM_NAME,
@@ -175,7 +175,8 @@ class _Conversion:
             )
         runtime_class = self._runtime_class([*(named.vendor for named in requests), *self._left_vendors])
         if self._problems:
-            raise _Problems(*self._problems)
+            values = unusable_values(object_in(self._pod, "metadata", ""))
+            raise _Problems(*dict.fromkeys([*self._problems, *values]))
         is_ours = bool(pointers) or says_so(object_in(self._pod, "metadata", ""))
         self._warnings.extend(pod_notices(self._pod, self._options.served, is_ours=is_ours))
         made = self._template(request) if requests else None
@@ -226,7 +227,7 @@ class _Conversion:
             vendor.selectors(filters)
         except InvalidLegacy as error:
             self._problems.append(str(error))
-            return
+            filters = {}
         container_cards = self._container_cards(vendor, mentioned, plain_stays=not filters)
         sharing = share([(entry.container.role, entry.cards) for entry in container_cards])
         first = sum(named.vendor == vendor.name for named in requests)
@@ -272,7 +273,8 @@ class _Conversion:
                 reading = vendor.read(resources)
                 cards = reading.request and vendor.settled(reading.request, self._annotations)
             except InvalidLegacy as error:
-                self._problems.append(f"{container.where}: {error}")
+                if str(error) not in self._problems:  # of an annotation: once for the pod
+                    self._problems.append(f"{container.where}: {error}")
                 continue
             small = _tiny_memory(cards)
             self._warnings.extend(f"{container.where}: {warning}" for warning in (*reading.warnings, *small))

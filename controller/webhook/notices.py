@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of
+from controller.scheduling.scoring import invalid_values
 from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
 from hami_dra.api import names
 from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec
@@ -69,11 +70,18 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
     found = chain(
         _scheduling(spec, served.schedulers, is_ours=is_ours),
         _unread_gang(metadata, spec, served.gang_sources, is_ours=is_ours),
+        unusable_values(metadata),
         unread_keys(metadata),
         _unused_claims(spec),
         _unread_resources(spec, served),
     )
     return list(islice(found, MOST))
+
+
+def unusable_values(metadata: Raw) -> list[str]:
+    """Return a sentence for each annotation whose value hami-dra cannot use: the pod would wait."""
+    found = object_in(metadata, "annotations", "metadata.")
+    return invalid_values({name: value for name, value in found.items() if isinstance(value, str)})
 
 
 def unread_keys(metadata: Raw) -> Iterator[str]:

@@ -13,7 +13,7 @@ from controller.scheduling.scoring.policies import (
     parse_node_policy,
     parse_packing_weights,
 )
-from controller.scheduling.scoring.policy_resolution import check_preferences, resolve_policies
+from controller.scheduling.scoring.policy_resolution import check_preferences, invalid_values, resolve_policies
 
 __all__ = [
     "CardOfRequest",
@@ -24,6 +24,7 @@ __all__ = [
     "best_node",
     "check_preferences",
     "device_terms",
+    "invalid_values",
     "parse_device_policy",
     "parse_node_policy",
     "parse_packing_weights",

@@ -5,12 +5,14 @@ claim, template, class, then the default; the first one found wins. There is one
 pod; the device policy and its weights are per claim.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.parameters import device_configs
+from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import (
     NO_ENTRIES,
     UNSAID,
@@ -27,7 +29,7 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from hami_dra.vendors.annotations import MOST_OF_TENANT, TOO_LONG
+from hami_dra.vendors.annotations import MOST_OF_TENANT, TOO_LONG, kept_annotations
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS, vendor_of
@@ -182,6 +184,39 @@ def check_preferences(annotations: Mapping[str, str], where: str) -> None:
         {name: (value, UNSAID) for name, value in annotations.items() if name in PREFERENCE_ANNOTATIONS}, where
     )
 
+
+def invalid_values(annotations: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each annotation that `resolve_policies` refuses, all at once.
+
+    >>> invalid_values({names.NODE_POLICY: "binpak"})
+    ["annotation hami.io/node-scheduler-policy: 'binpak' is not one of binpack, spread, fair-share (did you mean binpack?)"]
+    """
+    kept = kept_annotations(annotations, of_tenant=True)
+    found = [
+        _problem_of(partial(read, kept[name], f"annotation {name}")) for name, read in _READERS.items() if name in kept
+    ]
+    stated = {name: kept[name] for name in sorted(PREFERENCE_ANNOTATIONS & kept.keys())}
+    if together := _problem_of(partial(check_preferences, stated, _POD)):
+        alone = [_problem_of(partial(check_preferences, {name: value}, _POD)) for name, value in stated.items()]
+        found += [text.removeprefix(f"{_POD}: ") for text in (alone if any(alone) else [together])]
+    return [text for text in found if text]
+
+
+def _problem_of(parse: Callable[[], object]) -> str:
+    try:
+        parse()
+    except InvalidPolicy as error:
+        return str(error)
+    return ""
+
+
+_POD: Final = "Pod"
+_READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
+    names.NODE_POLICY: parse_node_policy,
+    names.DEVICE_POLICY: parse_device_policy,
+    names.SCORING_WEIGHTS: parse_weights,
+    names.PACKING_WEIGHTS: partial(parse_packing_weights, default=Packing()),
+}
 
 _Found = dict[str, tuple[str, str]]
 """Annotation → (value, where it is set)."""

@@ -263,3 +263,58 @@ def test_pods_of_one_workload_say_it_once_in_a_simulation():
     assert of_pods.startswith(
         "in.yaml, document 2: Pod default/d-0 (and 2 more): spec.resourceClaims[gpu] is used by no"
     )
+
+
+VALUES = {
+    "hami.io/node-scheduler-policy": ("binpak", "is not one of binpack, spread, fair-share (did you mean binpack?)"),
+    "hami.io/gpu-scheduler-policy": ("spread,Mutex", "(did you mean mutex?)"),
+    "hami.io/packing-weights": ("theta=2", "theta"),
+    "hami.io/device-scoring-weights": ("slot=1", "name each of slot, core and memory once"),
+    "hami.io/gpu-topology": ("require", "(did you mean required?)"),
+    "nvidia.com/numa-bind": ("yes", "is neither true nor false"),
+    "volcano.sh/vgpu-mode": ("migg", "is not one of hami-core, mig (did you mean mig?)"),
+}
+
+
+@pytest.mark.parametrize("key", VALUES)
+def test_a_value_that_cannot_be_used_is_told_at_apply(key):
+    value, words = VALUES[key]
+    told = [text for text in warnings({}, annotations={key: value}) if key in text]
+    assert len(told) == 1
+    assert told[0].startswith(f"annotation {key}: '{value}'")
+    assert words in told[0]
+
+
+def test_all_values_that_cannot_be_used_are_told_at_once():
+    annotations = {key: value for key, (value, _) in VALUES.items()}
+    told = warnings({}, annotations=annotations)
+    assert [sum(f"annotation {key}: " in text for text in told) for key in annotations] == [1] * len(annotations)
+
+
+def test_a_refused_pod_hears_of_its_annotations_too_each_once():
+    annotations = {key: value for key, (value, _) in VALUES.items()}
+    with pytest.raises(ConversionRefused) as refused:
+        convert_pod(
+            pod("p", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": "4Gi"}, annotations=annotations), "default"
+        )
+    problems = refused.value.problems
+    assert [sum(f"annotation {key}: " in text for text in problems) for key in annotations] == [1] * len(annotations)
+    assert sum("nvidia.com/gpumem" in text for text in problems) == 1
+
+
+def test_values_that_can_be_used_are_not_told():
+    good = {
+        "hami.io/node-scheduler-policy": "spread",
+        "hami.io/gpu-scheduler-policy": "spread,mutex",
+        "nvidia.com/vgpu-mode": "mig, hami-core",
+        "hami.io/gpu-topology": "required",
+        "nvidia.com/use-gputype": "",
+    }
+    assert warnings({"nvidia.com/gpu": 1}, annotations=good) == ()
+
+
+def test_a_template_with_a_value_that_cannot_be_used_is_told_at_apply():
+    outer = workload("Deployment", "web", pod("p", limits={"nvidia.com/gpu": 1})["spec"])
+    outer["spec"]["template"]["metadata"]["annotations"] = {"hami.io/node-scheduler-policy": "binpak"}
+    (told,) = workload_notices(outer, "default", Options())
+    assert "'binpak' is not one of binpack" in told
