@@ -46,7 +46,7 @@ class QuotaName:
     """`nvidia.com/gpumem`; the key of the quota is `limits.` and this."""
     capacity: str = ""
     """The published capacity that is added up; empty: the cards themselves."""
-    unit: str = "cards"
+    unit: str = "devices"
     """Unit of a bare number in the quota."""
     grain: int = 1
     """In the unit of the capacity (memory: bytes)."""

@@ -13,8 +13,8 @@ from tests.support.quotas import CLASSES, devices_of, legacy, nvidia_node, quota
 PAGE = ROOT / "docs/quota.md"
 TEXT = PAGE.read_text()
 PODS = {
-    "one card, memory not named": legacy("p", gpu=1),
-    "two cards with 3000 each": legacy("p", gpu=2, gpumem=3000),
+    "one device, memory not named": legacy("p", gpu=1),
+    "two devices with 3000 each": legacy("p", gpu=2, gpumem=3000),
 }
 
 
@@ -30,7 +30,7 @@ def test_every_key_is_in_the_table_with_its_unit():
         added, unit = reported[key]
         assert unit.startswith(name.unit), key
         assert (name.counted is Counted.WHOLE) == ("held as a whole" in added), key
-        assert (name.counted is Counted.PART) == (added == "parts of cards"), key
+        assert (name.counted is Counted.PART) == (added == "parts of devices"), key
 
 
 def test_the_quota_shown_is_one():
@@ -40,7 +40,7 @@ def test_the_quota_shown_is_one():
 
 
 def test_the_examples_of_refusals_come_out_as_told():
-    for cards, limit, pod, outcome in rows("A smaller card may still fit:"):
+    for cards, limit, pod, outcome in rows("A smaller device may still fit:"):
         sizes = [int(size) for size in cards.split(", ")]
         report = simulated(*CLASSES, *nvidia_node("n1", sizes), quota({"nvidia.com/gpumem": limit}), PODS[pod])
         if "refused" in outcome:
@@ -48,4 +48,4 @@ def test_the_examples_of_refusals_come_out_as_told():
             assert reasons_of(report) == {"default/p": reported}
         else:
             (device,) = devices_of(report)["default/p"]
-            assert f"the card of {sizes[int(device.removeprefix('gpu-'))]}" == outcome
+            assert f"the device of {sizes[int(device.removeprefix('gpu-'))]}" == outcome

@@ -7,7 +7,7 @@ import pytest
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
-from controller.scheduling.node_filter.existing_terms import PodClass
+from controller.scheduling.node_filter.existing_terms import _PENDING_KEPT, PodClass
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.node_ports import host_ports
 from controller.scheduling.node_filter.pod_groups import PodGroups
@@ -394,6 +394,18 @@ def test_a_namespace_that_changes_its_labels_is_seen_by_a_decision_that_began_be
         assert {*found.refused(asked)} == {"n3"}
         found.inventory.namespace_changed(after, before)
         assert found.refused(asked) == {}
+
+
+def test_terms_that_come_and_go_leave_nothing_with_label_sets_that_nobody_asks_about():
+    found = world()
+    terms = found.inventory._assembly.state.anti_affinity
+    found.run(evil(0, about_all(HOST)))
+    found.refused(pod("asking", labels={"app": "a"}))
+    for number in range(1, 2_000):
+        term = {**about_all(HOST), "namespaces": [f"x{number}"]}
+        found.run(evil(number, term))
+        found.inventory.pod_changed(evil(number, term), None)
+    assert terms._links <= 2 * _PENDING_KEPT
 
 
 def test_terms_that_concern_many_label_sets_have_a_bound_and_are_read_again(monkeypatch):

@@ -22,6 +22,8 @@ from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Namespace, Pod
 
 _CLASSES_KEPT: Final = 256
+_PENDING_KEPT: Final = 64
+"""Terms that a class lets wait before it looks for those that are gone."""
 _LINKS_KEPT: Final = 250_000
 """Terms of all classes together. Beyond it all classes are dropped, and made again at first use."""
 _PORTION: Final = 2_000
@@ -77,12 +79,26 @@ class PodClass:
         self.version = 0
         self.terms: dict[HeldTerm, None] = {}
         self.pending: list[HeldTerm] = []
-        """Terms that are still to be held against the labels."""
+        """Terms that are still to be held against the labels; some may be gone."""
+        self._most_pending = _PENDING_KEPT
         self.counts: dict[str, NodeCounts] = {}
         """By topology key: per node the weights of the terms about this class that its pods have.
         """
         self._terms_with: Counter[str] = Counter()
         """Number of terms by topology key."""
+
+    def put_off(self, held: HeldTerm) -> int:
+        """Let a new term wait, and return by how many more terms wait than before.
+
+        Those that are gone are dropped each time that the number has doubled, so that a class that
+        nobody asks about holds at most twice the terms there are.
+        """
+        before = len(self.pending)
+        if before >= self._most_pending:
+            self.pending = [each for each in self.pending if each.pods]
+            self._most_pending = max(2 * len(self.pending), _PENDING_KEPT)
+        self.pending.append(held)
+        return len(self.pending) - before
 
     def is_meant_by(self, term: AffinityTerm) -> bool:
         return term.matches(self.namespace, self._namespace_labels, self.labels)
@@ -240,8 +256,7 @@ class ExistingTerms:
         self._index.add(held)
         if (selector := held.term.selector) is not None:
             for each in self._classes_by_label.candidates(selector.source):
-                each.pending.append(held)
-                self._links += 1
+                self._links += each.put_off(held)
             if self._links > _LINKS_KEPT:
                 self._classes.clear()
 

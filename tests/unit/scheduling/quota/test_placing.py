@@ -35,8 +35,8 @@ def test_no_card_is_small_enough_for_the_quota():
 def test_a_quota_of_one_card_is_one_card():
     report = run({"nvidia.com/gpu": 1}, legacy("a", gpu=1), legacy("b", gpu=1))
     assert report.unplaced[0]["message"] == (
-        "no node fits now: needs 1 card of nvidia.com/gpu; "
-        "ResourceQuota default/quota allows 1 card of limits.nvidia.com/gpu, of which 1 is used"
+        "no node fits now: needs 1 device of nvidia.com/gpu; "
+        "ResourceQuota default/quota allows 1 device of limits.nvidia.com/gpu, of which 1 is used"
     )
 
 

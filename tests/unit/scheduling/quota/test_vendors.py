@@ -140,10 +140,10 @@ def test_lines_say_what_is_used_in_the_unit_of_the_key(inventory):
     inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 1}, "c", "other"))
     inventory.claim_changed(None, allocated(claim(), held(part("gpu-0", "1000Mi"), part("gpu-1", "1500Ki"))))
     assert quota_lines(inventory) == [
-        QuotaLine("default", "a", "limits.nvidia.com/gpu", "cards", 2, 4),
+        QuotaLine("default", "a", "limits.nvidia.com/gpu", "devices", 2, 4),
         QuotaLine("default", "b", "limits.metax-tech.com/vmemory", "GiB", 0, 16),
         QuotaLine("default", "b", "limits.nvidia.com/gpumem", "MiB", 1001, 2048),
-        QuotaLine("other", "c", "limits.nvidia.com/gpu", "cards", 0, 1),
+        QuotaLine("other", "c", "limits.nvidia.com/gpu", "devices", 0, 1),
     ]
     assert quota_lines(inventory, ["other"]) == quota_lines(inventory)[-1:]
     assert quota_lines(inventory, ["nowhere"]) == []
