@@ -191,6 +191,8 @@ TOKEN_POLICY: Final = "tokens.hami.io"  # noqa: S105 (the name of a policy)
 """Name of the policy that no Secret in the system namespace becomes a token of another account."""
 EVENT_POLICY: Final = "events.hami.io"
 """Name of the policy that controller and driver report events under their own names only."""
+TRUST_POLICY: Final = "webhook-trust.hami.io"
+"""Name of the policy that the webhook changes nothing but `caBundle` in its configurations."""
 CONTROLLER_PROBE_POLICY: Final = "controller-probe.hami.io"
 CONTROLLER_POLICIES: Final = (
     "controller-pods.hami.io",
@@ -200,7 +202,7 @@ CONTROLLER_POLICIES: Final = (
     CONTROLLER_PROBE_POLICY,
 )
 """Names of the policies that restrict the controller's token to what the controller writes."""
-GUARD_POLICIES: Final = (CLAIM_POLICY, SLICE_POLICY, TOKEN_POLICY, EVENT_POLICY, *CONTROLLER_POLICIES)
+GUARD_POLICIES: Final = (CLAIM_POLICY, SLICE_POLICY, TOKEN_POLICY, EVENT_POLICY, TRUST_POLICY, *CONTROLLER_POLICIES)
 """Policies that forbid something, in either mode; a ValidatingAdmissionPolicy and a binding
 each.
 """

@@ -174,6 +174,11 @@ _POLICIES: Final = (
         "controller and drivers may report events in the name of others",
         Severity.WARNING,
     ),
+    _Policy(
+        names.TRUST_POLICY,
+        "account-policy.yaml",
+        "a webhook with certificates of its own may send any object of the cluster to any server",
+    ),
     *(
         _Policy(name, "controller-policy.yaml", _CONTROLLER + what)
         for name, what in zip(

@@ -4,6 +4,7 @@ Every write is a dry run, which the API server authorizes and admits as any othe
 shown by all other tests, whose programs run under these accounts; that each of them is used: test_rights_used.py.
 """
 
+import base64
 import contextlib
 import copy
 
@@ -16,6 +17,7 @@ from hack.controlplane.api import ApiError
 from hack.installation import service_account_token
 from hami_dra.api import names
 from tests.e2e.objects import claim, device_class, part, pod, template
+from tests.support.certificates import self_signed
 
 pytestmark = pytest.mark.on_1_36
 
@@ -24,9 +26,15 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/{}"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATIONS = {
+    "MutatingWebhook": f"{ADMISSION}/mutatingwebhookconfigurations/{names.WEBHOOK}",
+    "ValidatingWebhook": f"{ADMISSION}/validatingwebhookconfigurations/{names.WEBHOOK}",
+}
+"""Kind of their webhooks → the webhook's own configuration."""
 SYSTEM, PROBE = names.SYSTEM_NAMESPACE, names.PROBE_NAMESPACE
 SECRETS = CORE.format(SYSTEM, "secrets")
 MINE, OTHER = "rights-1", "rights-2"
+BUNDLE = base64.b64encode(self_signed()[0]).decode()
 FORBIDDEN = (403, 422)
 
 
@@ -69,7 +77,7 @@ def installed(control_plane, make_installation):
     hami.uninstall_token()
     api = control_plane.api
     # a policy takes some seconds until it is in force: the last ones that were made are asked
-    controller = Account(control_plane, names.CONTROLLER)
+    controller, webhook = (Account(control_plane, name) for name in (names.CONTROLLER, names.WEBHOOK))
     probe = {**probe_bodies(names.PROBE, "x", names.PROBE_IMAGE)["Pod"]}
     probe["spec"] = {**probe["spec"], "hostNetwork": False, "volumes": [{"name": "x", "emptyDir": {}}]}
     quotas = CORE.format("default", "resourcequotas")
@@ -83,6 +91,7 @@ def installed(control_plane, make_installation):
             (controller.create, (EVENTS.format("default"), event(**mine))),
             (controller.create, (CLAIMS.format("default", "resourceclaimtemplates"), template("x", part()))),
             (controller.create, ("/apis/resource.k8s.io/v1/devicetaintrules", taint_rule("x"))),
+            *((webhook.patch, (path, {"webhooks": []})) for path in CONFIGURATIONS.values()),
         ):
             try:
                 action(*arguments)
@@ -101,6 +110,7 @@ def installed(control_plane, make_installation):
     yield hami
     api.delete(f"{quotas}/probe")
     controller.close()
+    webhook.close()
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +214,82 @@ def test_the_webhooks_token_writes_nothing_but_its_certificate(webhook, namespac
         (webhook.get, CORE.format(namespace, "pods")),
     ):
         assert "cannot" in refused(action, *arguments), arguments
+
+
+EVERYTHING = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]
+OTHER_VALUES = {
+    "name": "other.hami.io",
+    "rules": EVERYTHING,
+    "matchPolicy": "Exact",
+    "namespaceSelector": {"matchLabels": {"a": "b"}},
+    "objectSelector": {"matchLabels": {"a": "b"}},
+    "sideEffects": "NoneOnDryRun",
+    "timeoutSeconds": 30,
+    "admissionReviewVersions": ["v1", "v1beta1"],
+    "reinvocationPolicy": "Never",
+    "matchConditions": [{"name": "all", "expression": "true"}],
+}
+"""Field of a webhook → a valid value that no webhook of ours has."""
+OTHER_POLICY = {"Fail": "Ignore", "Ignore": "Fail"}
+OTHER_CLIENTS = {
+    "url": {"url": "https://evil.example.com/mutate"},
+    "service": {"service": {"namespace": "default", "name": "evil"}},
+    "caBundle": None,  # the one that may be changed
+}
+
+
+def fields_of(api, schema):
+    schemas = api.get("/openapi/v3/apis/admissionregistration.k8s.io/v1")["components"]["schemas"]
+    return set(schemas[f"io.k8s.api.admissionregistration.v1.{schema}"]["properties"])
+
+
+def changed_webhooks(hooks, fields):
+    """Field → the webhooks with another value of it, the others as they are."""
+    first, *others = hooks
+    for field in sorted(fields - {"clientConfig"}):
+        value = OTHER_POLICY[first[field]] if field == "failurePolicy" else OTHER_VALUES[field]
+        assert first.get(field) != value, field
+        yield field, [{**first, field: value}, *others]
+    for field, client in OTHER_CLIENTS.items():
+        if client is not None:
+            kept = {"caBundle": first["clientConfig"].get("caBundle", "")}
+            yield field, [{**first, "clientConfig": {**client, **kept}}, *others]
+    yield "one more", [*hooks, {**first, "name": "more.hami.io", "rules": EVERYTHING}]
+    yield "one less", others
+    yield "another one in its place", [{**first, "name": "other.hami.io", "rules": EVERYTHING}, *others]
+    if others:
+        yield "another order", [*others, first]
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_of_its_configurations_the_webhooks_token_changes_ca_bundle_alone(control_plane, webhook, kind):
+    """Each field that the API server knows; a policy compares them, because RBAC knows none."""
+    path = CONFIGURATIONS[kind]
+    fields = fields_of(control_plane.api, kind)
+    known = {*OTHER_VALUES, "clientConfig", "failurePolicy"}
+    assert fields == known - ({"reinvocationPolicy"} if kind.startswith("Validating") else set())
+    assert fields_of(control_plane.api, "WebhookClientConfig") == OTHER_CLIENTS.keys()
+    hooks = webhook.get(path)["webhooks"]
+    for what, others in changed_webhooks(hooks, fields):
+        assert "only changes caBundle" in refused(webhook.patch, path, {"webhooks": others}), what
+    rules = [{"op": "replace", "path": "/webhooks/0/rules", "value": EVERYTHING}]
+    assert "only changes caBundle" in refused(webhook.patch, path, rules, kind="json")
+    named = {"webhooks": [{"name": hooks[0]["name"], "rules": EVERYTHING}]}
+    assert "only changes caBundle" in refused(webhook.patch, path, named, kind="strategic")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    for field, value in (
+        ("labels", {"a": "b"}),
+        ("annotations", {"a": "b"}),
+        ("finalizers", ["example.com/x"]),
+        ("ownerReferences", [owner]),
+    ):
+        assert "metadata" in refused(webhook.patch, path, {"metadata": {field: value}}), field
+    assert "cannot update" in refused(webhook.replace, path, webhook.get(path))
+    trusting = [{**hook, "clientConfig": {**hook["clientConfig"], "caBundle": BUNDLE}} for hook in hooks]
+    written = webhook.patch(path, {"webhooks": trusting})
+    assert {hook["clientConfig"]["caBundle"] for hook in written["webhooks"]} == {BUNDLE}
+    # nobody else is held up
+    control_plane.api.patch(path, {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
 
 
 # --- H5: the controller's token ----------------------------------------------------------------------------------------------------

@@ -349,6 +349,7 @@ def test_no_fence_is_missed_in_native_mode_nor_in_files_that_speak_of_none():
         (("ValidatingAdmissionPolicy", "claims.hami.io"), "error", "claim-policy.yaml"),
         (("ValidatingAdmissionPolicy", "tokens.hami.io"), "error", "account-policy.yaml"),
         (("ValidatingAdmissionPolicyBinding", "events.hami.io"), "warning", "account-policy.yaml"),
+        (("ValidatingAdmissionPolicy", "webhook-trust.hami.io"), "error", "account-policy.yaml"),
         (("ValidatingAdmissionPolicy", "controller-pods.hami.io"), "error", "controller-policy.yaml"),
     ],
 )
@@ -374,6 +375,7 @@ def test_policies_about_accounts_of_another_namespace():
     assert {each.object.partition(" ")[2] for each in found if problem in each.problem} == {
         names.SLICE_POLICY,
         names.EVENT_POLICY,
+        names.TRUST_POLICY,
         *names.CONTROLLER_POLICIES,
     }
 
