@@ -219,7 +219,7 @@ class Story:
             f"/api/v1/{folder}/pods", {**probe["Pod"], "spec": {**probe["Pod"]["spec"], "schedulerName": "x"}}
         )
         kubeconfig = self.plane.kubeconfig_for(self.hami.uninstall_token())
-        command = [sys.executable, "-m", "controller.cli.main", "uninstall", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "controller.cli.main", "uninstall", "--yes", "--kubeconfig", str(kubeconfig)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -214,6 +214,7 @@ def test_uninstall_takes_everything_off_and_names_what_it_cannot_read(lab, evil)
         "-m",
         "controller.cli.main",
         "uninstall",
+        "--yes",
         "--kubeconfig",
         str(lab.plane.kubeconfig_for(token)),
     ]
