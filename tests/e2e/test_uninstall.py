@@ -229,7 +229,8 @@ def test_in_full_swing(lab, before):
     check_native(lab, "native")
 
     again = uninstall(lab)
-    assert [line for line in again if "still carry" not in line] == [DONE]
+    assert again[0].startswith("cluster: ")
+    assert [line for line in again[1:] if "still carry" not in line] == [DONE]
     assert (admission_of_ours(lab), lab.hami.fence_rules(), is_gated(lab)) == ([], [], False)
     # The mark that keeps the controller quiet is the one thing that stays, until it is over.
     lab.hami.programs["controller"].process.stop()

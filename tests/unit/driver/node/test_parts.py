@@ -177,7 +177,7 @@ async def test_kubelets_calls_are_counted():
         (["--machine", "pdp-11"], "--machine: there is no machine 'pdp-11'"),
         (
             ["--machine", "c500-8", "--vendor", "nvidia"],
-            "--vendor: c500-8 has no cards of nvidia; it has those of metax",
+            "--vendor: c500-8 has no devices of nvidia; it has those of metax",
         ),
         (["--simulated-faults", "f"], "--simulated-faults: works with --machine only"),
         (["--driver-root", "driver"], "--driver-root: 'driver' is not an absolute path"),
