@@ -5,6 +5,7 @@ the scripts of hack/kind.
 import base64
 import copy
 import json
+import re
 import shutil
 import subprocess
 import sys
