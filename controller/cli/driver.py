@@ -162,8 +162,6 @@ def driver(
         Path,
         typer.Option(
             help="Directory that contains the node's /sys and /proc.",
-            exists=True,
-            file_okay=False,
             callback=option_types.absolute_path,
         ),
     ] = Path("/"),
