@@ -1,5 +1,6 @@
 """Texts that others wrote, made safe and short enough for a message to people. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 _MIB: Final = 1 << 20
@@ -71,3 +72,12 @@ def counted(number: int, what: str) -> str:
     ('1 node', '3 whole devices')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """Return the first of the texts in one line.
+
+    >>> listed(["a", "b"], 3), listed("abcd", 3)
+    ('a, b', 'a, b, c, ...')
+    """
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

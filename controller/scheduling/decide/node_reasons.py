@@ -12,25 +12,21 @@ import numpy as np
 
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.refusal_reason import RefusalReason
+from controller.scheduling.decide.repelling_nodes import LOOKED_AT, REPELLING, repelling_reason, with_repelling
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.codes import CODES
+from controller.scheduling.node_filter.codes import CODES, PLUGINS
 from controller.scheduling.node_filter.node_affinity import admits, expression_text, required_affinity
 from controller.scheduling.node_filter.node_resources import figure, wanted_by
 from controller.scheduling.node_filter.pod_topology_spread import is_hard
-from controller.scheduling.node_filter.taint_toleration import untolerated_taint
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import NodeSelectorTerm
-from hami_dra.api.printable import counted, printable
+from hami_dra.api.printable import counted, listed, printable
 
-_BEFORE_AFFINITY: Final = (names.NODE_UNSCHEDULABLE, names.NODE_NOT_READY, names.NODE_TAINTED)
-"""Checked before node affinity: such nodes need not be those that the pod may use."""
-_LOOKED_AT: Final = 64
-"""Nodes that are examined one by one."""
 _VALUES_NAMED: Final = 5
-_PASSING_TAINTS: Final = "node.kubernetes.io/"
-"""Taints that Kubernetes sets and removes itself."""
+_NAMED: Final = 3
+"""Nodes that a sentence names."""
 _TEXTS: Final[Mapping[str, str]] = {
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
     names.NODE_DEVICE_PLUGIN: "a device plugin hands out the same devices there",
@@ -70,20 +66,24 @@ class NodeReasons:
         """Return why none of the nodes may be used: the last check that one of them reached."""
         by_code = self._by_code()
         code = list(by_code)[-1]
-        rows = by_code[code]
+        pod, rows = self._request.pod, by_code[code]
+        repelled = np.concatenate([by_code[each] for each in REPELLING if each in by_code] or [rows[:0]])
+        if code in REPELLING:
+            few = repelled if len(repelled) <= LOOKED_AT else rows
+            return repelling_reason(self._inventory, pod, few, self._having)
+        reason = self._of_plugin(code, rows)
+        for resource, amount in wanted_by(pod):
+            repelled = repelled[self._inventory.left(pod, resource)[repelled] >= amount]
+        return with_repelling(reason, self._inventory, pod, repelled) if code in PLUGINS else reason
+
+    def _of_plugin(self, code: str, rows: Positions) -> RefusalReason:
         match code:
             case names.NODE_AFFINITY:
                 return self._affinity(rows)
-            case names.NODE_TAINTED:
-                return self._taint(rows)
             case names.NODE_RESOURCES:
                 return self._resource(rows)
             case names.NODE_TOPOLOGY_SPREAD | names.NODE_POD_AFFINITY:
                 return self._topology_key(code) or self._other(code, rows)
-            case names.NODE_UNSCHEDULABLE:
-                return self._state(code, rows, "cordoned", f"Uncordon it (kubectl uncordon {self._name(rows)})")
-            case names.NODE_NOT_READY:
-                return self._state(code, rows, "not ready", f"See kubectl describe node {self._name(rows)}")
             case _:
                 return self._other(code, rows)
 
@@ -98,7 +98,7 @@ class NodeReasons:
             rows = np.flatnonzero(self._there & (codes == number))
             if not code or not rows.size:
                 continue
-            if code in _BEFORE_AFFINITY and len(rows) <= _LOOKED_AT:
+            if code in REPELLING and len(rows) <= LOOKED_AT:
                 allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
                 rows = rows[np.array(allowed, dtype=np.bool_)]
             if code != names.NODE_AFFINITY or not found:
@@ -174,20 +174,7 @@ class NodeReasons:
     def _label(self, asked: str, best: str, fix: str, code: str = names.NODE_AFFINITY) -> RefusalReason:
         return RefusalReason("label", asked, best, never=True, fix=fix, code=code)
 
-    # -- taints, resources, states -------------------------------------------------------------------
-
-    def _taint(self, rows: Positions) -> RefusalReason:
-        taint = untolerated_taint(self._request.pod.spec.tolerations, self._inventory.nodes.node(self._first(rows)))
-        code = names.NODE_TAINTED
-        if taint is None:
-            return self._other(code, rows)
-        value = f"={printable(taint.value)}" if taint.value else ""
-        asked = f"the pod does not tolerate taint {printable(taint.key)}{value}:{taint.effect}"
-        passing = taint.key.startswith(_PASSING_TAINTS)
-        fix = "" if passing else "Add a toleration, or remove the taint"
-        return RefusalReason(
-            "taint", asked, self._would_do(rows, "carry it", "carries it"), never=not passing, fix=fix, code=code
-        )
+    # -- resources, other plugins -------------------------------------------------------------------
 
     def _resource(self, rows: Positions) -> RefusalReason:
         """Return the first resource that is lacking on all of the nodes, else that of the first."""
@@ -212,10 +199,6 @@ class NodeReasons:
             return RefusalReason("resource", asked, most, code=names.NODE_RESOURCES)
         return self._other(names.NODE_RESOURCES, rows)
 
-    def _state(self, code: str, rows: Positions, state: str, fix: str) -> RefusalReason:
-        asked = f"{self._would_do(rows, f'are {state}', f'is {state}')}"
-        return RefusalReason("node", asked, fix=fix, code=code)
-
     def _other(self, code: str, rows: Positions) -> RefusalReason:
         """Return the plugin's own sentence about the first of the nodes."""
         row = self._first(rows)
@@ -225,25 +208,22 @@ class NodeReasons:
             said = self._request.refused_nodes.get(name, "")
             text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
         asked = f"on {name}: {printable(text or code, 300)}"
-        others = len(rows) - 1
-        best = (
-            f"{counted(others, 'other node')} with such devices {'is' if others == 1 else 'are'} refused as well"
-            if others
-            else ""
-        )
+        others = rows[rows != row]
+        refused = f"with such devices {'is' if len(others) == 1 else 'are'} refused as well ({self._names(others)})"
+        best = f"{counted(len(others), 'other node')} {refused}" if len(others) else ""
         return RefusalReason("node", asked, best, fix=_FIXES.get(code, ""), code=code)
 
     def _would_do(self, rows: Positions, several: str, one: str) -> str:
-        """Return `2 nodes with such devices carry it (a10g-0, ...)`."""
-        more = ", ..." if len(rows) > 1 else ""
+        """Return `2 nodes with free devices do not have it (a10g-0, t4-0)`."""
         verb = one if len(rows) == 1 else several
-        return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._name(rows)}{more})"
+        return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._names(rows)})"
+
+    def _names(self, rows: Positions) -> str:
+        nodes = self._inventory.nodes
+        return listed([nodes.names[row] for row in rows[np.argsort(nodes.rank[rows])[: _NAMED + 1]].tolist()], _NAMED)
 
     def _first(self, rows: Positions) -> int:
         return int(rows[np.argmin(self._inventory.nodes.rank[rows])])
-
-    def _name(self, rows: Positions) -> str:
-        return self._inventory.nodes.names[self._first(rows)]
 
 
 def _label_fix(key: str, what: str) -> str:

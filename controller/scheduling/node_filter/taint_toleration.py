@@ -32,11 +32,16 @@ Tolerations = tuple[Toleration, ...]
 def taint_code(tolerations: Tolerations, node: Node) -> str:
     """Return the reason code of the first taint that is not tolerated, or an empty text."""
     taint = untolerated_taint(tolerations, node)
-    if taint is None:
-        return ""
+    return "" if taint is None else state_of_taint(taint, node) or names.NODE_TAINTED
+
+
+def state_of_taint(taint: Taint, node: Node) -> str:
+    """Return the reason code of the state that the taint stands for: cordoned, or not ready. Empty
+    for any other taint.
+    """
     if taint.key == UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
-        return names.NODE_TAINTED  # the taint stays a moment longer than the cordon
-    return _CODE_OF_TAINT.get(taint.key, names.NODE_TAINTED)
+        return ""  # the taint stays a moment longer than the cordon
+    return _CODE_OF_TAINT.get(taint.key, "")
 
 
 def taint_number(tolerations: Tolerations, node: Node) -> int:
@@ -80,6 +85,11 @@ def taint_sentence(tolerations: Tolerations, node: Node) -> str:
 def untolerated_taint(tolerations: Tolerations, node: Node) -> Taint | None:
     """Return the first taint of the node, cordon and conditions included, that is not tolerated."""
     return _first_untolerated(tolerations, effective_taints(node))
+
+
+def untolerated_taints(tolerations: Tolerations, node: Node) -> list[Taint]:
+    """Return all taints of the node, cordon and conditions included, that are not tolerated."""
+    return [each for each in effective_taints(node) if _first_untolerated(tolerations, (each,))]
 
 
 def _first_untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:

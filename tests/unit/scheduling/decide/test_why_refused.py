@@ -1,5 +1,8 @@
 """The one sentence about a refused pod: what fails with both figures, never or now, and the fix."""
 
+import re
+from itertools import combinations, product
+
 import msgspec
 import pytest
 
@@ -298,7 +301,7 @@ def test_a_pod_that_must_be_near_another_says_which():
     spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
     assert reason_of(inventory, PART, spec=spec).message == (
         "no node fits now: on a: InterPodAffinity: no pod with app=db runs on this node, which the pod's affinity requires; "
-        "1 other node with such devices is refused as well. It fits once such a pod runs there; else change the affinity"
+        "1 other node with such devices is refused as well (b). It fits once such a pod runs there; else change the affinity"
     )
 
 
@@ -348,6 +351,61 @@ def test_taints_cordons_and_resources():
     cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "9"}}}]}
     answer = reason_of(inventory, PART, spec=cpu)
     assert answer.message == "no node fits: needs 9 CPU on one node; the most a node offers is 8 (a), so it never will"
+
+
+OBSTACLES = {
+    "cordoned": ({"unschedulable": True}, r"cordoned"),
+    "not ready": ({"ready": "False"}, r"not ready"),
+    "red": ({"taints": [{"key": "team", "value": "red", "effect": "NoSchedule"}]}, r"team=red:NoSchedule|carr\S+ (it|them)"),
+    "dark": ({"taints": [{"key": "dark", "effect": "NoExecute"}]}, r"dark:NoExecute|carr\S+ (it|them)"),
+}
+SUBSETS = [each for size in (1, 2, 3, 4) for each in combinations(OBSTACLES, size)]
+
+
+def repelling(inventory, name, obstacles):
+    settings = [OBSTACLES[each][0] for each in obstacles]
+    taints = [taint for each in settings for taint in each.get("taints", ())]
+    inventory.node_changed(None, node(name, **{key: each[key] for each in settings for key in each} | {"taints": taints}))
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), list(product(SUBSETS, SUBSETS)))
+def test_everything_that_keeps_a_pod_off_two_nodes_is_said_with_the_name_of_the_node(of_a, of_b):
+    inventory = cluster()
+    repelling(inventory, "a", of_a)
+    repelling(inventory, "b", of_b)
+    reason = reason_of(inventory, PART).reason
+    parts = reason.best.split("; ") if reason.kind == "taint" else [reason.asked, *reason.best.split("; ")]
+    for name, obstacles in (("a", of_a), ("b", of_b)):
+        (part,) = [each for each in parts if re.search(rf"\(.*\b{name}\b.*\)", each)]
+        assert all(re.search(OBSTACLES[each][1], part) for each in obstacles), part
+    said = f"{reason.asked}; {reason.best}"
+    assert all(re.search(OBSTACLES[each][1].partition("|")[0], said) for each in {*of_a, *of_b}), said
+    least = min((of_a, of_b), key=len)
+    assert ("ncordon" in reason.fix) >= ("cordoned" in least)
+    assert ("toleration" in reason.fix) >= bool({"red", "dark"} & {*least})
+    assert reason.never == all({"red", "dark"} & {*each} for each in (of_a, of_b))
+
+
+def test_up_to_three_nodes_are_named():
+    names = [f"n{number}" for number in range(5)]
+    for count, text in ((2, "2 nodes with the requested devices are cordoned (n0, n1). "), (4, "(n0, n1, n2, ...). ")):
+        inventory = cluster(**dict.fromkeys(names[:count], (T4,)))
+        for name in names[:count]:
+            repelling(inventory, name, ["cordoned"])
+        message = reason_of(inventory, PART).message
+        assert message.endswith(text + "Uncordon one of them (kubectl uncordon n0)")
+
+
+def test_a_node_that_only_repels_is_said_beside_what_the_others_lack():
+    inventory = cluster()
+    inventory.node_changed(None, node("a", unschedulable=True, allocatable={"cpu": "64", "pods": "9"}))
+    cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "9"}}}]}
+    assert reason_of(inventory, PART, spec=cpu).message == (
+        "no node fits now: needs 9 CPU on one node; the most a node offers is 8 (b); 1 more is cordoned (a). "
+        "Uncordon it (kubectl uncordon a)"
+    )
+    cpu["containers"][0]["resources"]["requests"]["cpu"] = "99"
+    assert "cordoned" not in reason_of(inventory, PART, spec=cpu).message, "too small as well"
 
 
 def test_the_nominated_node_name_of_a_pod_is_named():
