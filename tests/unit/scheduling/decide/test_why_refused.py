@@ -356,7 +356,10 @@ def test_taints_cordons_and_resources():
 OBSTACLES = {
     "cordoned": ({"unschedulable": True}, r"cordoned"),
     "not ready": ({"ready": "False"}, r"not ready"),
-    "red": ({"taints": [{"key": "team", "value": "red", "effect": "NoSchedule"}]}, r"team=red:NoSchedule|carr\S+ (it|them)"),
+    "red": (
+        {"taints": [{"key": "team", "value": "red", "effect": "NoSchedule"}]},
+        r"team=red:NoSchedule|carr\S+ (it|them)",
+    ),
     "dark": ({"taints": [{"key": "dark", "effect": "NoExecute"}]}, r"dark:NoExecute|carr\S+ (it|them)"),
 }
 SUBSETS = [each for size in (1, 2, 3, 4) for each in combinations(OBSTACLES, size)]
@@ -365,7 +368,9 @@ SUBSETS = [each for size in (1, 2, 3, 4) for each in combinations(OBSTACLES, siz
 def repelling(inventory, name, obstacles):
     settings = [OBSTACLES[each][0] for each in obstacles]
     taints = [taint for each in settings for taint in each.get("taints", ())]
-    inventory.node_changed(None, node(name, **{key: each[key] for each in settings for key in each} | {"taints": taints}))
+    inventory.node_changed(
+        None, node(name, **{key: each[key] for each in settings for key in each} | {"taints": taints})
+    )
 
 
 @pytest.mark.parametrize(("of_a", "of_b"), list(product(SUBSETS, SUBSETS)))
