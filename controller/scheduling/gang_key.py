@@ -5,6 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
+from hami_dra.api.printable import printable
 
 Source = Literal["PodGroup", "coscheduling", "labels", "kueue", "leaderworkerset", "volcano"]
 """What names the gang: the table in `gangs.membership`."""
@@ -25,6 +26,16 @@ _OF_LABELS: Final[Mapping[str, Source]] = {
 """The labels that state a gang, the one that counts first."""
 _OF_ANNOTATIONS: Final[Mapping[str, Source]] = {names.VOLCANO_GROUP: "volcano"}
 API_GROUPS: Final = {source: group for group, source in SOURCES.items()}
+SIZE_KEYS: Final[Mapping[Source, str]] = {
+    "labels": names.POD_GROUP_MIN_AVAILABLE,
+    "kueue": names.KUEUE_GROUP_SIZE,
+    "leaderworkerset": names.LEADER_WORKER_SIZE,
+}
+"""Source without an object → the label or annotation by which its pods say how many must run at once.
+"""
+MOST_MEMBERS: Final = 2**31 - 1
+"""As in the API: minCount is an int32."""
+SIZE_FIX: Final = "set it to the number of pods that must run together, 1 or more"
 
 
 class GangKey(NamedTuple):
@@ -52,3 +63,32 @@ def gang_of(pod: Pod, also: Collection[Source] = frozenset()) -> GangKey | None:
                 if (value := stated.get(name)) and (source not in OPTIONAL_SOURCES or source in also):
                     return GangKey(source, pod.metadata.namespace, value)
     return None
+
+
+def stated_size(source: Source, pod: Pod) -> tuple[str, str] | None:
+    """Return the key and the text by which the pod says how many members must run at once; None
+    where an object says it.
+    """
+    name = SIZE_KEYS.get(source)
+    if name is None:
+        return None
+    return name, (pod.metadata.labels if source == "labels" else pod.metadata.annotations).get(name, "")
+
+
+def size_of(text: str) -> int | None:
+    """Return the number of pods, or None if it is none.
+
+    >>> [size_of(text) for text in ("4", "0", "-1", "four", "4294967296", "")]
+    [4, None, None, None, None, None]
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(MOST_MEMBERS)):
+        return None
+    count = int(text)
+    return count if 0 < count <= MOST_MEMBERS else None
+
+
+def size_problem(name: str, text: str) -> str:
+    """Return what is wrong with a stated size, as the predicate of a sentence; empty if nothing is."""
+    if size_of(text) is not None:
+        return ""
+    return f"{f'has {name}: {printable(text)!r}' if text else f'lacks {name}'}; {SIZE_FIX}"

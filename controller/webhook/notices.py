@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final
 
-from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of
+from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of, size_problem, stated_size
 from controller.scheduling.scoring import invalid_values
 from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
 from hami_dra.api import names
@@ -69,7 +69,7 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
     spec, metadata = object_in(pod, "spec", ""), object_in(pod, "metadata", "")
     found = chain(
         _scheduling(spec, served.schedulers, is_ours=is_ours),
-        _unread_gang(metadata, spec, served.gang_sources, is_ours=is_ours),
+        _gang(metadata, spec, served.gang_sources, is_ours=is_ours),
         unusable_values(metadata),
         unread_keys(metadata),
         _unused_claims(spec),
@@ -80,8 +80,7 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
 
 def unusable_values(metadata: Raw) -> list[str]:
     """Return a sentence for each annotation whose value hami-dra cannot use: the pod would wait."""
-    found = object_in(metadata, "annotations", "metadata.")
-    return invalid_values({name: value for name, value in found.items() if isinstance(value, str)})
+    return invalid_values(_texts(metadata, "annotations"))
 
 
 def unread_keys(metadata: Raw) -> Iterator[str]:
@@ -110,6 +109,14 @@ def unread_keys(metadata: Raw) -> Iterator[str]:
             near = nearest(key, USER_LABELS)
             hint = f"did you mean {near}?" if near else f"it reads {', '.join(USER_LABELS)}"
             yield f"label {key} has no effect, because hami-dra does not read it: {hint}"
+
+
+def _texts(metadata: Raw, field: str) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in object_in(metadata, field, "metadata.").items()
+        if isinstance(key, str) and isinstance(value, str)
+    }
 
 
 def _keys(metadata: Raw, field: str) -> list[str]:
@@ -148,21 +155,25 @@ def _scheduling(spec: Raw, schedulers: Sequence[str], *, is_ours: bool) -> Itera
         )
 
 
-def _unread_gang(metadata: Raw, spec: Raw, sources: Collection[str] | None, *, is_ours: bool) -> Iterator[str]:
-    """Yield a sentence if the pod is placed alone although it states a group."""
-    if sources is None or not (is_ours or spec.get("resourceClaims")):
+def _gang(metadata: Raw, spec: Raw, sources: Collection[str] | None, *, is_ours: bool) -> Iterator[str]:
+    """Yield a sentence if the pod is placed alone although it states a group, or states a size that
+    is none: then its gang waits.
+    """
+    if not (is_ours or spec.get("resourceClaims")):
         return
     group = object_in(spec, "schedulingGroup", "spec.").get("podGroupName")
     pod = Pod(
-        metadata=ObjectMeta(
-            labels=object_in(metadata, "labels", "metadata."),
-            annotations=object_in(metadata, "annotations", "metadata."),
-        ),
+        metadata=ObjectMeta(labels=_texts(metadata, "labels"), annotations=_texts(metadata, "annotations")),
         spec=PodSpec(scheduling_group=PodSchedulingGroup(pod_group_name=str(group)) if group else None),
     )
     key = gang_of(pod, OPTIONAL_SOURCES)
-    if key is not None and key.source in OPTIONAL_SOURCES and key.source not in sources:
-        yield f"{_STATED_BY[key.source]} is read only with --gangs-of={key.source}; the pod is placed alone"
+    if key is None:
+        return
+    if key.source in OPTIONAL_SOURCES and key.source not in (sources or ()):
+        if sources is not None:
+            yield f"{_STATED_BY[key.source]} is read only with --gangs-of={key.source}; the pod is placed alone"
+    elif (size := stated_size(key.source, pod)) is not None and (problem := size_problem(*size)):
+        yield f"it {problem}"
 
 
 _STATED_BY: Final = {

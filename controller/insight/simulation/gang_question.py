@@ -17,7 +17,8 @@ def decide_together(
     `others`: all other waiting pods. Where the gang fits, its other members count at their places
     afterwards.
     """
-    for each in (pod, *others):
+    # in the order of their creation, as the controller meets them: messages name the first at fault
+    for each in sorted((pod, *others), key=lambda each: (each.pod.metadata.creation_timestamp or "", each.pod.key)):
         view.gangs.pod_changed(None, each.pod)
     key = view.gangs.of(pod.pod)
     if key is None:

@@ -4,11 +4,20 @@ the members disagree. Pure.
 Reads no member but the few that a message names, so it costs the same however many there are.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from controller.scheduling.gang_key import API_GROUPS, GangKey
+from controller.scheduling.gang_key import (
+    API_GROUPS,
+    MOST_MEMBERS,
+    SIZE_FIX,
+    SIZE_KEYS,
+    GangKey,
+    size_of,
+    size_problem,
+    stated_size,
+)
 from controller.scheduling.gangs.gang_request import TopologyConstraint
 from controller.scheduling.gangs.member_index import PRIORITY, MemberIndex, Statement
 from hami_dra.api import names
@@ -21,8 +30,6 @@ MOST_PREFERRED: Final = 3
 """Topology keys that a gang may prefer; it may require one."""
 _NAMED: Final = 3
 """Pods that a message names."""
-_MOST: Final = 2**31 - 1
-"""As in the API: minCount is an int32."""
 _SCHEDULER: Final = "spec.schedulerName"
 _WAITING_PRIORITY: Final = "priority of waiting members"
 _NOT_SERVED: Final[Mapping[str, str]] = {
@@ -31,20 +38,6 @@ _NOT_SERVED: Final[Mapping[str, str]] = {
 }
 
 
-def _labels(pod: Pod) -> Mapping[str, str]:
-    return pod.metadata.labels
-
-
-def _annotations(pod: Pod) -> Mapping[str, str]:
-    return pod.metadata.annotations
-
-
-_SIZE_OF: Final[Mapping[str, tuple[str, Callable[[Pod], Mapping[str, str]]]]] = {
-    "labels": (names.POD_GROUP_MIN_AVAILABLE, _labels),
-    "kueue": (names.KUEUE_GROUP_SIZE, _annotations),
-    "leaderworkerset": (names.LEADER_WORKER_SIZE, _annotations),
-}
-"""Source without an object → where its pods say how many must run at once."""
 _TOPOLOGY_ANNOTATIONS: Final = (
     (names.KUEUE_REQUIRED_TOPOLOGY, True),
     (names.KUEUE_PREFERRED_TOPOLOGY, False),
@@ -55,9 +48,8 @@ _TOPOLOGY_ANNOTATIONS: Final = (
 def statements_of(key: GangKey, pod: Pod) -> list[Statement]:
     """Return what a live member states of its gang."""
     found: list[Statement] = []
-    if key.source in _SIZE_OF:
-        name, where = _SIZE_OF[key.source]
-        found.append((name, where(pod).get(name, "")))
+    if (size := stated_size(key.source, pod)) is not None:
+        found.append(size)
     annotations = pod.metadata.annotations
     found += [(name, label) for name, _ in _TOPOLOGY_ANNOTATIONS if (label := annotations.get(name))]
     if is_pending(pod):
@@ -86,14 +78,12 @@ class StatedGroup:
         key = self._key
         if key.source in API_GROUPS:
             return self._min_count_of_group(readable=readable)
-        name, _ = _SIZE_OF[key.source]
+        name = SIZE_KEYS[key.source]
         texts = [str(text) for text in islice(self._index.values(name), _NAMED + 1)]
-        counts = [_count(text) for text in texts]
+        counts = [size_of(text) for text in texts]
         for text, count in zip(texts, counts, strict=True):
             if count is None:
-                said = f"has {name}: {text!r}" if text else f"lacks {name}"
-                fix = "set it to the number of pods that must run together, 1 or more"
-                return 0, f"Pod {self._pod_with(name, text).key} of {key} {said}; {fix}"
+                return 0, f"Pod {self._pod_with(name, text).key} of {key} {size_problem(name, text)}"
         if len({*counts}) > 1 or len(texts) > _NAMED:
             return (
                 0,
@@ -131,8 +121,8 @@ class StatedGroup:
         else:
             assert isinstance(group, MinMemberPodGroup)
             count, where = group.spec.min_member, "spec.minMember"
-        if not 0 < count <= _MOST:
-            return 0, f"{key} has {where} {count}; set it to the number of pods that must run together, 1 or more"
+        if not 0 < count <= MOST_MEMBERS:
+            return 0, f"{key} has {where} {count}; {SIZE_FIX}"
         return count, ""
 
     def _constraints(self) -> list[TopologyConstraint]:
@@ -190,15 +180,3 @@ class StatedGroup:
 
     def _pod_with(self, what: str, value: Hashable) -> Pod:
         return self._pods[self._index.one_of(what, value)]
-
-
-def _count(text: str) -> int | None:
-    """Return the number of pods, or None if it is none.
-
-    >>> [_count(text) for text in ("4", "0", "-1", "four", "4294967296", "")]
-    [4, None, None, None, None, None]
-    """
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(_MOST)):
-        return None
-    count = int(text)
-    return count if 0 < count <= _MOST else None

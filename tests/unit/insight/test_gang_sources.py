@@ -14,12 +14,16 @@ from controller.insight.whatif import Change, compare
 from controller.scheduling.gang_key import OPTIONAL_SOURCES, Source
 from controller.webhook import Options, convert_pod
 from tests.support.gang_objects import (
+    KUEUE_COUNT,
+    MIN_AVAILABLE_LABEL,
+    annotated,
     in_coscheduling_group,
     in_kueue_group,
     in_labelled_group,
     in_leader_worker_set,
     in_pod_group,
     in_volcano_group,
+    labelled,
 )
 from tests.support.harness import play as play_story
 from tests.support.harness import pod as gated_pod
@@ -100,6 +104,72 @@ def test_the_controller_agrees(source, option):
         assert (await gates(harness), bool((await nodes(harness))["m0"])) == ({"m0"} if waits else set(), not waits)
 
     play_story(story, controller=False)
+
+
+REQUIRED, PREFERRED = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
+STATED_SIZES = (
+    (MIN_AVAILABLE_LABEL, lambda size: lambda body: labelled(STATED["labels"](body), {MIN_AVAILABLE_LABEL: size})),
+    (KUEUE_COUNT, lambda size: lambda body: annotated(STATED["kueue"](body), {KUEUE_COUNT: size})),
+)
+SIZES = {
+    f"{name} {value!r}": ([STATED["labels" if name == MIN_AVAILABLE_LABEL else "kueue"], with_size(value)], name)
+    for name, with_size in STATED_SIZES
+    for value in ("two", "0", "-1", "1.5", "2 ", "", "99999999999", "\u0663")
+}
+
+
+def in_kueue_with(name, *values):
+    return [lambda body, value=value: annotated(STATED["kueue"](body), {name: value}) for value in values]
+
+
+FAULTY = SIZES | {
+    "members that disagree": (
+        [with_size("3") for _, with_size in STATED_SIZES[:1]] + [STATED["labels"]],
+        "disagree about",
+    ),
+    "two required keys": (in_kueue_with(REQUIRED, "a", "b"), "more than one topology key"),
+    "a key that no node has": (in_kueue_with(REQUIRED, "rack", "rack"), "no node has the label rack"),
+    "many preferred keys": (in_kueue_with(PREFERRED, *"abcde"), "prefers more than"),
+    "no such PodGroup": ([STATED["PodGroup"]], "PodGroup default/train does not exist"),
+}
+
+
+@pytest.mark.parametrize(("members", "what"), FAULTY.values(), ids=FAULTY)
+def test_a_faulty_gang_is_told_in_the_same_words_by_events_and_commands(members, what):
+    names, notes = [f"m{number}" for number in range(len(members))], {}
+
+    async def story(harness):
+        harness.start(**QUICK)
+        gated = [gated_pod(name, templates=["whole"], gated=True) for name in names]
+        await prepare(harness, *[state(body) for state, body in zip(members, gated, strict=True)])
+        await harness.sleep(5)
+        for event in await harness.events():
+            if what in event["note"]:
+                notes[event["regarding"]["name"]] = event["note"]
+
+    play_story(story, controller=False)
+    stated = [state(pod(name, "template:card")) for state, name in zip(members, names, strict=True)]
+    files, settings = documents(*CARDS, *stated), SimulationSettings()
+    said = notes[names[0]].partition(". None of its pods is placed")[0].partition(". Run: ")[0]
+    assert what in said
+    for name in names:
+        asked = question(files, "pod", f"default/{name}", settings)
+        assert said in (asked.problem, asked.gang.message)
+        assert asked.gang.message == said
+    report = play(files, settings).report
+    assert {each["message"] for each in report.unplaced} == {said}
+    assert {why for each in pending_pods(files, settings).pods for why in each.why} == {said}
+    found = compare(documents(*CARDS), Change(settings=settings, present=settings, additions=tuple(documents(*stated))))
+    assert said in str(found)
+
+
+@pytest.mark.parametrize(("members", "name"), SIZES.values(), ids=SIZES)
+def test_a_size_that_is_none_is_told_at_apply(members, name):
+    good, bad = [convert_pod(state(pod("m", "template:card")), "default", Options()).warnings for state in members]
+    assert not good
+    [sentence] = bad
+    assert name in sentence
+    assert sentence.endswith("set it to the number of pods that must run together, 1 or more")
 
 
 @pytest.mark.parametrize(
