@@ -60,3 +60,9 @@ def test_a_case_says_what_and_how_to_fix_it(folder):
     for each in told_in(folder):
         if each.get("reason") == "FilteringFailed" and each["says"].startswith("no node fits"):
             assert "Run: hami-dra explain" in each["says"]
+            asked, _, best = each["says"].partition("; ")
+            assert re.search(
+                r"needs .*\d|needs an? |wants|does not tolerate|excludes|matches no|is not published|topologyKey|on \S+: ",
+                asked,
+            )
+            assert re.search(r"\d|\bno |there are|published:|on the nodes|\.\.\.", best), "the best there is"

@@ -2,6 +2,8 @@
 same cluster once it is empty. For plain and shared requests, several requests, linked devices, NUMA nodes and constraints.
 """
 
+import re
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from controller.scheduling.decide import Decision, Options, PodClaim, Scheduling
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve_policies
 from hami_dra.api.core import Pod
+from hami_dra.api.names import CUSTOM_FILTER_RULE
 from hami_dra.api.resource import ResourceClaim
 from tests.support.changing import MACHINES, NODES, ChangingCluster
 from tests.support.examples import examples
@@ -112,9 +115,18 @@ def request_for(asked, policy, annotations=None, constraints=(), classes=None):
     )
 
 
+def has_figures(reason):
+    """The figure asked for, and the best there is: a number, none at all, or what there is instead."""
+    if reason.kind in OF_NODES or reason.code == CUSTOM_FILTER_RULE:
+        return True
+    asked = re.search(r"\d|needs an? |annotation|selector|the same|different", reason.asked)
+    return bool(asked and re.search(r"\d|\bno (two )?(devices?|node)\b|there are|the only one", reason.best))
+
+
 def check(busy, idle):
     for answer in (busy, idle):
         if isinstance(answer, Unschedulable) and answer.reason is not None:
+            assert has_figures(answer.reason), answer.message
             assert answer.message.startswith("no node fits: " if answer.reason.never else "no node fits now: ")
     if isinstance(busy, Decision) or busy.reason is None:
         return

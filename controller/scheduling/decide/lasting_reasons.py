@@ -14,10 +14,12 @@ from controller.scheduling.decide.request_words import ROLES, RequestWords
 from controller.scheduling.inventory.products import products_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Positions
-from hami_dra.api.printable import counted, printable
+from hami_dra.api.printable import counted, listed, printable
+from hami_dra.api.resource import DeviceCapacity
 from hami_dra.vendors.reasons import CODES
 
 _CAPACITIES_NAMED: Final = 8
+_NODES_NAMED: Final = 3
 _EXPRESSION: Final = 200
 """Characters of selectors in a message."""
 _SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
@@ -34,6 +36,8 @@ def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
         return words.reason("class", asked, best, code=names.NODE_INSUFFICIENT_DEVICE, never=True, fix=fix)
     if idle.possible.size or idle.anywhere:
         return _too_few(words, idle)
+    if (free := idle.kept("without node", lambda: rows[idle.codes[rows] == 0])).size:
+        return _without_node(words, free)
     # The last check that a device reached: of cards that an annotation excludes, and others that
     # are too small, the size is what is wrong.
     number = idle.kept("last", lambda: int(idle.codes[rows].max()))
@@ -68,6 +72,16 @@ def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
     return words.reason("devices", asked, f"the most{such} a node has is {most} ({node})", code=code, never=True)
 
 
+def _without_node(words: RequestWords, rows: Positions) -> RefusalReason:
+    """Return where the devices are that could be given: their slices name nodes without an object."""
+    nodes = dict.fromkeys(words.inventory.devices.device(row).slice.spec.node_name or "" for row in rows.tolist())
+    one = len(rows) == 1
+    that = f"{'the device' if one else f'the {len(rows)} devices'} that could give it {'is' if one else 'are'}"
+    where = "a node that does not exist" if len(nodes) == 1 else "nodes that do not exist"
+    best = f"{that} on {where} ({listed(sorted(map(printable, nodes)), _NODES_NAMED)})"
+    return words.reason("node", f"needs {words.devices(int(rows[0]))}", best, fix="See kubectl get nodes")
+
+
 def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded: bool) -> RefusalReason:
     """Return the figures of the largest device. `rows`: the devices that only this excludes."""
     devices = words.inventory.devices
@@ -97,7 +111,23 @@ def _unpublished(words: RequestWords, code: str, row: int) -> RefusalReason:
             return words.reason("capacity", asked, there, code=code, never=True, fix=fix)
     amounts = ", ".join(f"{printable(name)}={printable(text)}" for name, text in requests.items())
     asked = f"asks for {amounts or 'all capacities'}, which the requestPolicy of no device allows"
-    return words.reason("capacity", asked, there, code=code, never=True)
+    capacity = words.inventory.devices.device(row).spec.capacity
+    allowed = [f"{printable(name)} {_allowed(capacity[name])}" for name in requests or published]
+    best = f"allowed: {listed(allowed, _CAPACITIES_NAMED)}" if allowed else there
+    return words.reason("capacity", asked, best, code=code, never=True)
+
+
+def _allowed(capacity: DeviceCapacity) -> str:
+    """Return which amounts of a capacity may be requested: `1Mi to 16Gi in steps of 1Mi`."""
+    policy = capacity.request_policy
+    values = policy.valid_values if policy is not None else ()
+    limits = policy.valid_range if policy is not None else None
+    if values:
+        return listed([printable(str(each)) for each in values], _CAPACITIES_NAMED)
+    if limits is None:
+        return f"up to {printable(str(capacity.value))}"
+    step = f" in steps of {printable(str(limits.step))}" if limits.step is not None else ""
+    return f"{printable(str(limits.min))} to {printable(str(limits.max or capacity.value))}{step}"
 
 
 def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:

@@ -6,7 +6,7 @@ What is in the way is what the pod would fit without; the best there is, is the 
 a node could give. Pure.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,17 +15,15 @@ import numpy as np
 
 from controller.scheduling.decide.idle_nodes import IdleNodes, Verdict
 from controller.scheduling.decide.refusal_reason import RefusalReason
-from controller.scheduling.decide.request_words import RequestWords
+from controller.scheduling.decide.request_words import REQUESTS_NAMED, Key, RequestWords, together_text
 from controller.scheduling.decide.scheduling_request import PodClaim, SchedulingRequest
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
-from hami_dra.api.printable import counted, printable
-from hami_dra.api.resource import DeviceConstraint, ResourceClaim
+from hami_dra.api.printable import counted, listed, printable
+from hami_dra.api.resource import DeviceConstraint, DeviceRequest, ResourceClaim
 
 _SEARCHED: Final = 8
 """Different nodes on which smaller numbers and relaxed forms are tried."""
-_NAMED: Final = 4
-"""Requests that a sentence names."""
 DEMANDS: Final = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
 """Annotations that ask for devices of a set."""
 
@@ -34,9 +32,13 @@ DEMANDS: Final = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
 class _Best:
     count: int
     node: str
+    several: bool
+    """Of several requests together."""
 
     def text(self, template: str) -> str:
         where = f" ({self.node})" if self.node else ""
+        if self.several:
+            return f"{self.count} of them could be given together{where}"
         return f"{template.format(self.count)}{where}"
 
 
@@ -81,18 +83,42 @@ class LastingSets:
             self._tired = verdict is not Verdict.NEVER
         return ""
 
-    def _most(self) -> _Best | None:
-        """Return the largest number of devices that a node could give; None where the pod has
-        several requests, or one that names no number.
+    def _most(self, among: Sequence[RequestWords]) -> _Best | None:
+        """Return the largest number of devices that a node could give to these requests, after all
+        that the others ask for; None where one of them names no number.
+
+        Of one request each number is tried, because 4 linked devices may be there and no 3. Of
+        several, the requests get theirs one after the other, beginning with each of the first ones.
         """
-        (words, *others) = self._words
-        if others or words.view.all_devices or words.view.name != words.view.parent_name:
+        if any(words.view.all_devices or words.view.name != words.view.parent_name for words in self._words):
             return None
-        (entry,) = [each for each in self._claims() if each.claim.key == words.view.claim_key]
-        for count in range(words.count - 1, 0, -1):
-            if node := self._somewhere(_changed(self._request, entry, _with_count(count)), ("count", count)):
-                return _Best(count, node)
-        return _Best(0, "")
+        total, several = sum(each.count for each in among), len(among) > 1
+        if not several:
+            found = (self._given(among, count) for count in range(total - 1, 0, -1))
+            return next(filter(None, found), _Best(0, "", several=False))
+        most = _Best(0, "", several=True)
+        for first in range(min(len(among), REQUESTS_NAMED)):
+            order = (*among[first:], *among[:first])
+            low, high = most.count, total
+            while high - low > 1:  # `low` could be given, `high` could not
+                middle = (low + high) // 2
+                if (best := self._given(order, middle)) is not None:
+                    most, low = best, middle
+                else:
+                    high = middle
+        return most
+
+    def _given(self, among: Sequence[RequestWords], count: int) -> _Best | None:
+        """Return the node that could give the first `count` devices of these requests, if there is
+        one.
+        """
+        counts = {each.key: each.count for each in self._words}
+        left = count
+        for each in among:
+            counts[each.key] = min(each.count, left)
+            left -= counts[each.key]
+        node = self._somewhere(_with_counts(self._request, counts), ("counts", *counts.values()))
+        return _Best(count, node, several=len(among) > 1) if node else None
 
     # -- sentences -----------------------------------------------------------------------------------
 
@@ -103,16 +129,15 @@ class LastingSets:
         relation = f"{'the same' if matches else 'different'} {printable(name)} ({field})"
         covered = [each for each in self._words if self._covers(constraint, entry, each)]
         missing = next((each for each in covered if not _published(each, name)), None)
-        named = [each.view.parent_name for each in covered]
-        if len(covered) == 1:
-            asked = f"needs {counted(covered[0].count, 'device')} with {relation} on one node"
-        else:
-            more = ", ..." if len(named) > _NAMED else ""
-            asked = f"needs requests {', '.join(map(printable, named[:_NAMED]))}{more} to have {relation} on one node"
+        devices = counted(sum(each.count for each in covered), "device")
+        several = (
+            f" for requests {listed([each.short_name for each in covered], REQUESTS_NAMED)}" if covered[1:] else ""
+        )
+        asked = f"needs {devices}{several} with {relation} on one node"
         if missing is not None:
-            best = f"no device{f' for request {printable(missing.view.parent_name)}' if named[1:] else ''} has this attribute"
+            best = f"no device{f' for request {missing.short_name}' if several else ''} has this attribute"
             return _reason("set", asked, best, fix=f"Correct {field} in the claim's constraints")
-        if (most := self._most()) is None:
+        if (most := self._most(covered)) is None:
             best = f"{self._have()} devices for each of them, and no such set"
         elif most.count > 1:
             best = most.text("the most that a node has is {}")
@@ -135,7 +160,7 @@ class LastingSets:
         texts = list(dict.fromkeys(f"{each.annotation}={printable(each.value)}" for each in stated))
         asked = f"needs {counted(total, 'device')} {set_text([each.annotation for each in stated])}"
         asked += f" ({', '.join(texts)})" if texts else ""
-        most = self._most()
+        most = self._most(self._words)
         keys = {each.annotation for each in stated}
         code = names.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else names.NUMA_NOT_FIT
         if most is None:
@@ -152,7 +177,7 @@ class LastingSets:
     def _together(self) -> RefusalReason:
         if len(self._words) == 1:
             (words,) = self._words
-            most = self._most()
+            most = self._most(self._words)
             row = words.column.idle().possible
             asked = f"needs {words.devices(int(row[0]))}" if row.size else f"needs {counted(words.count, 'device')}"
             best = (
@@ -161,11 +186,14 @@ class LastingSets:
                 else most.text("the most that a node could give is {}")
             )
             return _reason("devices", asked, best, code=names.NODE_INSUFFICIENT_DEVICE)
-        each = [f"{words.count} for {printable(words.view.parent_name)}" for words in self._words[:_NAMED]]
-        more = ", ..." if len(self._words) > _NAMED else ""
-        asked = f"needs the devices of {len(self._words)} requests on one node ({', '.join(each)}{more})"
-        best = f"{self._have()} devices for each of them, and none has them all together"
-        return _reason("requests", asked, best, code=names.NODE_INSUFFICIENT_DEVICE)
+        most = self._most(self._words)
+        best = f"{self._have()} devices for each request, and none has them all together"
+        return _reason(
+            "requests",
+            together_text(self._words),
+            best if most is None else most.text("{}"),
+            code=names.NODE_INSUFFICIENT_DEVICE,
+        )
 
     def _have(self) -> str:
         return f"{counted(self._nodes, 'node')} {'has' if self._nodes == 1 else 'have'}"
@@ -215,16 +243,35 @@ def _without(number: int) -> Callable[[ResourceClaim], ResourceClaim]:
     return change
 
 
-def _with_count(count: int) -> Callable[[ResourceClaim], ResourceClaim]:
-    """Return a function that changes the count of a claim's only request."""
+def _with_counts(request: SchedulingRequest, counts: Mapping[Key, int]) -> SchedulingRequest:
+    """Return the request with other numbers of devices, without those that ask for none."""
 
     def change(claim: ResourceClaim) -> ResourceClaim:
+        devices = claim.spec.devices
         requests = tuple(
-            msgspec.structs.replace(each, exactly=msgspec.structs.replace(each.exactly, count=count))
-            for each in claim.spec.devices.requests
-            if each.exactly is not None
+            each if each.exactly is None else _counting(each, counts[claim.key, each.name])
+            for each in devices.requests
+            if counts.get((claim.key, each.name), 1)
         )
-        devices = msgspec.structs.replace(claim.spec.devices, requests_or_null=requests)
+        left = {each.name for each in requests}
+        constraints = tuple(filter(None, (_within(each, left) for each in devices.constraints)))
+        devices = msgspec.structs.replace(devices, requests_or_null=requests, constraints=constraints)
         return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, devices=devices))
 
-    return change
+    for entry in request.claims:
+        if entry.claim.status.allocation is None:
+            request = _changed(request, entry, change)
+    return request
+
+
+def _counting(request: DeviceRequest, count: int) -> DeviceRequest:
+    assert request.exactly is not None
+    return msgspec.structs.replace(request, exactly=msgspec.structs.replace(request.exactly, count=count))
+
+
+def _within(constraint: DeviceConstraint, requests: Collection[str]) -> DeviceConstraint | None:
+    """Return the constraint on those of its requests that are left."""
+    left = tuple(each for each in constraint.requests if each.partition("/")[0] in requests)
+    if not constraint.requests:
+        return constraint
+    return msgspec.structs.replace(constraint, requests=left) if left else None

@@ -75,7 +75,7 @@ def repelling_reason(inventory: Inventory, pod: Pod, rows: Positions, having: st
     nodes = f"{counted(len(members), 'node')} {having}"
     state = f"{nodes} {first.text(len(members), 'them' if first.taints[1:] else 'it')} ({listed(members, _NAMED)})"
     asked, best = (f"the pod does not tolerate {first.taint_text}", state) if first.taints else (state, "")
-    more, fixes = _others(others, [first])
+    more, fixes = _others(others, len(first.each))
     best = "; ".join(filter(None, (best, *more)))
     fix = "; or ".join(filter(None, (first.fix(len(members), members[0]), *fixes)))
     kind, code = ("taint", names.NODE_TAINTED) if first.taints else ("node", first.states[-1])
@@ -88,22 +88,20 @@ def with_repelling(reason: RefusalReason, inventory: Inventory, pod: Pod, rows: 
     if not len(rows) or len(rows) > LOOKED_AT:
         return reason
     groups = _groups(inventory, pod, rows)
-    more, fixes = _others(groups, [])
+    more, fixes = _others(groups, len(groups[0][0].each))
     fix = "; or ".join(filter(None, (reason.fix, *fixes)))
     never = reason.never and all(each.lasts for each, _ in groups)
     return replace(reason, best="; ".join(filter(None, (reason.best, *more))), fix=_capitalized(fix), never=never)
 
 
-def _others(groups: Sequence["_Group"], told: list[_Obstacles]) -> tuple[list[str], list[str]]:
-    """Return the sentences on further groups, and the fixes of those that no other fix includes."""
-    texts, fixes = [], []
-    for each, members in groups[:_NAMED]:
-        what = each.text(len(members), f"{each.taint_text}, not tolerated,")
+def _others(groups: Sequence["_Group"], fewest: int) -> tuple[list[str], list[str]]:
+    """Return the sentences on further groups, and the fixes of those with the fewest obstacles."""
+    texts = []
+    for obstacles, members in groups[:_NAMED]:
+        what = obstacles.text(len(members), f"{obstacles.taint_text}, not tolerated,")
         texts.append(f"{len(members)} more {what.removesuffix(',')} ({listed(members, _NAMED)})")
-        if not any(known.each <= each.each for known in told):
-            fixes.append(each.fix(len(members), members[0]))
-        told.append(each)
-    return texts, fixes
+    near = [group for group in groups[:_NAMED] if len(group[0].each) == fewest]
+    return texts, [obstacles.fix(len(members), members[0]) for obstacles, members in near]
 
 
 _Group = tuple[_Obstacles, list[str]]

@@ -18,7 +18,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import value_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints
-from hami_dra.api.printable import counted
+from hami_dra.api.printable import counted, listed
 from hami_dra.vendors.protocol import CardRequest, DriverProfile
 
 
@@ -68,6 +68,12 @@ ROLES: Final = (
 )
 
 
+Key = tuple[str, str]
+"""(claim, request): names a request among those of all claims of a pod."""
+REQUESTS_NAMED: Final = 4
+"""Requests that a sentence names."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestWords:
     inventory: Inventory
@@ -100,14 +106,17 @@ class RequestWords:
         """Return what is requested: `4 devices with 2000 MiB each on one node`. `row`: of a device
         that could be given.
         """
+        return f"{devices_text(self.count, self.kind_of_device(row))}{' on one node' if self.count > 1 else ''}"
+
+    def kind_of_device(self, row: int) -> tuple[str, str]:
+        """Return what one of the devices is called, and what the request takes of it: `device`,
+        `20000 MiB and 10 cores`.
+        """
         if self.is_whole(row):
-            return f"{counted(self.count, 'whole device')} on one node" if self.count > 1 else "a whole device"
+            return "whole device", ""
         ask = self._ask(row)
         amounts = [role.text(amount) for role in ROLES[:2] if (amount := int(role.asked(ask)[0]))]
-        each = f" with {' and '.join(amounts)}" if amounts else ""
-        if self.count == 1:
-            return f"a device{each}"
-        return f"{self.count} devices{each}{' each' if each else ''} on one node"
+        return "device", " and ".join(amounts)
 
     def cores_left_out(self, row: int) -> str:
         """Return the fix for a claim that asks for a part of the memory and names no cores, which
@@ -135,5 +144,43 @@ class RequestWords:
     ) -> RefusalReason:
         return RefusalReason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
 
+    @property
+    def key(self) -> Key:
+        return self.view.claim_key, self.view.parent_name
+
+    @property
+    def short_name(self) -> str:
+        """How to call one of several requests in a list of them."""
+        return self.name.removeprefix("request ")
+
     def _ask(self, row: int) -> CardRequest:
         return self.column.ask(np.array([row], dtype=np.intp))
+
+
+def devices_text(count: int, kind: tuple[str, str]) -> str:
+    """Return a number of devices with what is requested of each.
+
+    >>> devices_text(1, ("device", "8 MiB")), devices_text(4, ("device", "8 MiB")), devices_text(1, ("whole device", ""))
+    ('a device with 8 MiB', '4 devices with 8 MiB each', 'a whole device')
+    """
+    noun, amounts = kind
+    number = f"a {noun}" if count == 1 else counted(count, noun)
+    return f"{number}{f' with {amounts}' if amounts else ''}{' each' if amounts and count > 1 else ''}"
+
+
+def together_text(requests: Sequence[RequestWords]) -> str:
+    """Return what several requests ask for on one node: `needs 5 devices with 20000 MiB each on one
+    node (1 for one, 4 for two)`.
+    """
+    kinds = [each.kind_of_device(int(np.flatnonzero(each.column.idle().codes == 0)[0])) for each in requests]
+    total = sum(each.count for each in requests)
+    if len({*kinds}) == 1:
+        asked = devices_text(total, kinds[0])
+        parts = [f"{each.count} for {each.short_name}" for each in requests]
+    else:
+        asked = counted(total, "device")
+        parts = [
+            f"{devices_text(each.count, kind)} for {each.short_name}"
+            for each, kind in zip(requests, kinds, strict=True)
+        ]
+    return f"needs {asked} on one node ({listed(parts, REQUESTS_NAMED)})"

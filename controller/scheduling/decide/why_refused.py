@@ -34,13 +34,13 @@ from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.node_reasons import NodeReasons
 from controller.scheduling.decide.passing_reasons import passing_reason
 from controller.scheduling.decide.refusal_reason import RefusalReason
-from controller.scheduling.decide.request_words import RequestWords
+from controller.scheduling.decide.request_words import REQUESTS_NAMED, RequestWords, together_text
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
-from hami_dra.api.printable import counted, printable
+from hami_dra.api.printable import counted, listed, printable
 
 
 def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:
@@ -151,13 +151,13 @@ class _Refusal:
 
     def _together(self) -> RefusalReason:
         """Every request could be met on some node, but no node could meet them all."""
+        words = [self._words(group, columns) for group, columns in self._trace.wanted]
         each = [
-            f"{self._name(group).removeprefix('request ')} on {counted(int(self._could(group, columns).sum()), 'node')}"
-            for group, columns in self._trace.wanted
+            f"{words.short_name} on {counted(int(self._could(group, columns).sum()), 'node')}"
+            for words, (group, columns) in zip(words, self._trace.wanted, strict=True)
         ]
-        asked = f"needs the devices of {len(each)} requests on one node"
-        best = f"no node has all of them: {', '.join(each[:4])}{', ...' if len(each) > 4 else ''}"
-        return RefusalReason("requests", asked, best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+        best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
+        return RefusalReason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
 
     def _too_many(self) -> RefusalReason | None:
         """Whole devices are no longer there for the next request of the same shape."""
@@ -236,7 +236,8 @@ class _Refusal:
         asked = f"needs {counted(view.count, 'device')} {what}"
         if demands:
             asked += f" ({', '.join(demands)})"
-        return RefusalReason("set", asked, f"{_have(nodes)} enough free devices, and no such set is free", code=code)
+        best = f"{_have(nodes)} enough free devices, {self._free(nodes)}, and no such set is free"
+        return RefusalReason("set", asked, best, code=code)
 
     def _no_choice(self, nodes: Bools) -> RefusalReason:
         """Return that only the search found no devices: of constraints, shared counters, or
@@ -252,7 +253,20 @@ class _Refusal:
         ]
         total = sum(max(group.alternatives[-1].count, 1) for group, _ in self._trace.wanted)
         asked = f"needs {counted(total, 'device')} on one node{f' with {_AND.join(texts)}' if texts else ''}"
-        return RefusalReason("search", asked, f"{_have(nodes)} free devices for each request, and no such set is free")
+        best = f"{_have(nodes)} free devices for each request, {self._free(nodes)}, and no such set is free"
+        return RefusalReason("search", asked, best)
+
+    def _free(self, nodes: Bools) -> str:
+        """Return the largest numbers of free devices on one node, whatever set they make."""
+        words = [self._words(group, columns) for group, columns in self._trace.wanted]
+        fitting = sum(each.column.fitting[: len(nodes)] for each in words)
+        row = int(np.where(nodes, fitting, -1).argmax())
+        counts = [int(each.column.fitting[row]) + each.column.network_attached for each in words]
+        where = f"({self._inventory.nodes.names[row]})"
+        if len(words) == 1:
+            return f"the most {counts[0]} {where}"
+        parts = [f"{count} for {each.short_name}" for count, each in zip(counts, words, strict=True)]
+        return f"the most {listed(parts, REQUESTS_NAMED)} {where}"
 
 
 def _have(nodes: Bools) -> str:

@@ -87,7 +87,7 @@ NEVER = {
             request("t4", selectors=['device.attributes["hami.io"].productName == "Tesla T4"']),
             request("a10g", selectors=['device.attributes["hami.io"].productName == "NVIDIA A10G"']),
         ],
-        "needs the devices of 2 requests on one node; no node has all of them: t4 on 1 node, a10g on 1 node, so it never will",
+        "needs 2 whole devices on one node (1 for t4, 1 for a10g); no node has all of them: t4 on 1 node, a10g on 1 node, so it never will",
     ),
     "selector": (
         [request(selectors=['device.attributes["hami.io"].productName == "H100"'])],
@@ -316,6 +316,16 @@ def test_a_label_that_says_which_node_it_is_cannot_be_added():
     )
 
 
+def test_devices_of_a_node_that_does_not_exist_are_said_to_be_there():
+    inventory = cluster()
+    inventory.slice_changed(None, slice_of("c", [card(0, memory="64Gi")]))
+    inventory.slice_changed(None, slice_of("d", [card(0, memory="64Gi")]))
+    assert reason_of(inventory, request(memory="50Gi", cores="0")).message == (
+        "no node fits now: needs a device with 51200 MiB; the 2 devices that could give it are on nodes that do not exist (c, d). "
+        "See kubectl get nodes"
+    )
+
+
 def test_a_cluster_without_nodes_says_so():
     assert reason_of(Inventory(), spec={}).message == "no node fits now: the cluster has no nodes"
 
@@ -327,6 +337,20 @@ def test_a_label_of_nodes_without_devices():
         "only 1 node without the requested devices has it"
         in reason_of(inventory, PART, spec={"nodeSelector": {"zone": "cpu"}}).message
     )
+
+
+def test_an_amount_that_no_policy_allows_comes_with_those_that_are_allowed():
+    odd = card(0)
+    odd["capacity"]["slices"] = {"value": "8", "requestPolicy": {"default": "1", "validValues": ["1", "2", "4"]}}
+    odd["capacity"]["bandwidth"] = {
+        "value": "8Gi",
+        "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}},
+    }
+    inventory = cluster(a=[odd])
+    assert reason_of(inventory, request(slices="9")).message == (
+        "no node fits: asks for slices=9, which the requestPolicy of no device allows; allowed: slices 1, 2, 4, so it never will"
+    )
+    assert "; allowed: bandwidth 1Gi to 8Gi in steps of 1Gi" in reason_of(inventory, request(bandwidth="9Gi")).message
 
 
 def test_taints_cordons_and_resources():
@@ -389,6 +413,18 @@ def test_everything_that_keeps_a_pod_off_two_nodes_is_said_with_the_name_of_the_
     assert ("ncordon" in reason.fix) >= ("cordoned" in least)
     assert ("toleration" in reason.fix) >= bool({"red", "dark"} & {*least})
     assert reason.never == all({"red", "dark"} & {*each} for each in (of_a, of_b))
+
+
+def test_a_node_that_is_tainted_and_cordoned_and_one_that_is_cordoned_and_not_ready():
+    inventory = cluster()
+    repelling(inventory, "a", ["red", "cordoned"])
+    repelling(inventory, "b", ["red", "dark", "not ready"])
+    assert reason_of(inventory, PART).message == (
+        "no node fits: the pod does not tolerate taint team=red:NoSchedule; "
+        "1 node with the requested devices carries it and is cordoned (a); "
+        "1 more carries taints team=red:NoSchedule, dark:NoExecute, not tolerated, and is not ready (b). "
+        "Add a toleration, or remove the taint; and uncordon it (kubectl uncordon a)"
+    )
 
 
 def test_up_to_three_nodes_are_named():
@@ -509,7 +545,7 @@ NEVER_TOGETHER = {
         [request("one", count=2), request("two")],
         [SAME],
         {},
-        f"needs requests one, two to have the same {NUMA} (matchAttribute) on one node; 1 node has devices for each of them, and no such set",
+        f"needs 3 devices for requests one, two with the same {NUMA} (matchAttribute) on one node; 2 of them could be given together (a). {DROP}",
     ),
     "an attribute that no device has": (
         [request(count=2)],
@@ -525,8 +561,21 @@ NEVER_TOGETHER = {
         [],
         {},
         (
-            "needs the devices of 2 requests on one node (3 for one, 3 for two); "
-            "1 node has devices for each of them, and none has them all together, so it never will"
+            "needs 6 devices with 12288 MiB each on one node (3 for one, 3 for two); "
+            "4 of them could be given together (a), so it never will"
+        ),
+    ),
+    "several requests for different amounts": (
+        [
+            request("one", count=3, memory="12Gi", cores="0"),
+            request("two", count=2),
+            request("three", memory="2Gi", cores="0"),
+        ],
+        [],
+        {},
+        (
+            "needs 6 devices on one node (3 devices with 12288 MiB each for one, 2 whole devices for two, "
+            "a device with 2048 MiB for three); 5 of them could be given together (a), so it never will"
         ),
     ),
 }
@@ -550,11 +599,11 @@ def test_what_is_not_free_together_now():
     use(inventory, "a", 1, 2, memory="15Gi", cores="100")
     assert set_reason(inventory, request(count=2), **LINKED).message == (
         "no node fits now: needs 2 devices linked to each other (hami.io/gpu-topology=required); "
-        "1 node has enough free devices, and no such set is free"
+        "1 node has enough free devices, the most 2 (a), and no such set is free"
     )
     assert set_reason(inventory, request(count=2), constraints=[SAME]).message == (
         f"no node fits now: needs 2 devices on one node with the same {NUMA} (matchAttribute); "
-        "1 node has free devices for each request, and no such set is free"
+        "1 node has free devices for each request, the most 2 (a), and no such set is free"
     )
 
 
