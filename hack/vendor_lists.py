@@ -75,7 +75,7 @@ def _block_of_values(plugin: VendorPlugin) -> str:
 
 def _host_path(each: HostPath) -> list[str]:
     read_only = "false" if each.writable else "true"
-    kind = "DirectoryOrCreate" if each.create else "Directory"
+    kind = ("File" if each.is_file else "Directory") + ("OrCreate" if each.create else "")
     return [
         *textwrap.wrap(each.purpose, _MOST_COLUMNS, initial_indent="    # ", subsequent_indent="    # "),
         f"    - path: {each.path}",

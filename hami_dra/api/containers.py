@@ -323,6 +323,27 @@ class ContainerVendor(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimePartition:
+    """A partition that the container runtime made (`PartitionPlace.by_runtime`)."""
+
+    number: int
+    """Its number on the machine."""
+    profile: str
+    idle: bool
+    """The hardware knows no container that uses it. One that runs and has not begun to is not known."""
+
+
+class RuntimePartitions(Protocol):
+    """The partitions that a vendor's container runtime makes. Blocks. Raises DiscoveryError."""
+
+    def existing(self, card: Card) -> Sequence[RuntimePartition]:
+        """Return those on a card that have a profile which the driver hands out."""
+
+    def destroy(self, card: Card, number: int) -> None:
+        """Remove one."""
+
+
 class Partitioner(Protocol):
     """Create and remove partitions. Blocks. Raises DiscoveryError if the hardware is silent."""
 

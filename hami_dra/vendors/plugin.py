@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hami_dra.api.containers import ContainerVendor, Partitioner
+from hami_dra.api.containers import ContainerVendor, Partitioner, RuntimePartitions
 from hami_dra.api.hardware import Card, DrivenCard, Machine
 from hami_dra.api.options import VendorOption, VendorSettings
 from hami_dra.discovery.backend import Backend
@@ -30,7 +30,7 @@ class InvalidPlugin(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPath:
-    """A folder of the node that the driver's container mounts at the same path (chart)."""
+    """A folder or file of the node that the driver's container mounts at the same path (chart)."""
 
     path: str
     purpose: str
@@ -38,6 +38,7 @@ class HostPath:
     writable: bool = False
     create: bool = False
     """Create it if it is missing; otherwise the driver's pod waits until it exists."""
+    is_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,10 @@ class VendorPlugin:
     """Create the partitioner that works with this back end. None: no partitions."""
     simulated_partitioner: Callable[[Iterable[Card], Path], Partitioner] | None = None
     """Make the same for simulated cards. In: the cards, and the file that keeps their parts."""
+    runtime_partitions: Callable[[VendorSettings], RuntimePartitions | None] | None = None
+    """Return the partitions that the vendor's container runtime makes, if the operator lets the driver
+    remove those left behind. Touches no hardware. None: it makes none.
+    """
     with_partition_mode: Callable[[Card, bool], Card | None] = lambda _card, _enabled: None
     """The card with its partition mode on or off; None: it cannot be cut."""
     imitations: Mapping[str, Imitation] = field(default_factory=dict)

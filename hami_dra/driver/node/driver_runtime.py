@@ -12,16 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hami_dra.api import names
+from hami_dra.api.containers import RuntimePartitions
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
 from hami_dra.driver.node.cordon import cordon_of
+from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.lacking import LackWatch
+from hami_dra.driver.node.leftovers import HeldProfiles
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.pool_content import (
@@ -41,7 +44,7 @@ from hami_dra.driver.node.pool_content import (
 )
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
-from hami_dra.driver.node.tenants import granted_containers, held_partitions, loads, tenants
+from hami_dra.driver.node.tenants import granted_containers, held_partitions, held_profiles, loads, tenants
 from hami_dra.driver.node.threads import InThread
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
@@ -76,6 +79,11 @@ class DriverRuntime:
 
     `demanded`: the operator named the vendor, so that it is served even where no card is found.
     """
+
+    own_cards: tuple[Card, ...] = ()
+    """Cards that this driver alone hands out: not cordoned, and offered by no device plugin."""
+    runtime_partitions: RuntimePartitions | None = None
+    """Set by the creator of the plugin where partitions left behind are to be removed."""
 
     def __init__(
         self,
@@ -119,14 +127,14 @@ class DriverRuntime:
         """Readings of its cards; set by `service` where monitoring is supported and enabled."""
         self.usage_reader: UsageReader | None = None
         """Reads what containers use of shared cards; set by `service` where the vendor has one."""
-        self.claim_folders: Callable[[], Awaitable[Collection[str] | None]] = _unknown
-        """Paths of the folders of prepared claims; None: not known. Set by the creator of the plugin."""
+        self.latest_records: Callable[[], Awaitable[Mapping[str, Record] | None]] = _unknown
+        """`prepared`, read again; None: not known. Set by the creator of the plugin."""
         self.usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
         """What containers use; set by `service` once kubelet is served."""
         self.registered: asyncio.Event | None = None
         """The `registered` event of the plugin that serves kubelet, once there is one."""
         self._settings = settings
-        self._metrics = metrics
+        self.metrics = metrics
         self._wall = wall
         self._times: TaintTimes = {}
         self._inherited: set[tuple[str, TaintKey]] | None = None
@@ -197,7 +205,7 @@ class DriverRuntime:
 
     def count(self, published: Pool | None, cordoned: Collection[str]) -> None:
         """Update the metrics. `published`: the slices as they should be."""
-        hardware, metrics, driver = self.hardware, self._metrics, self.driver
+        hardware, metrics, driver = self.hardware, self.metrics, self.driver
         metrics.cards.labels(driver).set(len(hardware.cards))
         metrics.cordoned.labels(driver).set(len(cordoned))
         metrics.devices.labels(driver).set(len(devices_of(published)) if published else 0)
@@ -218,6 +226,21 @@ class DriverRuntime:
         side by side, the one that publishes.
         """
         return granted_containers(self.prepared(), self.inventory) if self.turn.is_ours else ()
+
+    async def claim_folders(self) -> Collection[str] | None:
+        """Return the paths of the folders of prepared claims; None while these are not known."""
+        records = await self.latest_records()
+        return None if records is None else {folder.path for each in records.values() for folder in each.folders}
+
+    async def held_profiles(self) -> HeldProfiles | None:
+        """Return how many containers may have a partition of the runtime's; None while not known."""
+        records = await self.latest_records()
+        return None if records is None else held_profiles(records)
+
+    def cards_to_clear(self) -> Sequence[Card]:
+        """Return the cards on which partitions left behind may be removed, by this process."""
+        lost = {uuid for uuid, faults in self.hardware.faults.items() if any(_is_lost(each) for each in faults)}
+        return [card for card in self.own_cards if card.uuid not in lost] if self.turn.is_ours else []
 
     async def release_containers(self, call: InThread) -> None:
         """Let containers continue that a killed driver made wait; needs nothing of the API server."""
@@ -255,6 +278,10 @@ class DriverRuntime:
         now = timestamp(self._wall())
         self._times = {key: known.get(key, now) for key in taint_keys(pool)}
         return timed(pool, self._times)
+
+
+def _is_lost(fault: Counted) -> bool:
+    return kind_of(fault.fault.code) is FaultKind.LOST
 
 
 async def _unknown() -> None:

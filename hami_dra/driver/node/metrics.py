@@ -45,6 +45,12 @@ class DriverMetrics:
             "hami_dra_driver_claims", "Claims of kubelet's calls, by call and result: done, refused.",
             ["driver", "call", "result"], registry=self.registry,
         )  # fmt: skip
+        self.leftovers = Counter(
+            "hami_dra_driver_leftover_partitions",
+            "Partitions that a container runtime left behind, by result: removed, failed.",
+            ["driver", "result"],
+            registry=self.registry,
+        )
 
     def begin(self) -> None:
         """Initialise counters at 0; called by the driver at start. Otherwise the first increment

@@ -5,7 +5,7 @@ Used by `service`, which reports the state after every change. It remembers only
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from hami_dra.api import names
@@ -13,6 +13,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 from hami_dra.driver.node.cordon import cordon_of
 from hami_dra.driver.node.events import NodeEvents
+from hami_dra.driver.node.leftovers import NOT_REMOVED
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,11 @@ class Notices:
             note = f"{driver} publishes its cards: no device plugin offers them any more"
             log.info("%s", note)
             self._events.tell(node, PLUGIN_GONE, note, warning=False)
+
+    def of_partition(self, node: Callable[[], Node | None], reason: str, note: str) -> None:
+        """Report a partition that was left behind; the log has it already."""
+        if (found := node()) is not None:
+            self._events.tell(found, reason, note, warning=reason == NOT_REMOVED)
 
     def of_cordon(self, node: Node, cards: Collection[Card] | None) -> None:
         """Report the cordon. `cards`: all served cards of the node; None: not known yet."""

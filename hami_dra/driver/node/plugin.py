@@ -22,6 +22,17 @@ def offered_by_plugin(node: Node, driver: str) -> dict[str, str]:
     }
 
 
+def has_resources_of_plugins(node: Node, driver: str) -> bool:
+    """Return whether the node has any resource in the domains of this driver's cards, so that
+    something else may hand them out: `huawei.com/Ascend910` of MindCluster.
+    """
+    domains = {name.partition("/")[0] for name in plugin_resources([driver])}
+    return any(
+        name.partition("/")[0] in domains and _is_more_than_none(amount)
+        for name, amount in node.status.allocatable.items()
+    )
+
+
 def _is_more_than_none(text: str | float) -> bool:
     try:
         return Quantity.parse(str(text) if isinstance(text, float) else text) > Quantity.from_int(0)

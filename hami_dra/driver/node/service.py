@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 from hami_dra.api.core import Node
@@ -29,10 +30,10 @@ from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.notices import Notices
-from hami_dra.driver.node.plugin import offered_by_plugin
+from hami_dra.driver.node.plugin import has_resources_of_plugins, offered_by_plugin
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.threads import InThread, in_thread
-from hami_dra.driver.node.usage_watch import UsageWatch
+from hami_dra.driver.node.watches import started_watches
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
@@ -247,20 +248,8 @@ class NodeDriver:
         await runtime.judged.wait()
         plugin = self._plugin(runtime)
         runtime.registered = plugin.registered
-        settings = self._settings
-        watches = [
-            asyncio.create_task(
-                runtime.lacks.run(settings.discover_every, self._call, self._guard), name=f"lacking {runtime.driver}"
-            )
-        ]
-        if runtime.usage_reader is not None:
-            usage = UsageWatch(
-                runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.claim_folders, self._call
-            )
-            runtime.usage = usage.monitoring if settings.monitor_interval else None
-            watches.append(
-                asyncio.create_task(usage.run(settings.check_claims_every, self._guard), name=f"usage {runtime.driver}")
-            )
+        tell = partial(self._notices.of_partition, lambda: self._node)
+        watches = started_watches(runtime, self._settings, self._call, self._guard, tell)
         try:
             await plugin.run()
         finally:
@@ -318,6 +307,7 @@ class NodeDriver:
 
     def _decide(self, runtime: DriverRuntime, node: Node | None) -> None:
         key = PoolKey(runtime.driver, self._settings.node)
+        runtime.own_cards = ()
         if node is None:
             self._publisher.drop(key)
             runtime.count(None, ())
@@ -333,6 +323,8 @@ class NodeDriver:
         pool = empty_pool(runtime.driver, around.place)
         if runtime.hardware.found:
             pool = runtime.pool(around, cordoned)
+            if not has_resources_of_plugins(node, runtime.driver):
+                runtime.own_cards = tuple(card for card in runtime.hardware.cards if card.uuid not in cordoned)
             offered = {} if self._settings.beside_plugin else offered_by_plugin(node, runtime.driver)
             self._notices.of_plugin(node, runtime.driver, offered)
             if offered:

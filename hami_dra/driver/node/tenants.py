@@ -5,6 +5,8 @@ Used by `driver_runtime` and `wiring`. In: records of preparation, and the devic
 claim whose containers were not known when it was prepared counts on its cards, without a container.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -159,6 +161,24 @@ def _by_place(records: Mapping[str, Record]) -> list[tuple[Record, GrantedDevice
         held,
         key=lambda pair: (pair[1].numbers or (0, 0), pair[1].card, pair[1].partition.start if pair[1].partition else 0),
     )
+
+
+def held_profiles(records: Mapping[str, Record]) -> dict[tuple[str, str], float]:
+    """Return (uuid of a card, profile) → containers that may have a partition of that profile, which
+    the container runtime makes for each; inf where a claim's containers are not known.
+    """
+    users: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for record in records.values():
+        for view in record.views:
+            for asked in view.asked:
+                users.setdefault(asked, set()).update(view.users)
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for record in records.values():
+        for held in record.held:
+            if held.partition is not None and held.partition.by_runtime and not held.admin:
+                key = held.card, held.partition.profile
+                found[key] += len(users.get((record.uid, held.parent), ())) or math.inf
+    return found
 
 
 def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:

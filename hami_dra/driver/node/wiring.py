@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hami_dra.api.containers import ContainerVendor, HostSettings, Partitioner
+from hami_dra.api.containers import ContainerVendor, HostSettings, Partitioner, RuntimePartitions
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.driver.kubelet.server import KubeletPlugin
@@ -99,7 +99,8 @@ class Wiring:
         runtime.check_claims = vanished.look_again
         runtime.lacking = lambda: vendor.lacking(runtime.hardware.cards, host)
         runtime.inventory_changed = preparation.follow
-        runtime.claim_folders = preparation.folders
+        runtime.latest_records = preparation.latest
+        runtime.runtime_partitions = self._runtime_partitions(runtime.vendor.name)
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,
@@ -141,6 +142,10 @@ class Wiring:
         return plugin.simulated_partitioner(
             [card for card in self.simulated if card.vendor == vendor], state_folder / _PARTITIONS
         )
+
+    def _runtime_partitions(self, vendor: str) -> RuntimePartitions | None:
+        partitions = plugin_of(vendor).runtime_partitions
+        return partitions(self.settings.options) if partitions is not None and self.simulated is None else None
 
 
 class _Serving:

@@ -98,11 +98,9 @@ class NodePreparation:
         await self._queued(Unprepare(()))
         return self._work.is_known
 
-    async def folders(self) -> frozenset[str] | None:
-        """Return the paths of the folders of all prepared claims; None while these are not known."""
-        if not await self.refresh():
-            return None
-        return frozenset(folder.path for record in self.records.values() for folder in record.folders)
+    async def latest(self) -> Mapping[str, Record] | None:
+        """Return `records`, read again; None while they cannot be relied on."""
+        return self.records if await self.refresh() else None
 
     def follow(self) -> None:
         """Soon, describe prepared claims again where the devices are others now. Returns at

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from hami_dra.api.containers import RuntimePartitions
+from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.ascend.containers import AscendContainers
 from hami_dra.vendors.ascend.legacy import AscendLegacy
+from hami_dra.vendors.ascend.options import REMOVE_IDLE_VNPUS
 from hami_dra.vendors.ascend.publish import AscendPublishing
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.rules import Ascend
@@ -24,12 +27,27 @@ def _sampler(_backend: Backend) -> Sampler:
     return monitor.sampler()
 
 
+def _vnpus(settings: VendorSettings) -> RuntimePartitions | None:
+    from hami_dra.vendors.ascend import vnpus
+
+    return vnpus.AscendVnpus() if settings[REMOVE_IDLE_VNPUS] else None
+
+
 PLUGIN = VendorPlugin(
     title="Huawei Ascend",
     parts="vNPU: templates",
+    options=(REMOVE_IDLE_VNPUS,),
     host_paths=(
         HostPath(path="/usr/local/Ascend/driver", purpose="libraries of npu-smi"),
         HostPath(path="/usr/local/sbin", purpose="npu-smi"),
+        HostPath(
+            path="/etc/vnpu.cfg",
+            purpose="the vNPUs that exist: read and written when one is removed",
+            writable=True,
+            create=True,
+            is_file=True,
+        ),
+        HostPath(path="/run/vnpu_cfg_lock", purpose="its lock", writable=True, create=True),
     ),
     rules=Ascend(),
     publishing=AscendPublishing(),
@@ -37,5 +55,6 @@ PLUGIN = VendorPlugin(
     legacy=AscendLegacy(),
     backend=_backend,
     sampler=_sampler,
+    runtime_partitions=_vnpus,
     record=AscendRecord,
 )

@@ -91,7 +91,7 @@ def parse_table(text: str) -> ChipTable:
         expected = f"{INFO}: expected a table with the columns NPU, Chip and Bus-Id, got none"
         raise Unreadable("; ".join(problems) or expected)
     version = name_if_said(found[1]) if found else ""
-    complete = any(_begins_processes(_cells(line.strip())) for line in text.splitlines())
+    complete = any(_begins_processes(cells_of(line.strip())) for line in text.splitlines())
     return ChipTable(tuple(rows), version, tuple(problems), tuple(seen), complete)
 
 
@@ -100,7 +100,7 @@ def _pairs(text: str) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
     before: tuple[int, str] | None = None
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
-        cells = _cells(line)
+        cells = cells_of(line)
         if _begins_processes(cells):
             return
         if len(cells) != 3:
@@ -118,7 +118,7 @@ def _begins_processes(cells: Sequence[str]) -> bool:
 
 def _row(above: Sequence[str], line: str, below: str) -> ChipRow:
     """Return one chip. `above`: the words in the second line of the header, in lower case."""
-    (board, health, state), (chip, address, usage) = _cells(line), _cells(below)
+    (board, health, state), (chip, address, usage) = cells_of(line), cells_of(below)
     npu, _, product = board.partition(" ")
     numbers = chip.split()
     states = state.split()
@@ -152,8 +152,9 @@ def _row(above: Sequence[str], line: str, below: str) -> ChipRow:
 
 def _words(line: str) -> list[str]:
     """Return the words in the cells of a line, in order."""
-    return [word for cell in _cells(line) for word in cell.split()]
+    return [word for cell in cells_of(line) for word in cell.split()]
 
 
-def _cells(line: str) -> list[str]:
+def cells_of(line: str) -> list[str]:
+    """Return the cells of a line of a table, without the space around them."""
     return [" ".join(cell.split()) for cell in line.strip("|").split("|")] if line.startswith("|") else []
