@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from controller.insight.manifests import gather
+from controller.scheduling.inventory import quotas
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from hami_dra.api import kinds, sharing, weight
-from hami_dra.api.core import PodSpec
+from hami_dra.api.core import PodSpec, ResourceQuota
 from hami_dra.kube.decoding import read_added, read_object, read_page
 from hami_dra.kube.documents import read_documents
 from tests.cards import node
@@ -202,3 +203,27 @@ def test_lines_of_one_answer_are_weighed_each_by_itself():
     found = read_added(kinds.POD, b"".join(lines))
     assert [bool(problem) for _, problem in found] == [False, True, False]
     assert found[1][0].spec == PodSpec(containers=found[1][0].spec.containers, unreadable=found[1][1])
+
+
+# --- many of them -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_quota_is_read_when_it_changes_and_not_when_another_one_does(monkeypatch):
+    """1,000 quotas as large as is accepted in one namespace took more than ten minutes: each event read them all."""
+    read, limits_of = [], quotas.limits_of
+    monkeypatch.setattr(quotas, "limits_of", lambda quota: read.append(quota.metadata.name) or limits_of(quota))
+    inventory = Inventory()
+
+    def stored(number, amount):
+        hard = {"limits.nvidia.com/gpu": str(amount)} | {f"limits.evil.com/{number}-{each}": "1" for each in range(50)}
+        return msgspec.convert({**base(kinds.RESOURCE_QUOTA, f"q{number}"), "spec": {"hard": hard}}, ResourceQuota)
+
+    items = [stored(number, number) for number in range(100)]
+    for each in items:
+        inventory.quota_changed(None, each)
+    inventory.quota_changed(items[7], stored(7, 70))
+    inventory.quota_changed(items[8], None)
+    assert len(read) == 101
+    found = {each.quota: each.grains for each in inventory.quotas.limits("evil")}
+    assert len(found) == 99
+    assert found["q7"] * 9 == found["q9"] * 70 > 0

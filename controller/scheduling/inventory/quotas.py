@@ -71,6 +71,8 @@ class QuotaBook:
         self._device_of = device_of
         self._quotas: defaultdict[str, dict[str, ResourceQuota]] = defaultdict(dict)
         """By namespace and name."""
+        self._limits_by_quota: dict[str, tuple[Limit, ...]] = {}
+        """By title of the quota: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self._incarnations = UidTracker()
         self._claims: defaultdict[str, set[str]] = defaultdict(set)
@@ -118,11 +120,13 @@ class QuotaBook:
             before = self._quotas[namespace].get(name)
             self._quotas[namespace][name] = new
             if before is None or before.spec != new.spec:
+                self._limits_by_quota[_title(new)] = self._limits_of(new)
                 self._relimit(namespace)
         elif gone and old is not None:
             namespace = old.metadata.namespace
             del self._quotas[namespace][old.metadata.name]
             self.problems.pop(_title(old), None)
+            self._limits_by_quota.pop(_title(old), None)
             self._relimit(namespace)
             if not self._quotas[namespace]:
                 del self._quotas[namespace]
@@ -180,7 +184,7 @@ class QuotaBook:
     def _relimit(self, namespace: str) -> None:
         limits: list[Limit] = []
         for _, quota in sorted(self._quotas[namespace].items()):
-            limits += self._limits_of(quota)
+            limits += self._limits_by_quota[_title(quota)]
         self.version += 1
         if limits:
             counted = namespace in self._limits
@@ -285,10 +289,10 @@ def _unknown_key(hard: Iterable[str]) -> str:
         prefix, resource = next(
             ((each, key.removeprefix(each)) for each in _PREFIXES if key.startswith(each)), ("", key)
         )
-        known = sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{resource.partition('/')[0]}/"))
-        same = QUOTA_NAMES.get(PREFIX + resource)
         if key in QUOTA_NAMES or "/" not in resource:
             continue
+        known = sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{resource.partition('/')[0]}/"))
+        same = QUOTA_NAMES.get(PREFIX + resource)
         if same is not None and (not prefix or same.capacity):
             return f"spec.hard names {key}, which limits nothing: the devices of claims are counted by limits; write {same.key}"
         if prefix == PREFIX and not known and next(compared, None) is not None:
