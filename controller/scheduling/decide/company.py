@@ -87,7 +87,8 @@ class Company:
         return taken
 
     def _seated(self) -> Iterator[_Seats]:
-        """Yield the seats of each shape.
+        """Yield the seats of each shape. Raises what the meter raises; the next call finds the fits
+        in their cache.
 
         `left_of` holds what remains on every node after the pod itself and the companions before.
         With 8 CPU on n0, the pod at 4, and companions that ask for 1 CPU and 2 GiB:
@@ -104,7 +105,7 @@ class Company:
                 left[resource] = inventory.left(pod, resource) - own[resource]
             return left[resource]
 
-        own = pod_requests(pod)
+        own, meter = pod_requests(pod), inventory.verdicts.meter()
         for companions in self._request.companions:
             fit = inventory.node_fit(companions.pod)
             requested = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
@@ -113,8 +114,11 @@ class Company:
                 for resource, amount in requested.items():
                     left_of(resource)[counted] += amount
             seats = np.where(fit.mask, companions.count, 0)
-            for resource, amount in requested.items():
-                seats = np.minimum(seats, np.maximum(left_of(resource), 0) // amount)
-            for resource, amount in requested.items():
-                left_of(resource)[:] -= seats * amount
+            if fit.mask.any():  # else a tenant could name hundreds of resources that no node has
+                for resource, amount in requested.items():
+                    seats = np.minimum(seats, np.maximum(left_of(resource), 0) // amount)
+                for resource, amount in requested.items():
+                    left_of(resource)[:] -= seats * amount
+            if meter is not None:
+                meter.spend()
             yield _Seats(companions, fit.codes, seats)

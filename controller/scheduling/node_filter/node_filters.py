@@ -233,11 +233,12 @@ class NodeFilters:
         """Judge few nodes again: as `_judged`, without numpy, whose overhead is ten times the work."""
         taints = self._rules.taint_codes(pod)
         admitted = self._rules.admitted(pod) if pod.spec.node_selector or pod.spec.affinity is not None else None
+        taken = self._ports.taken(ports, np.arange(self._nodes.size)) if ports else None
         for row in rows:
             code = taints.item(row)
             if code == 0 and admitted is not None and not admitted[row]:
                 code = NUMBERS[names.NODE_AFFINITY]
-            if code == 0 and ports and self._ports.taken(ports, np.array([row], dtype=np.intp))[0]:
+            if code == 0 and taken is not None and taken[row]:
                 code = NUMBERS[names.NODE_PORTS]
             if code == 0 and self._resources.lacks(wanted, row):
                 code = NUMBERS[names.NODE_RESOURCES]

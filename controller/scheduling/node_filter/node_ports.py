@@ -90,13 +90,16 @@ class NodePorts:
 
     def taken(self, wanted: HostPorts, rows: Positions, own: Placed | None = None) -> Bools:
         """Return whether one of the ports is taken, for each of `rows`. Shape (len(rows),)."""
+        rivals = dict.fromkeys(rival for port in wanted for rival in port.rivals)
+        users = [by_node for rival in rivals if (by_node := self._users.get(rival)) is not None]
         taken: Bools = np.zeros(self._nodes.size, dtype=np.bool_)
-        for port in wanted:
-            for entry in port.rivals:
-                for name, users in self._users.get(entry, _NOBODY).items():
-                    row = self._nodes.index_of(name)
-                    if row >= 0 and any(each is not own for each in users.values()):
-                        taken[row] = True
+        for name in set().union(*users):
+            row = self._nodes.index_of(name)
+            if row >= 0:
+                taken[row] = True
+        if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
+            there = [each for by_node in users for each in by_node.get(own.node, {}).values()]
+            taken[row] = any(each is not own for each in there)
         return taken[rows]
 
     def sentence(self, pod: Pod, row: int, own: Placed | None = None) -> str:

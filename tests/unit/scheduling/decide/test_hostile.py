@@ -1,7 +1,9 @@
 """Claims made to be hard: `decide` ends on any number of nodes, and says what to do."""
 
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
+from controller.scheduling.decide.companions import grouped
 from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import Heartbeat
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from tests.support.allocation import DRIVER, GPU, alternative, claim, device, exactly, first_of, parse, slice_of
@@ -80,3 +82,22 @@ def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort(
         "no node fits: needs 17 devices with the same gpu.example.com/rack (matchAttribute) on one node; "
         "the most that a node has is 16 (node-0). Ask for fewer devices, or drop the constraint"
     )
+
+
+def test_companions_that_fit_nowhere_cost_no_column_for_each_resource_that_they_name(monkeypatch):
+    """32 of them with 300 names each, on 5,000 nodes, took 0.4 s in one piece."""
+    inventory = furnished(2)
+    names = [{f"evil.com/{number}-{each}": "1" for each in range(50)} for number in range(10)]
+    others = [{"name": "x", "resources": {"requests": each}} for each in names]
+    pods = [
+        parse({"metadata": {"name": f"p{n}", "namespace": "ns", "uid": f"p{n}"}, "spec": {"containers": [each]}}, Pod)
+        for n, each in enumerate(others)
+    ]
+    columns, left, beats = [], inventory.left, []
+    monkeypatch.setattr(inventory, "left", lambda *given: columns.append(given[1]) or left(*given))
+    with inventory.verdicts.within(Heartbeat(lambda: beats.append(None))):
+        answer = asked(inventory, claim(exactly(), name="shared"), companions=grouped(pods))
+    assert isinstance(answer, Decision)
+    assert len(answer.left_out) == len(pods)
+    assert columns == []
+    assert len(beats) >= len(pods), "each is a step of its own"
