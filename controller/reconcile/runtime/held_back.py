@@ -1,4 +1,4 @@
-"""Pods that wait because deciding on them stalled a leader: until when, and when that is forgotten.
+"""Pods that wait because they stalled a leader: until when, and when that is forgotten.
 
 Created by the controller for each term; called by the scheduling cycle before each decision. In:
 the annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
@@ -26,6 +26,7 @@ from controller.reconcile.runtime.stalled import (
     seconds_left,
 )
 from controller.scheduling.gangs import GangKey, Gangs
+from controller.scheduling.inventory import Blamed
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.kube.lease import Election
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_CAUSES: Final = "deciding on it, or reading its affinity terms for other pods, took too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class HeldBack:
         """By uid."""
         self._ends_by_namespace: dict[str, float] = {}
         """Of those held back as a whole."""
-        heartbeat.term_reading.is_skipped = self.is_blamed
+        heartbeat.term_reading.blamed = self._blamed
         self._freed: set[str] = set()
         """Namespaces of entries removed since the last check of `run`."""
 
@@ -93,28 +95,26 @@ class HeldBack:
         own = next((entry for entry in held if entry.is_about(about)), None)
         if own is not None:
             times = "once" if own.count == 1 else f"{own.count} times in a row"
+            what = f"{gang}" if own.gang and gang is not None else "this pod"
             why = (
-                f"deciding on {f'{gang}' if own.gang and gang is not None else 'this pod'} held up the controller until it gave up ({times}); it is tried again at "
+                f"{what} held up the controller until it gave up ({times}): {_CAUSES}; it is tried again at "
                 f"{self._moment(held[own], now)}. Simplify its affinity and the selectors and constraints of its claims, and create it again"
             )
             return Hold(why, held[own])
         if (end := namespace_end(held.values())) is None:
             return None
         why = (
-            f"deciding on {len(held)} pods of this namespace held up the controller until it gave up "
-            f"({', '.join(sorted(entry.name for entry in held))}): all its pods wait until {self._moment(end, now)}. "
+            f"{len(held)} pods of this namespace held up the controller until it gave up "
+            f"({', '.join(sorted(entry.name for entry in held))}): {_CAUSES}. All its pods wait until {self._moment(end, now)}. "
             "Delete these pods, or create them again with simpler claims"
         )
         return Hold(why, end)
 
-    def is_blamed(self, pod: Pod) -> bool:
-        """Return whether the pod's affinity terms are not to be read for others now."""
-        if not self._ends:
-            return False
-        end = max(
-            self._ends_by_pod.get(pod.metadata.uid, 0.0), self._ends_by_namespace.get(pod.metadata.namespace, 0.0)
-        )
-        return self._clock.monotonic() < end
+    def _blamed(self) -> Blamed:
+        """Return the pods whose affinity terms are not to be read for others now."""
+        now = self._clock.monotonic() if self._ends else 0.0
+        ends = (self._ends_by_pod, self._ends_by_namespace)
+        return Blamed(*[frozenset([key for key, end in each.items() if now < end]) for each in ends])
 
     def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> AbstractContextManager[None]:
         """Mark the time for which the loop is busy with the pod, or the gang for which it stands."""
@@ -161,7 +161,7 @@ class HeldBack:
         entries = [entry for entry in read(text) if entry.by != self._election.identity]
         for entry in entries:
             if entry not in self._ends:
-                log.warning("pod %s is held back: deciding on it held up %s (%d)", entry.key, entry.by, entry.count)
+                log.warning("pod %s is held back: it held up %s (%d)", entry.key, entry.by, entry.count)
         self._replace({entry: self._ends.get(entry, now + seconds_left(entry, wall)) for entry in entries})
 
     def _forget(self, entries: Collection[StalledDecision]) -> None:

@@ -12,13 +12,14 @@ from controller.scheduling.inventory.quotas import limits_of
 from controller.scheduling.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.vanished import VanishedClaim
-from controller.scheduling.node_filter.existing_terms import TermReading
+from controller.scheduling.node_filter.existing_terms import Blamed, TermReading
 
 __all__ = [
     "NOWHERE",
     "UNNUMBERED",
     "Amount",
     "Amounts",
+    "Blamed",
     "Device",
     "DeviceId",
     "DeviceUsage",

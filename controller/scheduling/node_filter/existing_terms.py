@@ -8,7 +8,7 @@ anti-affinity, where every term weighs 1, refuses nodes; preferred terms score t
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -39,13 +39,23 @@ TermsOf = Callable[[Pod], tuple[WeightedTerm, ...]]
 """The terms of a pod that is there, each once."""
 
 
+class Blamed(NamedTuple):
+    """Pods whose terms are left for later, because reading them held up a leader."""
+
+    uids: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    """Of which all pods are."""
+
+    def is_about(self, pod: Pod) -> bool:
+        return pod.metadata.uid in self.uids or pod.metadata.namespace in self.namespaces
+
+
 class TermReading:
     """Whose terms are read at the moment, for a watchdog, and whose are not to be read."""
 
     def __init__(self) -> None:
         self.pod: Pod | None = None
-        self.is_skipped: Callable[[Pod], bool] = lambda _: False
-        """Whether the terms of a pod are left for later, because reading them held up a leader."""
+        self.blamed: Callable[[], Blamed] = Blamed
 
 
 class HeldTerm:
@@ -80,6 +90,9 @@ class PodClass:
         self.terms: dict[HeldTerm, None] = {}
         self.pending: list[HeldTerm] = []
         """Terms that are still to be held against the labels; some may be gone."""
+        self.set_aside: list[HeldTerm] = []
+        """Terms of those who are `blamed`: not looked at again before that changes."""
+        self.blamed = Blamed()
         self._most_pending = _PENDING_KEPT
         self.counts: dict[str, NodeCounts] = {}
         """By topology key: per node the weights of the terms about this class that its pods have.
@@ -93,12 +106,17 @@ class PodClass:
         Those that are gone are dropped each time that the number has doubled, so that a class that
         nobody asks about holds at most twice the terms there are.
         """
-        before = len(self.pending)
+        before = self.waiting
         if before >= self._most_pending:
             self.pending = [each for each in self.pending if each.pods]
-            self._most_pending = max(2 * len(self.pending), _PENDING_KEPT)
+            self.set_aside = [each for each in self.set_aside if each.pods]
+            self._most_pending = max(2 * self.waiting, _PENDING_KEPT)
         self.pending.append(held)
-        return len(self.pending) - before
+        return self.waiting - before
+
+    @property
+    def waiting(self) -> int:
+        return len(self.pending) + len(self.set_aside)
 
     def is_meant_by(self, term: AffinityTerm) -> bool:
         return term.matches(self.namespace, self._namespace_labels, self.labels)
@@ -241,7 +259,7 @@ class ExistingTerms:
             pod.metadata.namespace,
             lambda: self._class_of(pod),
         )
-        if found.pending:
+        if found.waiting:
             self._catch_up(found)
         return found if found.terms else None
 
@@ -276,14 +294,15 @@ class ExistingTerms:
         expense of the namespaces that have these terms.
         """
         meter, work, owner, reading = self.meter(), 0, "", self._reading
-        skipped: list[HeldTerm] = []
+        blamed = reading.blamed()
+        if blamed != found.blamed:
+            found.blamed = blamed
+            found.pending += found.set_aside
+            found.set_aside = []
         try:
             while found.pending:
                 held = found.pending[-1]
                 pod = held.pod
-                if pod is not None and reading.is_skipped(pod):
-                    skipped.append(found.pending.pop())
-                    continue
                 held_owner = pod.metadata.namespace if pod is not None else ""
                 if meter is not None and (work >= _PORTION or (held_owner != owner and work)):
                     work = 0
@@ -291,7 +310,9 @@ class ExistingTerms:
                 owner, reading.pod = held_owner, pod
                 found.pending.pop()
                 work += 1 + held.term.size
-                if pod is not None and found.is_meant_by(held.term):
+                if pod is not None and blamed.is_about(pod):
+                    found.set_aside.append(held)
+                elif pod is not None and found.is_meant_by(held.term):
                     found.start(held, self._nodes)
                     work += len(held.pods)
                 else:
@@ -300,11 +321,10 @@ class ExistingTerms:
                 meter.spend(owner)
         finally:
             reading.pod = None
-            found.pending += skipped
 
     def _dropped(self, unused: PodClass) -> None:
         self._classes_by_label.remove(unused, unused.labels)
-        self._links -= len(unused.terms) + len(unused.pending)
+        self._links -= len(unused.terms) + unused.waiting
         for held in unused.terms:
             del held.classes[unused]
 
