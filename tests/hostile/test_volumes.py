@@ -29,6 +29,7 @@ class World(Filtered):
     def put(self, kind, name, namespace="", *, annotations=None, gone=False, **fields):
         metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": annotations or {}}
         found = msgspec.convert({"metadata": metadata, **fields}, BY_NAME[kind].type)
+        BY_NAME[kind].settled(found)
         self.inventory.volumes.changed(kind, found if gone else None, None if gone else found)
 
     def volume(self, name, *requirements, size="10Gi", **spec):
@@ -108,7 +109,7 @@ def test_a_claim_whose_selector_is_very_long_holds_its_pod_and_reads_no_volume(m
     found.claim("long", selector={"matchExpressions": [requirement(f"evil-{n}", "DoesNotExist") for n in range(MANY)]})
     monkeypatch.setattr(_Fitting, "_update", None)
     (why,) = {*found.why(using("long")).values()}
-    assert why.startswith("VolumeBinding: PersistentVolumeClaim evil/long has a selector of 1000 requirements")
+    assert why.startswith("VolumeBinding: PersistentVolumeClaim evil/long is too large: spec.selector has ")
 
 
 def test_sizes_that_one_namespace_asks_for_push_out_none_of_the_others(monkeypatch):

@@ -19,8 +19,6 @@ NODE_VOLUME_LIMITS: Final = "NodeVolumeLimits"
 VOLUME_BINDING: Final = "VolumeBinding"
 VOLUME_ZONE: Final = "VolumeZone"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
-MOST_REQUIREMENTS: Final = 16
-"""Of the selector of a claim that is not bound."""
 _LOST: Final = "Lost"
 
 
@@ -132,8 +130,6 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
         why = f"{what} is not yet bound to PersistentVolume {claim.spec.volume_name}, which it names; {look}"
     elif claim.spec.unreadable:
         why = f"{what} is {claim.spec.unreadable}"
-    elif (count := selector_size(claim)) > MOST_REQUIREMENTS:
-        why = f"{what} has a selector of {count} requirements; hami-dra reads at most {MOST_REQUIREMENTS}"
     elif not claim.storage_class:
         why = f"{what} has no StorageClass and is not bound; create a PersistentVolume for it, or name a StorageClass"
     elif storage_class is None:
@@ -143,14 +139,6 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
     else:
         return None
     return _held(VOLUME_BINDING, ref, why)
-
-
-def selector_size(claim: PersistentVolumeClaim) -> int:
-    """Return the number of requirements of the claim's selector: each is held against every free
-    volume.
-    """
-    selector = claim.spec.selector
-    return 0 if selector is None else len(selector.match_labels) + len(selector.match_expressions)
 
 
 def _volume_missing(
