@@ -7,7 +7,6 @@ for a hami.io driver.
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Raw
@@ -17,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from hami_dra.api.model_errors import problems_of
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.short_texts import cached_if_short
 
 
 class ConfigModel(BaseModel):
@@ -126,7 +126,7 @@ def _said(config: DeviceConfig) -> dict[str, Any]:
     return config.model_dump(exclude_none=True, exclude_defaults=True)
 
 
-@lru_cache(maxsize=1_024)
+@cached_if_short(1_024, 1_024)
 def read_device_config(parameters: bytes) -> DeviceConfig | str:
     """Return the configuration in opaque parameters, or the problem (field and reason, for
     people).

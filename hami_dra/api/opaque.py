@@ -8,7 +8,6 @@ stays readable: what it is allocated still counts.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -21,6 +20,7 @@ from hami_dra.api.resource import (
     ResourceClaimTemplate,
 )
 from hami_dra.api.sanitize import is_deeper, is_unicode
+from hami_dra.api.short_texts import cached_if_short
 
 MOST_LEVELS: Final = 50
 """Less than half of what `sanitize` leaves, so that parameters cut by it are recognised. Our
@@ -39,11 +39,8 @@ def problem_of(parameters: msgspec.Raw) -> str:
     return _marked_problem(text) if UNREADABLE.encode() in text else _problem_of(text)
 
 
+@cached_if_short(1_024, _SHORT)
 def _problem_of(text: bytes) -> str:
-    return _found_problem(text) if len(text) > _SHORT else _remembered_problem(text)
-
-
-def _found_problem(text: bytes) -> str:
     if is_deeper(text, MOST_LEVELS):
         return f"nested more than {MOST_LEVELS} levels deep"
     if not is_unicode(text) or any(each in text.lower() for each in _REPLACED):
@@ -55,9 +52,6 @@ def _found_problem(text: bytes) -> str:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return f"is not JSON: {error}"
     return ""
-
-
-_remembered_problem: Final = lru_cache(maxsize=1_024)(_found_problem)
 
 
 class _Marker(msgspec.Struct):
@@ -113,11 +107,10 @@ def _settled(entries: Iterable[_Entry]) -> str:
         else:
             text = bytes(opaque.parameters)
         # what the decoder returns is a view that keeps a whole page of a list alive
-        parameters = _shared(text) if len(text) <= _SHORT else msgspec.Raw(text)
-        msgspec.structs.force_setattr(opaque, "parameters", parameters)
+        msgspec.structs.force_setattr(opaque, "parameters", _shared(text))
     return "; ".join(problems)
 
 
-@lru_cache(maxsize=1_024)
+@cached_if_short(1_024, _SHORT)
 def _shared(text: bytes) -> msgspec.Raw:
     return msgspec.Raw(text)

@@ -79,7 +79,7 @@ def _derived(
     return _Claims(tuple(refs), tuple([ref.key for ref in refs if ref.key]))
 
 
-_remembered: Final = lru_cache(maxsize=1_024)(_derived)
+_remembered: Final = lru_cache(maxsize=64)(_derived)
 """Each change of a pod asks for its claims several times."""
 
 

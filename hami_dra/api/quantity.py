@@ -16,10 +16,11 @@ This module must not use floats, except in `approximate_float`, which exists for
 
 import re
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
 import msgspec
+
+from hami_dra.api.short_texts import cached_if_short
 
 NANO: Final = 10**9
 MAX_TEXT: Final = 1_000
@@ -202,7 +203,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 ZERO: Final = Quantity(0, text="0")
 
 
-@lru_cache(maxsize=16_384)
+@cached_if_short(16_384)
 def _parse(text: str) -> Quantity:
     if text == "0":
         return ZERO

@@ -10,6 +10,7 @@ from typing import Final
 
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.short_texts import SHORT
 
 Labels = Mapping[str, str]
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
@@ -161,7 +162,8 @@ _LABEL_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 def requirement_problem(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:
     """Return why a requirement cannot be parsed, or an empty text."""
-    return _problem_of_short(requirement) if len(requirement.values) <= _SHORT else _problem_of(requirement)
+    is_short = len(requirement.values) <= _SHORT and max(map(len, (requirement.key, *requirement.values))) <= SHORT
+    return _problem_of_short(requirement) if is_short else _problem_of(requirement)
 
 
 def _problem_of(requirement: NodeSelectorRequirement | LabelSelectorRequirement) -> str:

@@ -6,10 +6,11 @@ below 2^64, build metadata kept but ignored in comparisons.
 """
 
 import re
-from functools import lru_cache
 from typing import Final
 
 import msgspec
+
+from hami_dra.api.short_texts import cached_if_short
 
 _UINT64_MAX: Final = 2**64 - 1
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
@@ -89,7 +90,7 @@ class SemVer(msgspec.Struct, frozen=True, eq=False):
         return self.precedence >= other.precedence if isinstance(other, SemVer) else NotImplemented
 
 
-@lru_cache(maxsize=4_096)
+@cached_if_short(4_096)
 def _parse(text: str) -> SemVer:
     match = _VERSION.fullmatch(text) if len(text) <= 1_000 else None
     if match is None:

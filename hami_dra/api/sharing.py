@@ -27,7 +27,7 @@ from hami_dra.api.resource import (
     ResourceSlice,
 )
 from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim
-from hami_dra.api.weight import GRAIN, MOST_SMALL_WEIGHT, TextTooLongError, weight
+from hami_dra.api.weight import GRAIN, LIGHT, MOST_SMALL_WEIGHT
 
 _MOST: Final = 2**23 // GRAIN
 """Weight of all parts that are remembered: 8 MiB. UUIDs fill the table, so it is emptied
@@ -225,17 +225,14 @@ def forget() -> None:
 
 
 def _forget_if_full() -> None:
-    """Weigh what was added to the table, and empty it if it is full. One part that is heavy alone
-    is removed.
+    """Weigh what was added to the table by the length of its JSON, and empty it if it is full. One
+    part that is heavy alone is removed.
     """
     added = len(_known) - _Remembered.parts
     if not added:
         return
     for key in tuple(islice(reversed(_known), added)):
-        try:
-            own = weight((key, _known[key]), _MOST_OF_PART)
-        except TextTooLongError:
-            own = _MOST_OF_PART + 1
+        own = len(_encode(_known[key])) // LIGHT
         if own > _MOST_OF_PART:
             del _known[key]
         else:

@@ -5,11 +5,11 @@ device would publish it. Rules: k8s.io/dynamic-resource-allocation v0.37 cel/com
 EvaluateDerivedAttribute.
 """
 
-from functools import lru_cache
 from typing import Any, Final
 
 from hami_dra.api.resource import DeviceAttribute
 from hami_dra.api.semver import SemVer
+from hami_dra.api.short_texts import cached_if_short
 from hami_dra.cel import types as t
 from hami_dra.cel import validate
 from hami_dra.cel.checker import check, shown
@@ -64,7 +64,7 @@ def compile_attribute(expression: str) -> DerivedAttribute:
     return outcome
 
 
-@lru_cache(maxsize=1_024)
+@cached_if_short(256, 512)
 def _compile(expression: str) -> DerivedAttribute | CompileError:
     try:
         expression.encode()

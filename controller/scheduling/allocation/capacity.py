@@ -19,6 +19,7 @@ from controller.scheduling.inventory.model import Amount, amount_of
 from hami_dra.api import resource as api
 from hami_dra.api.core import QuantityText
 from hami_dra.api.quantity import NANO, Format, Quantity
+from hami_dra.api.short_texts import cached_if_short
 
 _INT64_MAX: Final = 2**63 - 1
 _NANOS_PER_MILLI: Final = NANO // 1000
@@ -63,7 +64,7 @@ def consumed_amounts(
     """
     if not requests.keys() <= capacities.keys():
         return None
-    return {name: _consumed_amount(requests.get(name), capacity, fractional) for name, capacity in capacities.items()}
+    return {name: _consumed_amount((requests.get(name), capacity, fractional)) for name, capacity in capacities.items()}
 
 
 @lru_cache(maxsize=4_096)
@@ -114,8 +115,9 @@ def parts(capacity: api.DeviceCapacity, percent: int) -> ConsumedAmount:
     return ConsumedAmount(amount_of(taken), amount_of(total), taken, allowed=True)
 
 
-@lru_cache(maxsize=8_192)  # by the spelling, not by the amount: results contain it
-def _consumed_amount(requested: str | None, capacity: api.DeviceCapacity, fractional: bool) -> ConsumedAmount:
+@cached_if_short(8_192)  # by the spelling, not by the amount: results contain it
+def _consumed_amount(asked: tuple[str | None, api.DeviceCapacity, bool]) -> ConsumedAmount:
+    requested, capacity, fractional = asked
     total = Quantity.parse(_text(capacity.value))
     request = _parsed(requested)
     policy = capacity.request_policy

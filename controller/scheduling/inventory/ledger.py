@@ -8,7 +8,6 @@ nothing.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from hami_dra.api.core import QuantityText
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
+from hami_dra.api.short_texts import cached_if_short
 from hami_dra.vendors.registry import vendor_of
 
 _NOTHING: Mapping[str, Amount] = {}
@@ -192,7 +192,7 @@ def holdings_of(
     return tuple(found)
 
 
-@lru_cache(maxsize=1024)
+@cached_if_short(1_024)
 def _amount(text: QuantityText) -> Amount:
     """Return the exact amount, at least 0; 0 if it is no quantity: the API server admits none,
     files may contain one.

@@ -10,13 +10,14 @@ fraction.
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
 from controller.scheduling.inventory.card_traits import CardTraits, attribute_of, int_of, text_of, traits_of
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
+from hami_dra.api.short_texts import cached_if_short
 from hami_dra.cel import DeviceInput
 from hami_dra.vendors.protocol import DriverProfile
 
@@ -168,7 +169,7 @@ def amount_of(quantity: Quantity) -> Amount:
     return Fraction(quantity.nanos, NANO) if rest else whole
 
 
-@lru_cache(maxsize=1024)
+@cached_if_short(1_024)
 def value_of(text: str | float) -> int:
     """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may
     contain one.
@@ -198,7 +199,7 @@ def _is_readable(attribute: api.DeviceAttribute) -> bool:
     return not (attribute.int_ is None and attribute.string is None and attribute.bool_ is None)
 
 
-@lru_cache(maxsize=1024)
+@cached_if_short(1_024)
 def _is_version(text: str) -> bool:
     try:
         SemVer.parse(text)

@@ -7,22 +7,27 @@ saturated individually and in total.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 from controller.scheduling.incremental.saturation import MOST, saturated
 from hami_dra.api.core import Container, Pod, PodSpec, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.short_texts import cached_if_short
 
 Amounts = Counter[str]
 
 
-@lru_cache(maxsize=4096)
 def amount(resource: str, text: QuantityText) -> int:
     """Return the amount, 0 if it is no quantity: the API server admits none, files may contain one.
 
     >>> amount("cpu", "1500m"), amount("memory", "1Ki"), amount("memory", "much")
     (1500, 1024, 0)
     """
+    return _amount_of((resource, text))
+
+
+@cached_if_short(4_096)
+def _amount_of(request: tuple[str, QuantityText]) -> int:
+    resource, text = request
     try:
         quantity = Quantity.parse(text)
     except InvalidQuantity:

@@ -56,7 +56,7 @@ class BadPattern(ValueError):
     """Not a regular expression that RE2 accepts."""
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)  # each occupies as much as `max_mem` at most
 def compile_pattern(text: str) -> Any:
     """Compile a pattern. Raises BadPattern.
 
