@@ -25,10 +25,11 @@ class Entry:
 
 def entries(text: str) -> Iterator[Entry]:
     """Yield the entries. A heading holds the lines indented deeper than itself. Empty lines are
-    skipped.
+    skipped, and so is a last line without its end: an output that breaks off in the middle of a uuid
+    would name a card that does not exist.
     """
     open_headings: list[tuple[int, str]] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         line = raw.expandtabs(_TAB).rstrip()
         bare = line.lstrip()
         if not bare:

@@ -87,6 +87,8 @@ class Machine:
             self._random.shuffle(cards)
         if stuck == "less" and broken in cards:
             cards.remove(broken)
+        if stuck == "gap":
+            return [None if card == broken else card for card in cards]
         return cards[broken:] + cards[:broken] if stuck == "order" else cards
 
     def _spoilt(self, text, mishap):
@@ -131,7 +133,9 @@ class Pretended:
     """Arguments of the listings that are read at every look, and show each card."""
 
     def listing(self, arguments, cards):
-        """What the tool prints of these cards, in this order; None where it knows no such option."""
+        """What the tool prints of these cards, in this order; None where it knows no such option. A None among the cards: one that
+        this listing leaves out without giving its number to the next.
+        """
         raise NotImplementedError
 
     def marks(self, card):
@@ -143,6 +147,12 @@ class Pretended:
 
 def _address(card):
     return f"0000:{0x1A + card:02x}:00.0"
+
+
+def _numbered(cards):
+    """(position, card) of each that is listed, and these cards."""
+    pairs = [(number, card) for number, card in enumerate(cards) if card is not None]
+    return pairs, [card for _, card in pairs]
 
 
 class Metax(Pretended):
@@ -158,10 +168,11 @@ class Metax(Pretended):
         return metax.backend(folder, machine, sys)
 
     def listing(self, arguments, cards):
+        numbered, cards = _numbered(cards)
         if arguments == ("-L",):
             lines = [
                 f"GPU#{number}    MXC500      {_address(card)}   Available (UUID: GPU-{card}b1c0d2e-0f3a)\n"
-                for number, card in enumerate(cards)
+                for number, card in numbered
             ]
             return f"Attached GPUs     : {len(cards)}\n" + "".join(lines) + "End of Log\n"
         if arguments == ():
@@ -170,13 +181,13 @@ class Metax(Pretended):
             rows = [
                 f"| {number}     MetaX C500 | {number}           Off | {_address(card)}        | 0%          Disabled |\n"
                 f"| 40W / 350W       | 30C    P0       | 800/65536 MiB       | Available            |\n{rule}"
-                for number, card in enumerate(cards)
+                for number, card in numbered
             ]
             return head + "".join(rows)
         if arguments[0] == "dmon":
-            rows = [f"{number}, 0, 0, 64, {_address(card)}\n" for number, card in enumerate(cards)]
+            rows = [f"{number}, 0, 0, 64, {_address(card)}\n" for number, card in numbered]
             return "dev, die, vram, total, bdfid\nidx, idx, %, GB,\n" + "".join(rows)
-        names = [f"GPU{number}" for number in range(len(cards))]
+        names = [f"GPU{number}" for number, _ in numbered]
         rows = [" ".join([name, *("X" if name == peer else "MX" for peer in names)]) for name in names]
         return "\n".join([" ".join(["     ", *names]), *rows, ""])
 
@@ -194,6 +205,7 @@ class Enflame(Pretended):
         return enflame.backend(folder, machine, sys)
 
     def listing(self, arguments, cards):
+        numbered, cards = _numbered(cards)
         if arguments == ("-q",):
             block = (FIXTURES / "enflame/query.txt").read_text().split("DEV ID 0")[1].split("DEV ID 1")[0]
             made = [
@@ -201,7 +213,7 @@ class Enflame(Pretended):
                 + block.replace("TR6Y47000100", f"TR6Y4700010{card}")
                 .replace("A0A165000000", f"A0A16500000{card}")
                 .replace("Bus                     : 17", f"Bus                     : {0x17 + card:02x}")
-                for number, card in enumerate(cards)
+                for number, card in numbered
             ]
             return "".join(made)
         if arguments == ():
@@ -211,7 +223,7 @@ class Enflame(Pretended):
             rows = [
                 f"| {number}      Enflame S60          | 31.5.3            | 00:{0x17 + card:02x}:00.0  Disable       |\n"
                 f"| 30℃    LP0      N/A         | 42976MiB  Disable | 0%          A0A16500000{card} |\n{rule}"
-                for number, card in enumerate(cards)
+                for number, card in numbered
             ]
             return head + "".join(rows)
         return None
@@ -230,6 +242,8 @@ class Kunlunxin(Pretended):
         return kunlunxin.backend(folder, machine, sys)
 
     def listing(self, arguments, cards):
+        numbered, cards = _numbered(cards)
+
         def values(card):
             return {
                 "Product Name": "P800 PCIe",
@@ -243,7 +257,7 @@ class Kunlunxin(Pretended):
             rest = '36 0 0 0 86 1450 1450 1450 1450 1450 1450 2 96 90440 98304 0 1.0:2.6 "P800 PCIe" 0 0'
             return "".join(
                 f"00000000:{0x1A + card:02X}:00.0 {number} {card} 02K00A0000C000{card}Z {rest}\n"
-                for number, card in enumerate(cards)
+                for number, card in numbered
             )
         if arguments == ("-q",):
             blocks = [
@@ -280,6 +294,7 @@ class Neuron(Pretended):
         return neuron.backend(folder, machine, sys)
 
     def listing(self, arguments, cards):
+        _, cards = _numbered(cards)
         if arguments == ("--json-output",):
             devices = [
                 f'{{"neuron_device": {card}, "bdf": "{_address(card)}", "nc_count": 2, "memory_size": 34359738368,\n'
@@ -305,6 +320,7 @@ class Ascend(Pretended):
         return ascend.backend(folder, machine, sys)
 
     def listing(self, arguments, cards):
+        _, cards = _numbered(cards)
         folder = FIXTURES / "ascend"
         if arguments == ("info",):
             head, rest = (folder / "info.910b3.txt").read_text().split("| 0     910B3", 1)
