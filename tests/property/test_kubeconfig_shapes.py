@@ -14,6 +14,7 @@ from hami_dra.kube.kubeconfig import context_names
 from hami_dra.kube.protocol import ConfigError
 from tests.support.examples import examples
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 SECRET = "s3cret-of-the-file"
 EXEC = {
     "apiVersion": "client.authentication.k8s.io/v1",
@@ -88,6 +89,10 @@ def folder(tmp_path_factory):
     return folder
 
 
+def written(value):
+    return yaml.dump(value, Dumper=DUMPER, allow_unicode=True)
+
+
 def check(folder, text, environment=None):
     """Use it in every way; what is wrong is a ConfigError without the secret, and no other error."""
     path = folder / "config"
@@ -125,7 +130,7 @@ def test_every_field_of_every_wrong_type(folder, kind):
         if kind != "token" and path[:1] != ("users",):
             continue  # the rest is the same for all kinds of users
         for leaf in LEAVES:
-            check(folder, yaml.safe_dump(replaced(whole, path, leaf), allow_unicode=True))
+            check(folder, written(replaced(whole, path, leaf)))
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -137,7 +142,7 @@ def test_several_fields_at_once(folder, data):
         whole = replaced(whole, path, data.draw(st.sampled_from(LEAVES) | st.text(max_size=5) | st.integers()))
         if not isinstance(whole, dict):
             break
-    check(folder, yaml.safe_dump(whole, allow_unicode=True))
+    check(folder, written(whole))
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -165,5 +170,5 @@ def test_what_yaml_can_be_made_to_do(folder, text):
 @pytest.mark.parametrize("value", LEAVES)
 def test_environment_of_a_proxy(folder, value):
     if isinstance(value, str):
-        text = yaml.safe_dump(document({**USERS["token"]}))
+        text = written(document(USERS["token"]))
         check(folder, text.replace("proxy-url", "x-proxy-url"), {"HTTPS_PROXY": value, "NO_PROXY": value})

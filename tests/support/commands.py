@@ -1,10 +1,15 @@
 """`hami-dra` as a user types it, in this process."""
 
 from dataclasses import dataclass
+from functools import cache
+from unittest.mock import patch
 
 import pytest
 
-from controller.cli.main import run
+from controller.cli import main
+
+LOADED = cache(main.loaded)
+"""Commands keep nothing from one call to the next; making one anew, and its options, takes longer than most calls."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Typed:
 
     def __call__(self, *words: object) -> Result:
         self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            run([str(word) for word in words])
+        with patch.object(main, "loaded", LOADED), pytest.raises(SystemExit) as ended:
+            main.run([str(word) for word in words])
         out, err = self._capsys.readouterr()
         return Result(int(ended.value.code or 0), out, err)

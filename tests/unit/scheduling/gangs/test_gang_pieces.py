@@ -31,20 +31,23 @@ def labels_of(number):
 def nodes_5000():
     inventory = cluster(5_000, 1, labels=labels_of)
     decide(inventory, member("first"), OPTIONS)  # makes the columns
-    return inventory
+    gc.collect()
+    gc.freeze()  # the collections between rounds pass it over
+    yield inventory
+    gc.unfreeze()
 
 
-def pieces(inventory, request):
-    """CPU seconds from each yield of the course to the next."""
+def pieces(inventory, request, clock):
+    """Seconds from each yield of the course to the next."""
     search = GangSearch(inventory, request, OPTIONS)
     found = []
     try:
         while True:
-            begin = time.process_time()
+            begin = clock()
             try:
                 next(search._course)
             finally:
-                found.append(time.process_time() - begin)
+                found.append(clock() - begin)
     except StopIteration as end:
         return found, end.value
     finally:
@@ -52,12 +55,13 @@ def pieces(inventory, request):
 
 
 def longest_piece(inventory, request):
+    """CPU seconds. Elapsed time is never less and costs no system call: often it suffices."""
     shortest, longest = [], 0.0
-    for _ in range(ROUNDS):
+    for clock in [time.perf_counter] * 2 + [time.process_time] * ROUNDS:
         gc.collect()
         gc.disable()
         try:
-            found, _ = pieces(inventory, request)
+            found, _ = pieces(inventory, request, clock)
         finally:
             gc.enable()
         shortest = [min(pair) for pair in zip(shortest or found, found, strict=True)]
@@ -82,16 +86,20 @@ def topology(required, *preferred):
     )
 
 
-@pytest.mark.parametrize("kinds", [1, 1_000 if SOAK else MOST_KINDS + 20])
+ALIKE, UNLIKE = 1, 1_000 if SOAK else MOST_KINDS + 20
+"""How many kinds of members a gang has."""
+
+
 @pytest.mark.parametrize(
-    ("least", "keys"),
+    ("least", "keys", "kinds"),
     [
-        (1, ("", HOSTNAME, "pair", "rack")),
-        (1, (HOSTNAME, "pair", "rack", "zone")),
-        (2, (HOSTNAME, "pair", "rack", "zone")),
-        (1, ("rack", HOSTNAME, "pair", "zone")),
-        (1_000, ("zone", HOSTNAME, "some", "rack")),
-        (1_000, ("no-node-has", HOSTNAME, "some", "rack")),
+        (1, ("", HOSTNAME, "pair", "rack"), UNLIKE),
+        (1, (HOSTNAME, "pair", "rack", "zone"), ALIKE),
+        (2, (HOSTNAME, "pair", "rack", "zone"), UNLIKE),
+        (1, ("rack", HOSTNAME, "pair", "zone"), ALIKE),
+        (1_000, ("zone", HOSTNAME, "some", "rack"), ALIKE),
+        (1_000, ("zone", HOSTNAME, "some", "rack"), UNLIKE),
+        (1_000, ("no-node-has", HOSTNAME, "some", "rack"), UNLIKE),
     ],
 )
 def test_no_piece_of_a_decision_is_longer_than_a_portion(nodes_5000, least, keys, kinds):
