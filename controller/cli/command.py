@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import typer
 from typer.core import TyperCommand
 
+from controller.cli.plain_values import read_plain_values
 from controller.cli.program import as_typed
 
 _INDENT: Final = "    "
@@ -33,6 +34,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
             return self._parse_leniently(ctx, args)
+        read_plain_values(self.get_params(ctx))
         try:
             return super().parse_args(ctx, list(self._renamed(args)))
         except typer.BadParameter as error:

@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+from enum import Enum
 from importlib.metadata import version as package_version
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from controller.cli import completion, completion_values
@@ -14,6 +16,7 @@ from controller.cli.command import blocks
 from controller.cli.connection import Connection
 from controller.cli.main import COMMANDS
 from controller.cli.namespace_options import check_namespace, listed_namespace, pod_namespace
+from controller.cli.plain_values import read_plain_values
 from controller.cli.tables import TextLayout, TextTable
 from hack.cli_reference import PATH, cli_reference
 from hami_dra.api import names
@@ -57,17 +60,84 @@ def test_completing_a_name_imports_no_vendor_and_no_http_library(tmp_path):
 @pytest.mark.parametrize(
     ("words", "unused"),
     [
-        (["version"], {"numpy", "hami_dra.vendors", "controller.scheduling"}),
+        (["version"], {"pydantic", "numpy", "hami_dra.vendors", "controller.scheduling"}),
         (
-            ["status"],
-            {"prometheus_client", "controller.scheduling.decide", "controller.webhook", "controller.reconcile"},
+            ["status", "--by", "node", "-o", "wide", "--vendor", "nvidia"],
+            {
+                "pydantic",
+                "prometheus_client",
+                "controller.scheduling.decide",
+                "controller.webhook",
+                "controller.reconcile",
+            },
         ),
-        (["topology", "n1"], {"prometheus_client", "controller.scheduling", "controller.webhook"}),
+        (["explain", "p", "-n", "default"], {"pydantic", "prometheus_client", "controller.reconcile"}),
+        (["whatif", "--node-policy", "binpack"], {"pydantic", "prometheus_client", "controller.reconcile"}),
+        (["topology", "n1"], {"pydantic", "prometheus_client", "controller.scheduling", "controller.webhook"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(tmp_path, words, unused):
     with Served([*cluster("n1")]) as served:
         assert imported_by(*words, "--kubeconfig", str(served.kubeconfig(tmp_path))) & unused == set()
+
+
+def test_simulate_imports_neither_an_http_library_nor_models():
+    imported = imported_by(
+        "simulate",
+        "-f",
+        str(ROOT / "tests/golden/simulate/cluster.yaml"),
+        "-f",
+        str(ROOT / "examples/d-node-spread-gpu-spread.yaml"),
+    )
+    assert imported & {"pydantic", "aiohttp", "rich.console", "controller.reconcile"} == set()
+
+
+class Colour(Enum):
+    RED, BLUE = "red", "blue"
+
+
+@pytest.mark.parametrize(
+    "kind", [str, int, float, bool, Path, Colour, list[str], list[int], list[Path], list[Colour]], ids=str
+)
+def test_values_of_options_are_those_that_typer_reads(kind, tmp_path, monkeypatch):
+    """With the same errors: `plain_values` only saves the import of pydantic."""
+    unreadable = tmp_path / "unreadable"
+    unreadable.touch(mode=0)
+    words = [
+        "red",
+        "RED",
+        "green",
+        "",
+        "4",
+        "4.5",
+        "-1",
+        " 4 ",
+        "yes",
+        "\u0663",
+        "../x",
+        str(tmp_path),
+        str(unreadable),
+        "a,b",
+    ]
+    words += [Colour.BLUE, Path("x"), 3, True, None, ["red", "blue"], [Colour.RED], ["4", "x"], []]
+    app = typer.Typer()
+
+    def command(value: kind = None):
+        pass
+
+    app.command()(command)
+    [param] = [each for each in typer.main.get_command(app).params if each.name == "value"]
+
+    def read(value):
+        try:
+            return param.process_value(None, value)
+        except typer.BadParameter as error:
+            return type(error), str(error)
+
+    theirs = [read(word) for word in words]
+    read_plain_values([param])
+    ours = [read(word) for word in words]
+    assert [*map(repr, ours)] == [*map(repr, theirs)]
 
 
 def test_help_is_plain_with_one_line_for_each_command(hami_dra):
