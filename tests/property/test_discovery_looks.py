@@ -5,27 +5,15 @@ begins only for a card that no listing named for the whole confirm time, in whic
 """
 
 import asyncio
-import contextlib
-import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.discovery.memory import LOST
-from hami_dra.driver.node.damping import FlapDamper
-from hami_dra.driver.node.hardware import Hardware
-from hami_dra.driver.node.pool_content import NodeReference, PoolOptions, devices_of, pool_content, uuid_of
-from hami_dra.driver.node.settings import EFFECTS
-from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from hami_dra.driver.node.pool_content import uuid_of
 from tests.support.examples import examples
-from tests.support.node import at_once
+from tests.support.looks_at_cards import CONFIRM, DISCOVER, HEALTH, RECOVERY, story
 from tests.support.pretended_cards import COUNT, VENDORS, Machine, NvmlMachine, nvml_uuid
-from tests.support.virtual_time import run
-
-CONFIRM, RECOVERY, HEALTH, DISCOVER = 30.0, 60.0, 10.0, 45.0
-PUBLISHING = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
 
 WEATHER = st.lists(
     st.tuples(
@@ -43,78 +31,6 @@ WEATHER = st.lists(
 )
 """(seconds, how likely a run of the tool goes wrong, what goes wrong all the time, the card that is not there meanwhile,
 whether the driver starts again afterwards)."""
-
-
-class Watcher:
-    """A driver's hardware on a pretended machine, and what it would publish."""
-
-    def __init__(self, machine, folder):
-        self.machine = machine
-        self.folder = folder
-        self.names = {}
-        """Name of a device → uuid."""
-        self.evicting = set()
-        self.begun = []
-        """(time, uuid) at which NoExecute began, in order."""
-        self.runs_before = []
-        """Runs of the tool until then, of each of them."""
-        self.hardware = None
-
-    @contextlib.asynccontextmanager
-    async def driver(self):
-        backend = self.machine.vendor.backend(self.folder, self.machine, self.folder / "sys")
-        self.hardware = Hardware(
-            backend,
-            FlapDamper(RECOVERY, CONFIRM),
-            discover_every=DISCOVER,
-            health_every=HEALTH,
-            on_change=self.look,
-            call=at_once,
-        )
-        self.evicting = set()
-        task = asyncio.create_task(self.hardware.run())
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    @property
-    def devices(self):
-        """The cards, without the parts that could be cut from them."""
-        vendor = PUBLISHING[self.machine.vendor.published]
-        hardware = self.hardware
-        offer = pool_content(
-            vendor, NodeReference("n", ""), hardware.cards, hardware.faults, PoolOptions(effects=EFFECTS)
-        )
-        return [device for device in devices_of(offer.pool) if "parentUUID" not in device["attributes"]]
-
-    def look(self):
-        now = asyncio.get_running_loop().time()
-        evicting = set()
-        for device in self.devices:
-            uuid = uuid_of(device)
-            assert self.names.setdefault(device["name"], uuid) == uuid
-            if any(taint["effect"] == "NoExecute" for taint in device.get("taints", ())):
-                evicting.add(uuid)
-        assert len(set(self.names.values())) == len(self.names)
-        began = [(now, uuid) for uuid in evicting - self.evicting]
-        self.begun += began
-        self.runs_before += [len(getattr(self.machine, "runs", ()))] * len(began)
-        self.evicting = evicting
-
-
-def lost(watcher):
-    """Uuids of the cards that count as lost now."""
-    return {uuid for uuid, faults in watcher.hardware.faults.items() if any(each.fault.code == LOST for each in faults)}
-
-
-def story(vendor, seed, scenario):
-    with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(VENDORS[vendor], seed)
-        machine.now = lambda: asyncio.get_running_loop().time()
-        watcher = Watcher(machine, Path(folder))
-        run(scenario(machine, watcher))
-        return watcher
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -158,33 +74,7 @@ def test_cards_that_are_there_keep_their_pods_and_their_names(vendor, weather, s
                 assert not machine.unanswered(runs), f"card {card} at {at}"
         await driver.__aexit__(None, None, None)
 
-    story(vendor, seed, scenario)
-
-
-@pytest.mark.parametrize("vendor", VENDORS)
-@settings(max_examples=examples(8), deadline=None)
-@given(
-    stuck=st.tuples(st.sampled_from(["less", "gap", "cut"]), st.integers(0, 2), st.integers(0, COUNT - 1)),
-    restarts=st.booleans(),
-    seed=st.integers(0, 1 << 32),
-)
-def test_a_card_that_one_listing_leaves_out_for_good_is_not_lost(vendor, stuck, restarts, seed):
-    """While the tool still answers for it elsewhere. A listing may also break off, with exit code 0."""
-
-    async def scenario(machine, watcher):
-        async with watcher.driver():
-            await asyncio.sleep(1)
-            machine.stuck = stuck
-            if not restarts:
-                await asyncio.sleep(4 * CONFIRM)
-        async with watcher.driver():
-            await asyncio.sleep(4 * CONFIRM)
-            assert watcher.begun == []
-            assert not lost(watcher)
-            # where numbers are positions, all cards after one that is left out have another's number
-            assert stuck[0] == "less" or all(card.present for card in watcher.hardware.cards)
-
-    story(vendor, seed, scenario)
+    story(Machine(VENDORS[vendor], seed), scenario)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -205,7 +95,7 @@ def test_a_card_that_is_gone_drives_its_pods_out_and_no_others(vendor, gone):
             assert watcher.evicting == set()
             assert all(card.present for card in watcher.hardware.cards)
 
-    story(vendor, 0, scenario)
+    story(Machine(VENDORS[vendor], 0), scenario)
 
 
 @settings(max_examples=examples(12), deadline=None)
@@ -240,6 +130,4 @@ def test_gpus_that_are_there_keep_their_pods_and_their_names(weather, seed):
         assert [uuid for _, uuid in watcher.begun] == [nvml_uuid(2)]
         await driver.__aexit__(None, None, None)
 
-    with tempfile.TemporaryDirectory() as folder:
-        machine = NvmlMachine(seed)
-        run(scenario(machine, Watcher(machine, Path(folder))))
+    story(NvmlMachine(seed), scenario)

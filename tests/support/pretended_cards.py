@@ -44,6 +44,8 @@ class Machine:
     stuck: tuple[str, int, int] | None = None
     """(mishap, listing, card): what goes wrong in the same way every time."""
     now: object = lambda: 0.0
+    renumbers = False
+    """Whether cards have other numbers whenever they are looked at."""
     runs: list[Run] = field(default_factory=list)
 
     def __post_init__(self):
@@ -353,14 +355,19 @@ def nvml_uuid(card):
 
 
 class NvmlMachine:
-    """GPUs behind `hami_dra.vendors.nvidia.nvml.library.Library`. `rough`: how likely a call fails."""
+    """GPUs behind `hami_dra.vendors.nvidia.nvml.library.Library`. `rough`: how likely a call fails.
+
+    `stuck`: as of `Machine`, where one call about one GPU stands for the listing that goes wrong.
+    """
 
     published = "nvidia"
+    renumbers = True
 
     def __init__(self, seed):
         self.vendor = self
         self.present = list(range(COUNT))
         self.rough = 0.0
+        self.stuck = None
         self._random = random.Random(seed)
 
     def backend(self, folder, _machine, sys):
@@ -369,6 +376,9 @@ class NvmlMachine:
         backend._open_library = lambda: _Nvml(self._random, self)
         backend.tells_events = False
         return backend
+
+
+_CALLS = "nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo"
 
 
 class _Nvml:
@@ -389,6 +399,10 @@ class _Nvml:
 
     def _of(self, gpu, call):
         self._step(call)
+        mishap, number, broken = self._machine.stuck or ("", 0, 0)
+        stuck = "nvmlDeviceGetHandleByIndex" if mishap in ("less", "gap") else _CALLS[number]
+        if mishap and (call, gpu) == (stuck, broken):
+            raise NvmlFailed(call, 999, "Unknown Error")
         if gpu not in self._machine.present:
             raise NvmlFailed(call, 15, "GPU is lost")
         return gpu
@@ -439,3 +453,10 @@ class _Nvml:
             raise NvmlFailed(name, 3, "Not Supported")
 
         return refuse
+
+
+def pretended_machine(vendor, seed):
+    """A machine with cards of this vendor, or None."""
+    if vendor == "nvidia":
+        return NvmlMachine(seed)
+    return Machine(VENDORS[vendor], seed) if vendor in VENDORS else None

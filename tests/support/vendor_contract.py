@@ -7,7 +7,7 @@ sixth one by `tests/unit/vendors/test_vendor_contract.py`.
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card, Machine
@@ -20,6 +20,9 @@ from hami_dra.vendors.legacy import ContainerResources, InvalidLegacy, LegacyReq
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
 from hami_dra.vendors.reasons import CODES
+from tests.support.examples import examples
+from tests.support.looks_at_cards import trouble_with_a_present_card
+from tests.support.pretended_cards import COUNT, pretended_machine
 from tests.support.settings import vendor_settings
 from tests.support.slice_limits import check_slice
 
@@ -118,6 +121,19 @@ class VendorContract:
             assert backend.discover().cards
         backend.close()
         backend.close()
+
+    @settings(max_examples=examples(8), deadline=None)
+    @given(
+        stuck=st.tuples(st.sampled_from(["less", "gap", "cut"]), st.integers(0, 2), st.integers(0, COUNT - 1)),
+        restarts=st.booleans(),
+        seed=st.integers(0, 1 << 32),
+    )
+    def test_a_present_card_is_never_lost(self, plugin, stuck, restarts, seed):
+        """Whatever one of its listings leaves out for good, or where it breaks off with exit code 0, while another one shows the
+        card. Not for a vendor with one listing, which no pretended machine prints.
+        """
+        machine = pretended_machine(plugin.name, seed)
+        assert machine is None or trouble_with_a_present_card(machine, stuck, restarts=restarts) == []
 
     @given(dice=st.randoms(use_true_random=False))
     def test_refusals_are_known_reasons_card_by_card(self, plugin, dice):
