@@ -120,6 +120,8 @@ class ContainerPlace:
     pod_uids: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     """Names of the containers of the view; empty if the users of the claim are not known."""
+    at_once: int = 0
+    """Most of them that run at the same time: an init container ends before the others start."""
     runtime_classes: frozenset[str] = frozenset()
     """`spec.runtimeClassName` of the known pods, empty texts for pods without."""
     joinable: bool = False

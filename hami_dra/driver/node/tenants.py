@@ -6,7 +6,7 @@ claim whose containers were not known when it was prepared counts on its cards, 
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -165,19 +165,19 @@ def _by_place(records: Mapping[str, Record]) -> list[tuple[Record, GrantedDevice
 
 def held_profiles(records: Mapping[str, Record]) -> dict[tuple[str, str], float]:
     """Return (uuid of a card, profile) → containers that may have a partition of that profile, which
-    the container runtime makes for each; inf where a claim's containers are not known.
+    the container runtime makes for each; inf where a claim's containers are not known, or where pods
+    may join it: then the driver is not called again.
     """
-    users: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for record in records.values():
-        for view in record.views:
-            for asked in view.asked:
-                users.setdefault(asked, set()).update(view.users)
+    views = {view.name: view for record in records.values() for view in record.views}
+    at_once: Counter[tuple[str, str]] = Counter()
+    for view in views.values():
+        at_once.update(dict.fromkeys(view.asked, view.at_once or len(view.users)))
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for record in records.values():
         for held in record.held:
             if held.partition is not None and held.partition.by_runtime and not held.admin:
                 key = held.card, held.partition.profile
-                found[key] += len(users.get((record.uid, held.parent), ())) or math.inf
+                found[key] += (at_once[record.uid, held.parent] if record.owner_pod else 0) or math.inf
     return found
 
 

@@ -272,6 +272,7 @@ class ArtifactWriter:
             view=view.name,
             pod_uids=view.pods,
             containers=view.containers,
+            at_once=view.at_once or len(view.users),
             container_env=dict(view.env),
             runtime_classes=frozenset(view.runtime_classes),
             joinable={records[uid].owner_pod for uid, _ in there} != set(view.pods),

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hami_dra.driver.prepare.errors import Refused
-from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, references
+from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, most_at_once, references
 from hami_dra.driver.prepare.records import ContainerView
 
 Asked = tuple[str, str]
@@ -184,6 +184,10 @@ def _view(
         containers=tuple(dict.fromkeys(each.container.name for each in seen)),
         users=tuple((each.pod.metadata.name, each.container.name) for each in seen),
         env=tuple(item for item in common_env(each.container for each in seen).items() if item[0] in reads),
+        at_once=sum(
+            most_at_once(pod, {each.container.name for each in seen if each.pod is pod})
+            for pod in {each.pod.metadata.uid: each.pod for each in seen}.values()
+        ),
         runtime_classes=tuple(sorted({each.pod.spec.runtime_class_name or "" for each in seen})),
     )
 

@@ -8,7 +8,7 @@ For kubelet's mapping of pods to claims: k8s.io/dynamic-resource-allocation/reso
 pkg/kubelet/cm/dra/manager.go (GetResources), v1.37.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ class Container(Struct, frozen=True):
     name: str = ""
     env: tuple[EnvVar, ...] = ()
     resources: ClaimsOfContainer = ClaimsOfContainer()
+    restart_policy: str | None = None
 
 
 class RequestMapping(Struct, frozen=True):
@@ -90,6 +91,18 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
 def containers(pod: Pod) -> tuple[Container, ...]:
     """Return all containers that may ever run in the pod."""
     return (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
+
+
+def most_at_once(pod: Pod, names: Collection[str]) -> int:
+    """Return how many of these containers may run at the same time. An init container ends before the
+    next container starts, unless it is a sidecar (`restartPolicy: Always`).
+    """
+    most = sidecars = 0
+    for each in pod.spec.init_containers:
+        if each.name in names:
+            most = max(most, sidecars + 1)
+            sidecars += each.restart_policy == "Always"
+    return max(most, sidecars + sum(each.name in names for each in containers(pod)[len(pod.spec.init_containers) :]))
 
 
 def references(pod: Pod, container: Container) -> list[tuple[str, str]]:

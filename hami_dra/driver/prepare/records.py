@@ -98,6 +98,8 @@ class ContainerView(Struct, frozen=True):
     """(name of the pod, name of the container) of each, for metrics; empty in records of older
     drivers.
     """
+    at_once: int = 0
+    """Most of its containers that run at the same time; 0: not known, also in records of older drivers."""
     env: tuple[tuple[str, str], ...] = ()
     """Variables that its containers set themselves, to equal values, and that the vendor reads
     (`ContainerVendor.reads`). No others: users put secrets there, and a view is stored in files.

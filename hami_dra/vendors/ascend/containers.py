@@ -60,12 +60,11 @@ def _with_vnpu(vnpu: Tenancy, tenancies: Sequence[Tenancy], place: ContainerPlac
             f"a container can have one vNPU and no other NPU, as Ascend Docker Runtime creates only one, and this one has "
             f"{vnpu.device} and {', '.join(others)}: give each container a request of its own"
         )
-    sharing = len(place.containers) > 1 or len(place.pod_uids) > 1
     note = (
-        f"{SPECS}: several containers refer to one vNPU, and Ascend Docker Runtime creates one for each that runs: let only one of "
-        "them run at a time, or give each a request of its own"
+        f"{SPECS}: {place.at_once} containers that run at the same time refer to one vNPU, and Ascend Docker Runtime creates one for each: "
+        "only one is counted, so give each a request of its own"
     )
     return Edits(
         env={VISIBLE: str(node_number(vnpu.card)), SPECS: vnpu.profile},
-        notes=(note,) if sharing else (),
+        notes=(note,) if place.at_once > 1 else (),
     )

@@ -418,9 +418,13 @@ def test_a_vnpu_and_anything_else_in_one_container_is_refused(others):
         edits(vnpu(1), *others)
 
 
-def test_containers_that_share_a_vnpu_are_told():
-    (note,) = edits(vnpu(1), containers=("a", "b")).notes
-    assert "ASCEND_VNPU_SPECS" in note
+def test_containers_that_share_a_vnpu_at_the_same_time_are_told():
+    (note,) = edits(vnpu(1), containers=("a", "b"), at_once=2).notes
+    assert "ASCEND_VNPU_SPECS: 2 containers that run at the same time refer to one vNPU" in note
+
+
+def test_an_init_container_and_the_one_after_it_may_use_one_vnpu():
+    assert edits(vnpu(1), containers=("setup", "main"), at_once=1).notes == ()
 
 
 def test_admin_access_to_a_vnpu_is_to_its_card():

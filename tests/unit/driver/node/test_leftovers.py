@@ -94,7 +94,7 @@ def test_nothing_by_a_driver_that_does_not_publish(tmp_path):
     assert removed(tmp_path, another)[0] == []
 
 
-def record(uid, profile, *users, request="npu", admin=False, by_runtime=True):
+def record(uid, profile, *users, request="npu", admin=False, by_runtime=True, at_once=0, owner_pod="p"):
     held = GrantedDevice(
         request=request,
         pool=NODE_NAME,
@@ -103,8 +103,19 @@ def record(uid, profile, *users, request="npu", admin=False, by_runtime=True):
         admin=admin,
         partition=Partition(card="die-0", profile=profile, start=0, by_runtime=by_runtime),
     )
-    views = (ContainerView(name=f"v-{uid}", asked=((uid, request.partition("/")[0]),), users=tuple(users)),)
-    return Record(namespace="ns", name=uid, uid=uid, allocation="", state="preparing", held=(held,), views=views)
+    views = (
+        ContainerView(name=f"v-{uid}", asked=((uid, request.partition("/")[0]),), users=tuple(users), at_once=at_once),
+    )
+    return Record(
+        namespace="ns",
+        name=uid,
+        uid=uid,
+        allocation="",
+        state="preparing",
+        held=(held,),
+        views=views,
+        owner_pod=owner_pod,
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +123,8 @@ def record(uid, profile, *users, request="npu", admin=False, by_runtime=True):
     [
         ([record("a", "half", ("p", "main"))], {"half": 1}),
         ([record("a", "half", ("p", "init"), ("p", "main"))], {"half": 2}),
+        ([record("a", "half", ("p", "init"), ("p", "main"), at_once=1)], {"half": 1}),
+        ([record("a", "half", ("p", "main"), owner_pod="")], {"half": math.inf}),  # other pods may join it unseen
         ([record("a", "half", ("p", "main")), record("b", "half", ("q", "main"))], {"half": 2}),
         ([record("a", "half", ("p", "main")), record("b", "quarter", ("q", "main"))], {"half": 1, "quarter": 1}),
         ([record("a", "half", ("p", "main"), request="npu/first")], {"half": 1}),

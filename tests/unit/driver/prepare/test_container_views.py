@@ -1,10 +1,12 @@
 """What containers of a pod see of its claims, and which of them kubelet cannot tell apart."""
 
+import random
+
 import pytest
 
 from hami_dra.driver.prepare.container_views import Claimed, arrange
 from hami_dra.driver.prepare.errors import Refused
-from hami_dra.driver.prepare.pods import common_env, containers, read_pod, references
+from hami_dra.driver.prepare.pods import common_env, containers, most_at_once, read_pod, references
 from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, Keeping
 from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share
 
@@ -256,3 +258,46 @@ def test_views_have_names_of_their_own_per_driver():
     claimed = [Claimed("uid-c", "default", "c", ("r",), joinable=False)]
     names = {arrange(driver, claimed, [pod()], {}).view_of["uid-c", "r"].name for driver in (DRIVER, "other.hami.io")}
     assert len(names) == 2
+
+
+def running(inits, mains):
+    """The sets of containers that run at the same time in the life of a pod: (name, whether it is a sidecar) in order."""
+    sidecars = set()
+    for name, is_sidecar in inits:
+        yield {*sidecars, name}
+        if is_sidecar:
+            sidecars.add(name)
+    yield {*sidecars, *mains}
+
+
+def test_the_most_containers_that_run_at_the_same_time():
+    dice = random.Random(7)
+    for _ in range(2_000):
+        inits = [(f"i{number}", dice.random() < 0.4) for number in range(dice.randrange(4))]
+        mains = [f"m{number}" for number in range(dice.randint(1, 3))]
+        names = {name for name in [*mains, *dict(inits)] if dice.random() < 0.6}
+        found = read_pod(
+            {
+                "spec": {
+                    "initContainers": [
+                        {"name": name} | ({"restartPolicy": "Always"} if is_sidecar else {})
+                        for name, is_sidecar in inits
+                    ],
+                    "containers": [{"name": name} for name in mains],
+                }
+            }
+        )
+        assert most_at_once(found, names) == max(len(names & together) for together in running(inits, mains))
+
+
+@pytest.mark.parametrize(
+    ("init", "sidecar", "expected"), [({}, False, 1), ({"setup": ["c"]}, False, 1), ({"setup": ["c"]}, True, 2)]
+)
+def test_a_view_knows_how_many_of_its_containers_run_at_the_same_time(init, sidecar, expected):
+    raw = pod_json(containers={"main": ["c"]}, init=init)
+    for each in raw["spec"].get("initContainers", ()):
+        each.update({"restartPolicy": "Always"} if sidecar else {})
+    found = read_pod(raw)
+    claimed = Claimed(uid="uid-c", namespace="default", name="c", requests=("r",), joinable=False)
+    (view,) = {view.name: view for view in arrange(DRIVER, [claimed], [found], {}).view_of.values()}.values()
+    assert view.at_once == expected
