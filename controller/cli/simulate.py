@@ -16,7 +16,6 @@ from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.program import program
 from controller.cli.service_options import (
     FeatureGatesOption,
     GangSourcesOption,
@@ -140,7 +139,7 @@ def simulate(
         _print_explanation(report, settings.explained, output, no_headers=no_headers)
     elif output.is_table:
         print_lines(_lines(report, TextLayout.of(output, no_headers=no_headers)))
-        _say_next(report, files)
+        _say_next(report)
     elif output is Output.name:
         print_lines([f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced)])
     else:
@@ -213,13 +212,12 @@ def _placed(report: "SimulationReport", *, wide: bool) -> TextTable:
     return table
 
 
-def _say_next(report: "SimulationReport", files: list[Path]) -> None:
-    """Name the command that says why the first pod found no node."""
+def _say_next(report: "SimulationReport") -> None:
+    """Name the option that says why the first pod found no node."""
     if report.unplaced:
         namespace, _, name = report.unplaced[0]["pod"].partition("/")
-        sources = " ".join(f"-f {file}" for file in files)
         pod = name if namespace == "default" else f"{namespace}/{name}"
-        note(f"why, node by node: {program()} simulate {sources} --explain {pod}")
+        note(f"add --explain {pod} to see why, node by node")
 
 
 def _devices(results: Iterable[dict[str, Any]]) -> str:

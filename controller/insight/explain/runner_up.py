@@ -23,7 +23,7 @@ _WORDS: Final = {
     TOPOLOGY: "its best set of devices is worse for its vendor",
     PREFERENCE: "the pod's preferences (affinity, spread, taints) favour the other one",
     TIE: "of equal score, its best set of devices is worse for its vendor",
-    NAME: "equal in everything: the lower name wins",
+    NAME: "it is equal, and the name that sorts first wins",
     NOMINATED: "kube-scheduler has made room for the pod on the other one",
 }
 _SEARCH_ENDED: Final = "promised more, but was not searched: too many nodes had given less than they promised"

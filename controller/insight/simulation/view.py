@@ -153,6 +153,11 @@ class SimulatedCluster:
             self.feed(read(_ASSUMED, kinds.NODE, {"metadata": metadata}))
         if wanted:
             self.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")
+        else:
+            self.notes.append(
+                "no ResourceSlice of a node in the input, so no pod gets a device: add those of a cluster (hami-dra snapshot) "
+                "or of example machines (-f resourceslices -f deviceclasses)"
+            )
 
     def run(self, pod: Pod) -> None:
         """Count the pod on its node."""

@@ -17,6 +17,7 @@ from controller.insight.whatif.change import BadChange, Change, Changed, Simulat
 from controller.insight.whatif.conclusion import conclusion
 from controller.insight.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
 from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.printable import counted
 from hami_dra.kube.documents import Document
 
 OnProgress = Callable[[str, int, int], None]
@@ -183,6 +184,6 @@ class _Differences:
     def _remarks(self) -> Iterable[str]:
         if self.changed.overruled:
             yield (
-                f"{self.changed.overruled} objects ask for another policy by annotation and keep it; "
+                f"{counted(self.changed.overruled, 'object')} with another policy by annotation {'keeps' if self.changed.overruled == 1 else 'keep'} it; "
                 "with --override-annotations the policy applies to them too"
             )

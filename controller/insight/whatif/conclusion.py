@@ -21,13 +21,12 @@ def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
     `waiting`: some pod of the state is pending and finds a node without the change.
     """
     said = f"{_subject(change)} would {_effect(found)}{_moves(found)}"
+    hint = ""
     parts = [said, *_lost(found.lost), *_others(found)]
     if not _anything(found) and change.policies and not change.replace:
         why = "pending pods would get the nodes they get anyway" if waiting else "no pod is pending"
-        parts.append(
-            f"running pods stay where they are, and {why}: to see the effect of placing all pods again, use --replace"
-        )
-    return "; ".join(parts) + "."
+        hint = f" Running pods stay where they are, and {why}; --replace shows the effect of placing all pods again."
+    return f"{'; '.join(parts)}.{hint}"
 
 
 def _subject(change: Change) -> str:

@@ -56,7 +56,7 @@ def test_a_waiting_pod_as_a_table(hami_dra, file):
     assert lines[0].startswith("Pod default/p goes to n1 (computed now, as if")
     policy = next(line for line in lines if line.startswith("which node"))
     assert policy.split() == ["which", "node", "spread", "annotation", "of", "Pod", "default/p"]
-    assert "Runner-up: n2, lost in name: equal in everything: the lower name wins" in lines
+    assert "Runner-up: n2, lost in name: it is equal, and the name that sorts first wins" in lines
     assert not any(line.startswith("Devices of") for line in lines)
     wide = hami_dra("explain", "p", "-f", path, "-o", "wide").stdout.splitlines()
     assert "Devices of n1, chosen" in wide

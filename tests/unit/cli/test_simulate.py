@@ -104,7 +104,7 @@ def test_the_table(hami_dra, file):
     assert words[6] == ["POD", "NODE", "CLAIM", "DEVICES"]
     assert words[7][:4] == ["default/fits", "n1", "c0", "gpu-0"]
     assert not any(line.endswith(" ") for line in lines)
-    assert f"hami-dra simulate -f {path} --explain large" in result.stderr
+    assert "add --explain large to see why, node by node" in result.stderr
     wide = hami_dra("simulate", "-f", path, "-o", "wide", "--no-headers").stdout.splitlines()
     assert wide[2].split()[:3] == ["default/large", "4", "CardInsufficientMemory"]
     assert wide[5].split()[:5] == ["default/fits", "n1", "c0", "0.00", "/"]
@@ -238,7 +238,7 @@ def test_the_decision_on_a_pod_is_explained_with_the_pods_before_it_placed(hami_
     simulated = hami_dra("simulate", "-f", path)
     why = "no node fits now: needs 12288 MiB on one device; the most free is 3072 MiB (Tesla T4 on n1)"
     assert why in simulated.stdout
-    assert f"simulate -f {path} --explain p4" in simulated.stderr
+    assert "add --explain p4 to see why" in simulated.stderr
     explained = hami_dra("simulate", "-f", path, "--explain", "p4")
     assert explained.stdout.startswith("Pod default/p4 finds no node (with the pods before it placed)\n" + why)
     assert hami_dra("simulate", "-f", path, "--explain", "default/p3").stdout.startswith("Pod default/p3 goes to n1")
@@ -279,3 +279,12 @@ def test_the_choice_that_the_cluster_has_is_named_where_all_of_it_is_taken(hami_
     assert refused["pod"] == "default/second"
     assert "whole devices" in refused["message"]
     assert not refused["error"]
+
+
+def test_files_without_any_device_are_said_to_have_none(hami_dra, file):
+    result = hami_dra("simulate", "-f", file(template("t"), pod("p", "template:t")))
+    assert (
+        "no ResourceSlice of a node in the input, so no pod gets a device: add those of a cluster (hami-dra snapshot)"
+        in result.stderr
+    )
+    assert "no ResourceSlice" not in hami_dra("simulate", "-f", file(*SOME)).stderr

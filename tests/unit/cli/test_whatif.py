@@ -91,7 +91,7 @@ def test_weights_that_annotations_ask_for_are_overridden_where_that_is_said(hami
     words = ("whatif", "-f", file(*LARGE_NODE_IN_USE[:-1], annotated), "--packing-weights", "large=5")
     kept = hami_dra(*words)
     assert "would change nothing" in kept.stdout
-    assert "1 objects ask for another policy by annotation" in kept.stderr
+    assert "1 object with another policy by annotation" in kept.stderr
     assert "moving 1 pod" in hami_dra(*words, "--override-annotations").stdout
 
 

@@ -217,7 +217,7 @@ def test_annotations_win_unless_they_are_overridden():
     assert set(nodes(kept.after).values()) == {"n1"}
     (note,) = kept.notes
     assert note == (
-        "2 objects ask for another policy by annotation and keep it; "
+        "2 objects with another policy by annotation keep it; "
         "with --override-annotations the policy applies to them too"
     )
     assert (
