@@ -19,8 +19,8 @@ from controller.reconcile.binding import (
     BindingCycle,
     ClaimCommitter,
     ClaimWriter,
+    ConvertedClaims,
     GateKeeper,
-    TemplateMaker,
 )
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
@@ -76,7 +76,7 @@ class Term:
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
         self._unreadable = UnreadableObjects(context)
-        self._templates = TemplateMaker(context, conversion) if conversion else None
+        self._converted_claims = ConvertedClaims(context, conversion) if conversion else None
         self._unconverted_pods = UnconvertedPodWatch(conversion, context.events) if conversion else None
         self._unserved_pods = UnservedPodWatch(context.settings.scheduling, context.events)
         claims = ClaimWriter(context)
@@ -145,8 +145,8 @@ class Term:
                 self._vanished.report_all()
                 ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
-                if self._templates is not None:
-                    group.create_task(self._templates.run(), name="templates")
+                if self._converted_claims is not None:
+                    group.create_task(self._converted_claims.run(), name="converted claims")
                 for helper in self._helpers:
                     group.create_task(helper(informers, self._may_write))
 
@@ -220,9 +220,10 @@ class Term:
 
     def _subscribe_conversion(self, ends: ExitStack) -> None:
         informers = self._context.informers
-        if self._templates is not None:
-            ends.callback(informers.pods.subscribe(self._templates.pod_changed))
-            ends.callback(informers.templates.subscribe(self._templates.template_changed))
+        if self._converted_claims is not None:
+            ends.callback(informers.pods.subscribe(self._converted_claims.pod_changed))
+            ends.callback(informers.claims.subscribe(self._converted_claims.claim_changed))
+            ends.callback(informers.templates.subscribe(self._converted_claims.template_changed))
         if self._unconverted_pods is not None:
             guard = self._context.guard("bypass")
             for node in informers.nodes.store:

@@ -2,9 +2,8 @@
 
 Called by `controller.webhook.server` for the API server's AdmissionReviews, and by
 `controller.webhook.memory_webhook`. In: JSON. Out: JSON. Never raises for the contents of a pod:
-those lead to a denial whose message names the object, the field and the fix. The
-ResourceClaimTemplate that the converted pod refers to is created by the controller, once the pod is
-stored.
+those lead to a denial whose message names the object, the field and the fix. The ResourceClaim that
+the converted pod names is created by the controller, once the pod is stored.
 """
 
 import base64
@@ -103,7 +102,7 @@ class Admission:
         is_new_pod = request.operation == "CREATE" and request.kind.kind == kinds.POD.name
         if is_new_pod and request.object is not None and request.namespace not in self._excluded:
             before = request.object
-            verdict = await self.admit(before, request.namespace)
+            verdict = await self.admit(before, request.namespace, unique=request.uid)
             if verdict.warnings:
                 response["warnings"] = list(verdict.warnings)
             if verdict.pod is None:
@@ -135,9 +134,10 @@ class Admission:
                 response["warnings"] = list(warnings)
         return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
-    async def admit(self, pod: Mapping[str, Any], namespace: str) -> ReviewVerdict:
+    async def admit(self, pod: Mapping[str, Any], namespace: str, *, unique: str) -> ReviewVerdict:
+        """`unique`: differs for every request."""
         try:
-            conversion = convert_pod(pod, namespace, self._options)
+            conversion = convert_pod(pod, namespace, self._options, unique=unique)
         except ConversionRefused as error:
             return ReviewVerdict(None, denied=str(error))
         if conversion.request is not None and self._options.mode == "exclusive" and self._quotas is not None:

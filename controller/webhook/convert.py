@@ -1,7 +1,7 @@
 """Pure conversion of legacy pods to claim pods, shared by the webhook, `convert` and `simulate`.
 
-In: a pod as JSON and options. Out: the pod with claims instead of vendor resources, and the
-ResourceClaimTemplate that it refers to. Unknown fields survive, and the input is never changed.
+In: a pod as JSON and options. Out: the pod with claims instead of vendor resources; in files also the
+ResourceClaimTemplate that it names. Unknown fields survive, and the input is never changed.
 Converting twice changes nothing more. Must not talk to a cluster.
 
     limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 7500}   →   claims: [{name: hami, request: nvidia-0}]
@@ -26,7 +26,9 @@ from controller.webhook.request import (
     ConvertedRequest,
     InvalidRequest,
     NamedRequest,
+    claim_name,
     decode,
+    is_claim_name,
     plugin_resources,
     template,
 )
@@ -106,15 +108,21 @@ def asks_for_cards(raw_pod: Mapping[str, Any], is_served: Callable[[str], bool])
     return any(name in each and not is_served(name) for name in read for each in resources)
 
 
-def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | None = None) -> Conversion:
-    """Convert a pod. Raises ConversionRefused with all problems of the pod at once."""
+def convert_pod(
+    raw_pod: Mapping[str, Any], namespace: str, options: Options | None = None, *, unique: str = ""
+) -> Conversion:
+    """Convert a pod. Raises ConversionRefused with all problems of the pod at once.
+
+    `unique`, which differs for every pod: name a claim of this pod alone, which the controller
+    creates. Without it the pod names a template, as a file must that may be applied many times.
+    """
     options = options or Options()
     pod: Raw = deepcopy(dict(raw_pod))
     try:
         metadata = object_in(pod, "metadata", "")
         if object_in(metadata, "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
             return Conversion(pod, [])
-        conversion = _Conversion(pod, namespace, options).run()
+        conversion = _Conversion(pod, namespace, options, unique).run()
     except (_Problems, Malformed) as error:
         raise ConversionRefused(pod_key(raw_pod, namespace), error.args) from None
     if options.gate and options.mode == "exclusive":
@@ -144,8 +152,9 @@ class _ContainerCards:
 class _Conversion:
     """One conversion. Changes `pod` in place, and only once the whole pod is known to be valid."""
 
-    def __init__(self, pod: Raw, namespace: str, options: Options) -> None:
+    def __init__(self, pod: Raw, namespace: str, options: Options, unique: str) -> None:
         self._pod = pod
+        self._unique = unique
         self._namespace = namespace
         self._options = options
         self._spec = object_in(pod, "spec", "")
@@ -182,13 +191,13 @@ class _Conversion:
         made = self._template(request) if requests else None
         for container, vendor in self._handled:
             container.strip(vendor)
-        if made is not None and pointers:
+        if made is not None and (pointers or (self._unique and entry and "resourceClaimName" in entry)):
             self._write(request, made, entry, pointers)
         if runtime_class:
             self._spec[RUNTIME_CLASS] = runtime_class
         return Conversion(
             pod=self._pod,
-            templates=[made] if made else [],
+            templates=[made] if made and not self._unique else [],
             warnings=tuple(self._warnings),
             resources=plugin_resources(request, self._options.vendors),
             request=request if requests else None,
@@ -206,10 +215,10 @@ class _Conversion:
             return None, ()
         try:
             request = decode(str(annotation), self._options.vendors)
-            name = template(request, self._namespace, self._options.vendors)["metadata"]["name"]
+            made = template(request, self._namespace, self._options.vendors)
         except InvalidRequest:
             return None, ()
-        entry = next((entry for entry in self._claims if entry.get("resourceClaimTemplateName") == name), None)
+        entry = next((entry for entry in self._claims if _names(entry, made)), None)
         return (entry, request.requests) if entry is not None else (None, ())
 
     def _add_requests(
@@ -328,7 +337,13 @@ class _Conversion:
         if entry is None:
             entry = {"name": self._free_claim_name()}
             self._spec["resourceClaims"] = [*self._claims, entry]
-        entry["resourceClaimTemplateName"] = made["metadata"]["name"]
+        metadata = self._pod["metadata"] = self._pod.get("metadata") or {}
+        if self._unique:
+            base = str(metadata.get("name") or metadata.get("generateName") or "")
+            entry.pop("resourceClaimTemplateName", None)
+            entry["resourceClaimName"] = claim_name(base, made, self._unique)
+        else:
+            entry["resourceClaimTemplateName"] = made["metadata"]["name"]
         for asking, vendor, name in pointers:
             container = asking.container.raw
             if env := vendor.env(asking.cards):
@@ -336,7 +351,6 @@ class _Conversion:
                 container["env"] = [*(container.get("env") or []), *added]
             resources = container["resources"]
             resources["claims"] = [*(resources.get("claims") or []), {"name": entry["name"], "request": name}]
-        metadata = self._pod["metadata"] = self._pod.get("metadata") or {}
         metadata["labels"] = {**(metadata.get("labels") or {}), names.DRA_LABEL: "true"}
         metadata["annotations"] = {**self._annotations, names.CONVERTED_REQUEST: request.encode()}
 
@@ -346,6 +360,13 @@ class _Conversion:
         while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
             number += 1
         return name
+
+
+def _names(entry: Raw, made: Raw) -> bool:
+    """Return whether the entry names the template, or a claim made from it."""
+    return entry.get("resourceClaimTemplateName") == made["metadata"]["name"] or is_claim_name(
+        str(entry.get("resourceClaimName")), made
+    )
 
 
 def _tiny_memory(cards: LegacyRequest | None) -> Iterator[str]:

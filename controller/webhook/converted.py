@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from controller.webhook import unconverted
-from controller.webhook.request import decode, plugin_resources, template
-from controller.webhook.templates import is_template
+from controller.webhook.request import claim, decode, is_claim_name, plugin_resources, template
+from controller.webhook.templates import is_same_request
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.api.resource import ResourceClaimTemplate
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -32,22 +32,25 @@ class LegacyConversion:
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         return plugin_resources(decode(annotation, self._vendors), self._vendors) if annotation else ()
 
-    def template(self, pod: Pod) -> dict[str, Any] | None:
-        """Return the template that the pod was converted to, byte for byte.
+    def claim_or_template(self, pod: Pod) -> dict[str, Any] | None:
+        """Return the claim that the pod was converted to, or the template if it was converted in a file.
 
-        Returns None if the pod does not refer to what its annotation describes: the annotation was
-        then copied or changed, and no template is created from it. Raises InvalidRequest (a
-        ValueError).
+        Returns None if the pod does not name what its annotation describes: the annotation was then
+        copied or changed, and nothing is created from it. Raises InvalidRequest (a ValueError).
         """
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         if not annotation:
             return None
         made = template(decode(annotation, self._vendors), pod.metadata.namespace, self._vendors)
-        wanted = {entry.resource_claim_template_name for entry in pod.spec.resource_claims}
-        return made if made["metadata"]["name"] in wanted else None
+        for entry in pod.spec.resource_claims:
+            if entry.resource_claim_template_name == made["metadata"]["name"]:
+                return made
+            if entry.resource_claim_name and is_claim_name(entry.resource_claim_name, made):
+                return claim(made, entry.resource_claim_name, pod, entry.name)
+        return None
 
-    def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
-        return is_template(body, stored)
+    def is_same_request(self, body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
+        return is_same_request(body, stored)
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
         return unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)

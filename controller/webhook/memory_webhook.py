@@ -1,6 +1,7 @@
 """The webhook of a memory cluster, which demo and tests use instead of a server."""
 
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 from controller.webhook.admission import Admission
@@ -14,11 +15,12 @@ def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitab
 
     Refused pods raise `Invalid`, as the API server would answer.
     """
+    numbers = count()
 
     async def admit(request: memory.Admission) -> dict[str, Any]:
         if request.kind.plural != kinds.POD.plural:
             return request.object
-        verdict = await admission.admit(request.object, request.namespace)
+        verdict = await admission.admit(request.object, request.namespace, unique=str(next(numbers)))
         if verdict.pod is None:
             raise Invalid(f"admission webhook denied the request: {verdict.denied}")
         return verdict.pod

@@ -1,7 +1,7 @@
-"""The normalised request of a converted pod, and the ResourceClaimTemplate generated from it.
+"""The normalised request of a converted pod, and the ResourceClaim or ResourceClaimTemplate made from it.
 
-Called by `controller.webhook` and by the controller, which recreates a missing template from the
-annotation `hami.io/converted-request` of the pod that needs it. Pure. The pod's author controls the
+Called by `controller.webhook` and by the controller, which creates the claim from the annotation
+`hami.io/converted-request` of the pod that names it. Pure. The pod's author controls the
 annotation, so it can express no more than legacy resources can: never CEL, tolerations, admin
 access or another vendor's class.
 """
@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import CONVERTED_CLAIM
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegacy, LegacyRequest, LegacyVendor
@@ -25,6 +27,8 @@ has such an entry).
 """
 # hexadecimal digits, 64 bits; an existing template's content is compared anyway
 _HASH_LENGTH: Final = 16
+_BASE_LENGTH: Final = 39
+"""Characters of the pod's name in that of its claim, which then fits into a label."""
 
 
 class InvalidRequest(ValueError):
@@ -132,6 +136,45 @@ def template(
         },
         "spec": spec,
     }
+
+
+def claim_name(base: str, made: dict[str, Any], unique: str) -> str:
+    """Return the name of the claim of one pod, which its webhook puts into the pod.
+
+    `base`: name of the pod, or its generateName; `unique`: differs for every pod.
+    """
+    chance = hashlib.sha256(unique.encode()).hexdigest()[:10]
+    name = f"{base[:_BASE_LENGTH].rstrip('-.')}-{CLAIM_NAME}-{_digest(made)[:8]}{chance}"
+    return name.lstrip("-")
+
+
+def is_claim_name(name: str, made: dict[str, Any]) -> bool:
+    """Return whether `claim_name` gives such names for the template `made`."""
+    match = CONVERTED_CLAIM.search(name)
+    return match is not None and _digest(made).startswith(match[1])
+
+
+def claim(made: dict[str, Any], name: str, pod: Pod, entry: str) -> dict[str, Any]:
+    """Return the claim that one pod names in its `entry`, with the request of the template `made`."""
+    meta = made["metadata"]
+    owner = {"apiVersion": "v1", "kind": kinds.POD.name, "name": pod.metadata.name, "uid": pod.metadata.uid}
+    return {
+        "apiVersion": kinds.RESOURCE_CLAIM.api_version,
+        "kind": kinds.RESOURCE_CLAIM.name,
+        "metadata": {
+            "name": name,
+            "namespace": pod.metadata.namespace,
+            "labels": meta["labels"],
+            "annotations": {names.POD_CLAIM_NAME: entry},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": made["spec"]["spec"],
+    }
+
+
+def _digest(made: dict[str, Any]) -> str:
+    digest: str = made["metadata"]["labels"][names.TEMPLATE_HASH_LABEL]
+    return digest
 
 
 def canonical_json(value: Any) -> str:

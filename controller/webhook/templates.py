@@ -1,8 +1,8 @@
-"""The lifecycle of ResourceClaimTemplates of conversions: comparison with a stored one, and
-deletion.
+"""The lifecycle of ResourceClaimTemplates of pods that were converted in files, or by an earlier
+version: comparison with a stored one, and deletion.
 
-The leading controller creates them (`controller.reconcile.binding.templates`) and runs
-`TemplateCollector`. It does no harm to collect a template in the instant a new pod refers to it:
+The leading controller creates those that are lost (`controller.reconcile.binding.converted_claims`)
+and runs `TemplateCollector`. It does no harm to collect a template in the instant a new pod refers to it:
 the controller recreates it from the pod's annotation.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from hami_dra.api import kinds, names
-from hami_dra.api.resource import ResourceClaimTemplate
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,21 @@ AFTER: Final = 60.0
 INTERVAL: Final = 15.0
 
 
-def is_template(body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
-    """Return whether a stored template requests the same as `body`, a template as JSON.
+def is_same_request(body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
+    """Return whether a stored claim or template requests the same as `body`, one as JSON.
 
     Metadata may differ.
     """
-    ours = msgspec.json.decode(msgspec.json.encode(body), type=ResourceClaimTemplate, strict=False)
+    ours = msgspec.json.decode(msgspec.json.encode(body), type=type(stored), strict=False)
     return _content(ours) == _content(stored)
 
 
-def _content(template: ResourceClaimTemplate) -> object:
-    """Return everything that a claim copies, with parameters as values.
+def _content(item: ResourceClaim | ResourceClaimTemplate) -> object:
+    """Return what is requested, with parameters as values.
 
-    Returns None if the template has parameters that cannot be read.
+    Returns None if it has parameters that cannot be read.
     """
-    devices = template.spec.spec.devices
+    devices = (item.spec if isinstance(item, ResourceClaim) else item.spec.spec).devices
     try:
         config = [
             (entry.requests, entry.opaque.driver, msgspec.json.decode(entry.opaque.parameters))

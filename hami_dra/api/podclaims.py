@@ -1,9 +1,11 @@
 """References from a pod to its claims, derived from the pod alone. Pure."""
 
+import re
 from functools import lru_cache
 from sys import intern
 from typing import Final, NamedTuple
 
+from hami_dra.api import names
 from hami_dra.api.core import Pod, PodResourceClaim, PodResourceClaimStatus
 
 _FEW: Final = 16
@@ -32,6 +34,17 @@ resourceClaimName'
         f"spec.resourceClaims[{pod_claim_name}]: {kind} {key} does not exist; create it, or create the pod again with "
         f"another {field}"
     )
+
+
+CONVERTED_CLAIM: Final = re.compile(r"(?:^|-)hami-([0-9a-f]{8})[0-9a-f]{10}$")
+"""Ends the name of a claim that the webhook chose for one pod: what is asked for, then chance."""
+
+
+def is_created_by_us(pod: Pod, ref: ClaimRef) -> bool:
+    """Return whether the controller creates what the entry names, from the pod's annotation."""
+    if names.CONVERTED_REQUEST not in pod.metadata.annotations:
+        return False
+    return bool(ref.template or CONVERTED_CLAIM.search(ref.key))
 
 
 class _Claims(NamedTuple):

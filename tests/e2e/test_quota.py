@@ -141,7 +141,7 @@ def test_the_quota_of_kubernetes_for_classes_holds_beside_ours(quotas):
     lab.wait_event("b", "FilteringFailed", "ResourceQuotaNotFit")
     wait_native(lab, "native", VGPU_DEVICES, "2")
     lab.create(legacy_pod("c", gpu=1, gpumem=100))
-    lab.wait_event("c", "FailedResourceClaimCreation", "exceeded quota: native")
+    lab.wait_event("c", "InvalidClaim", "exceeded quota: native")
     with pytest.raises(ApiError, match="exceeded quota: native"):
         lab.create(claim("by-hand", part("100Mi")))
     lab.delete_pod("b")

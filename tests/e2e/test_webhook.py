@@ -19,12 +19,11 @@ from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.manifests import apply, remove, shipped
-from hami_dra.kube.protocol import AlreadyExists, ClusterError, Forbidden, Invalid, NotFound
+from hami_dra.kube.protocol import ClusterError, Forbidden, Invalid, NotFound
 
 pytestmark = pytest.mark.kubernetes("1.37.1", "1.36.4")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TEMPLATE = kinds.RESOURCE_CLAIM_TEMPLATE
 PATIENCE = 60.0
 
 
@@ -126,16 +125,15 @@ async def converts(cluster, pod, namespace="default"):
         return False  # failurePolicy Fail, and the authority is not known yet
 
 
-async def make_templates(cluster, namespace):
-    """What the controller does for pods that are stored; a template that is there must be the right one. The names."""
-    conversion, made = LegacyConversion(), set()
+async def make_claims(cluster, namespace):
+    """What the controller does for pods that are stored; each claim is stored as it was written. The names."""
+    conversion, made = LegacyConversion(), []
     for pod in (await cluster.list(kinds.POD, namespace=namespace)).items:
-        body = conversion.template(pod)
-        made.add(body["metadata"]["name"])
-        try:
-            await cluster.create(TEMPLATE, body, namespace=namespace)
-        except AlreadyExists:
-            assert conversion.is_template(body, await cluster.get(TEMPLATE, body["metadata"]["name"], namespace))
+        body = conversion.claim_or_template(pod)
+        stored = await cluster.create(kinds.RESOURCE_CLAIM, body, namespace=namespace)
+        assert conversion.is_same_request(body, stored)
+        assert stored.metadata.name == pod.spec.resource_claims[0].resource_claim_name
+        made.append(stored)
     return made
 
 
@@ -158,23 +156,12 @@ async def test_pods_of_an_unchanged_legacy_deployment_are_converted_and_gated(we
             (claim,) = pod.spec.resource_claims
             assert pod.spec.containers[0].resources.claims[0].name == claim.name
 
-        (name,) = await make_templates(cluster, namespace)
-
-        async def claims():
-            found = (await cluster.list(kinds.RESOURCE_CLAIM, namespace=namespace)).items
-            return found if len(found) == 4 else ()
-
-        for claim in await until("a claim for each gated pod", claims):
+        for claim in await make_claims(cluster, namespace):
             exactly = claim.spec.devices.requests[0].exactly
             assert exactly.capacity.requests == {"cores": "0", "memory": "7500Mi"}
-        assert name == claim_template(pod)
 
 
-def claim_template(pod):
-    return pod.spec.resource_claims[0].resource_claim_template_name
-
-
-async def test_everything_a_legacy_pod_can_say_is_a_template_that_the_api_server_takes(webhook, cluster, namespace):
+async def test_everything_a_legacy_pod_can_say_is_a_claim_that_the_api_server_takes(webhook, cluster, namespace):
     uuids = ",".join(f"GPU-{number:032x}" for number in range(200))
     said = {
         "nvidia.com/use-gputype": "A100,H100,Tesla V100-PCIE-32GB,é\\\"]'\n",
@@ -191,13 +178,11 @@ async def test_everything_a_legacy_pod_can_say_is_a_template_that_the_api_server
         )
     ]
     async with webhook():
-        first = [await cluster.create(kinds.POD, pod, namespace=namespace) for pod in pods]
-        made = await make_templates(cluster, namespace)
-        # each is stored as it was written: the next pod that says the same finds the right one
-        second = [await cluster.create(kinds.POD, pod, namespace=namespace) for pod in pods]
-        assert await make_templates(cluster, namespace) == made
-    assert {claim_template(pod) for pod in first} == {claim_template(pod) for pod in second} == made
-    assert len(made) == 3
+        for pod in pods * 2:
+            await cluster.create(kinds.POD, pod, namespace=namespace)
+        made = await make_claims(cluster, namespace)
+    assert len({claim.metadata.name for claim in made}) == 6
+    assert len({claim.metadata.labels[names.TEMPLATE_HASH_LABEL] for claim in made}) == 3
 
 
 async def test_nothing_is_created_for_a_pod_that_is_converted(webhook, cluster, namespace):
@@ -205,7 +190,8 @@ async def test_nothing_is_created_for_a_pod_that_is_converted(webhook, cluster, 
     async with webhook():
         for dry_run in (True, False):
             assert is_converted(await cluster.create(kinds.POD, legacy(gpu=1), namespace=namespace, dry_run=dry_run))
-            assert (await cluster.list(TEMPLATE, namespace=namespace)).items == ()
+            for kind in (kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE):
+                assert (await cluster.list(kind, namespace=namespace)).items == ()
 
 
 async def test_a_pod_that_can_never_fit_is_refused_at_once_where_only_the_api_server_can_ask(

@@ -38,7 +38,7 @@ from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, u
 from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
-from hami_dra.api.podclaims import missing_object
+from hami_dra.api.podclaims import claim_refs, is_created_by_us, missing_object
 from hami_dra.api.podstate import other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.api.served_pods import unserved_scheduler
@@ -286,8 +286,9 @@ class Placing:
         if entry.resource_claim_name is not None:
             claim = self._view.claims.get(f"{namespace}/{entry.resource_claim_name}")
             if claim is None:
-                missing = missing_object(entry.name, "ResourceClaim", f"{namespace}/{entry.resource_claim_name}")
-                raise Unready(f"Pod {pod.key}: {missing}")
+                raise Unready(
+                    self._missing(pod, entry.name, "ResourceClaim", f"{namespace}/{entry.resource_claim_name}")
+                )
             return claim, None
         template = self._view.templates.get(f"{namespace}/{entry.resource_claim_template_name}")
         generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
@@ -300,8 +301,16 @@ class Placing:
                 return claim, template.object if template else None
         if template is None:
             key = f"{namespace}/{entry.resource_claim_template_name}"
-            raise Unready(f"Pod {pod.key}: {missing_object(entry.name, 'ResourceClaimTemplate', key)}")
+            raise Unready(self._missing(pod, entry.name, "ResourceClaimTemplate", key))
         return self._view.claim_of(template, pod, entry.name), template.object
+
+    def _missing(self, pod: Pod, entry: str, kind: str, key: str) -> str:
+        if any(ref.pod_claim_name == entry and is_created_by_us(pod, ref) for ref in claim_refs(pod)):
+            return (
+                f"Pod {pod.key}: spec.resourceClaims[{entry}]: {kind} {key} is not created yet; the controller creates "
+                "it. Run: hami-dra doctor"
+            )
+        return f"Pod {pod.key}: {missing_object(entry, kind, key)}"
 
     def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:
         """Return the other pods that wait for a claim that this pod would get allocated.

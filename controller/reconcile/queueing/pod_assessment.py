@@ -22,10 +22,9 @@ from controller.scheduling.allocation import ClaimOwnership, Owner
 from controller.scheduling.decide import Companions, PodClaim, SchedulingRequest, pod_shape
 from controller.scheduling.incremental import digest_of
 from controller.scheduling.scoring import InvalidPolicy, Policies, resolve_policies
-from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD_GROUP
-from hami_dra.api.podclaims import ClaimRef, claim_refs, missing_object
+from hami_dra.api.podclaims import ClaimRef, claim_refs, is_created_by_us, missing_object
 from hami_dra.api.podstate import is_live, is_probe, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.registry import plugin_resources
@@ -39,13 +38,13 @@ class Conversion(Protocol):
         annotation.
         """
 
-    def template(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Return the ResourceClaimTemplate that the pod was converted to, or None for other pods.
-        Raises ValueError.
+    def claim_or_template(self, pod: Pod) -> Mapping[str, Any] | None:
+        """Return the ResourceClaim, or ResourceClaimTemplate, that the pod was converted to, or None for
+        other pods. Raises ValueError.
         """
 
-    def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
-        """Return whether a stored template requests the same as `body`, a result of `template`."""
+    def is_same_request(self, body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
+        """Return whether a stored one requests the same as `body`, a result of `claim_or_template`."""
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
         """Return what to do about a pod that should have been converted but was not, or None.
@@ -161,16 +160,12 @@ class PodAssessor:
         if not ref.key:
             if self._informers.template(ref.template) is not None:
                 return Pending(f"{where}: its claim is not generated yet")
-            missing = missing_object(ref.pod_claim_name, "ResourceClaimTemplate", ref.template)
-            # The controller creates the template of a converted pod (`templates`).
-            if names.CONVERTED_REQUEST in pod.metadata.annotations:
-                return Pending(f"{where}: ResourceClaimTemplate {ref.template} is not created yet")
-            return self._missing(pod, missing, now)
+            return self._missing(pod, ref, "ResourceClaimTemplate", now)
         claim = self._informers.claim(ref.key)
         if claim is None:
             if ref.template:
                 return Pending(f"{where}: ResourceClaim {ref.key} does not exist; it is generated again")
-            return self._missing(pod, missing_object(ref.pod_claim_name, "ResourceClaim", ref.key), now)
+            return self._missing(pod, ref, "ResourceClaim", now)
         if ref.template and not _is_made_for(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
             return Pending(note, passing=False, event=messages.warning(messages.INVALID_CLAIM, note))
@@ -178,8 +173,15 @@ class PodAssessor:
             return Pending(f"{where}: ResourceClaim {ref.key} is being deleted")
         return claim
 
-    def _missing(self, pod: Pod, note: str, now: float) -> Pending:
-        """Report an object that does not exist, but not at once: people create it after the pod."""
+    def _missing(self, pod: Pod, ref: ClaimRef, kind: str, now: float) -> Pending:
+        """Report an object that does not exist, but not at once: people create it after the pod, and
+        the controller (`converted_claims`).
+        """
+        if is_created_by_us(pod, ref):
+            return Pending(
+                f"spec.resourceClaims[{ref.pod_claim_name}]: {kind} {ref.key or ref.template} is not created yet"
+            )
+        note = missing_object(ref.pod_claim_name, kind, ref.key or ref.template)
         since = self._timeouts.runs_out(pod.metadata.uid, "object", now)
         if now < since:
             return Pending(note, until=since, passing=False)

@@ -20,10 +20,10 @@ from typing import Any
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.meta import controller_of
-from hami_dra.api.names import DELETE_PROTECTION
+from hami_dra.api.names import DELETE_PROTECTION, POD_CLAIM_NAME
 from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.kube.embedded.copies import POD_CLAIM_NAME, Copies, claim_names, consumer_uids
+from hami_dra.kube.embedded.copies import Copies, claim_names, consumer_uids
 from hami_dra.kube.embedded.worker import Worker
 
 

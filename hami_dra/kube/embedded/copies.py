@@ -1,7 +1,7 @@
 """The watched copies shared by the embedded controllers, with lookups."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
@@ -10,11 +10,6 @@ from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.kube.embedded.worker import WatchedStore
 from hami_dra.kube.memory import MemoryCluster
 from hami_dra.kube.reflector import Reflector
-
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it
-belongs to.
-"""
 
 
 def claim_names(pod: Pod) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ from controller.reconcile.runtime import patches
 from hack.controlplane.api import ApiError
 from hack.installation import service_account_token
 from hami_dra.api import names
-from tests.e2e.objects import claim, device_class, part, pod, template
+from tests.e2e.objects import claim, device_class, part, pod, request, template
 from tests.support.certificates import self_signed
 
 pytestmark = pytest.mark.on_1_36
@@ -424,6 +424,31 @@ def test_the_controllers_token_makes_and_deletes_only_templates_of_converted_pod
     controller.delete(control_plane.api.path_of(create(ours)))
 
 
+def test_the_controllers_token_makes_only_claims_that_belong_to_a_pod(controller, control_plane, namespace):
+    path = CLAIMS.format(namespace, "resourceclaims")
+    labels = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.TEMPLATE_HASH_LABEL: "0123"}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
+    name = f"p-hami-{'0' * 18}"
+    ours = claim(name, part())
+    ours["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    for wrong in (
+        {"name": "mine"},
+        {"labels": {}},
+        {"ownerReferences": []},
+        {"ownerReferences": [{**owner, "controller": False}]},
+        {"ownerReferences": [{**owner, "kind": "ConfigMap"}]},
+        {"ownerReferences": [owner, {**owner, "kind": "Node", "uid": "2", "controller": False}]},
+    ):
+        forged = {**ours, "metadata": {**ours["metadata"], **wrong}}
+        assert "only the claims of converted pods" in refused(controller.create, path, forged), wrong
+    control_plane.api.patch(
+        f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {names.ADMIN_ACCESS_LABEL: "true"}}}
+    )
+    admin = {**ours, "spec": claim(name, request(adminAccess=True))["spec"]}
+    assert "without admin access" in refused(controller.create, path, admin)
+    controller.create(path, ours)
+
+
 def rules_path(api):
     """Where the cluster serves DeviceTaintRules; None: nowhere (1.36)."""
     with contextlib.suppress(ApiError):
@@ -497,7 +522,7 @@ def test_the_controllers_token_creates_nothing_elsewhere(controller, namespace):
     for where in (SYSTEM, "kube-system", namespace):
         assert 'cannot create resource "pods"' in refused(controller.create, CORE.format(where, "pods"), probe_with({}))
     any_claim = claim("x", part())
-    assert "cannot create" in refused(controller.create, CLAIMS.format(namespace, "resourceclaims"), any_claim)
+    assert "only the claims of" in refused(controller.create, CLAIMS.format(namespace, "resourceclaims"), any_claim)
     assert "only hami-dra-probe" in refused(controller.create, CLAIMS.format(PROBE, "resourceclaims"), any_claim)
     assert "only hami-dra-probe" in refused(controller.create, CLASSES, device_class("x", "true"))
     for action, *arguments in (

@@ -19,6 +19,7 @@ import pytest
 
 from controller.reconcile.fence.probe import probe_bodies
 from controller.reconcile.fence.rules import rule_body
+from controller.webhook.convert import convert_pod
 from controller.webhook.templates import TemplateCollector
 from hack.controlplane.processes import free_port
 from hack.controlplane.variants import GANGS
@@ -184,16 +185,18 @@ class Story:
 
     def collect_templates(self):
         """What the controller does after a minute."""
-        self.lab.create(legacy_pod("short", gpu=1, gpumem=7))
+        for name in ("short", "legacy"):
+            converted = convert_pod(legacy_pod(f"{name}-of-file", gpu=1, gpumem=7 + len(name)), "team")
+            self.lab.create(converted.pod)
         templates = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"
-        self.hami.wait_for("a second template", lambda: len(self.api.list(templates)) == 2)
-        self.lab.delete_pod("short", gracePeriodSeconds=0)
+        self.hami.wait_for("both templates", lambda: len(self.api.list(templates)) == 2)
+        self.lab.delete_pod("short-of-file", gracePeriodSeconds=0)
         token = self.plane.token_for_service_account(names.SYSTEM_NAMESPACE, names.CONTROLLER)
 
         async def collect():
             cluster = HttpCluster.from_kubeconfig(str(self.plane.kubeconfig_for(token)))
             stored = (await cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items
-            legacy = self.lab.pod("legacy")["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+            legacy = self.lab.pod("legacy-of-file")["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
             used = {f"team/{legacy}"}
             await TemplateCollector(cluster, lambda: stored, lambda key: key in used, after=0.0).once()
             await cluster.close()

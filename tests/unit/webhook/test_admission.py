@@ -9,7 +9,7 @@ import pytest
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import Options
 from controller.webhook.memory_webhook import memory_webhook
-from controller.webhook.request import template_of
+from controller.webhook.request import is_claim_name, template_of
 from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.memory.patches import json_patch
@@ -68,9 +68,9 @@ async def test_a_legacy_pod_is_patched_and_nothing_is_written(cluster):
     assert response["allowed"]
     assert response["patchType"] == "JSONPatch"
     pod = patched(POD, response)
-    name = pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    name = pod["spec"]["resourceClaims"][0]["resourceClaimName"]
     made = template_of(pod["metadata"]["annotations"]["hami.io/converted-request"], "team")
-    assert made["metadata"]["name"] == name
+    assert is_claim_name(name, made)
     assert pod["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
     assert not any(label.startswith(("create", "patch", "delete")) for label in cluster.requests)
 
@@ -214,6 +214,6 @@ async def test_classes_that_cannot_be_read_are_no_reason_to_refuse(cluster):
 async def test_pods_of_a_memory_cluster_are_converted_on_their_way_in(cluster):
     cluster.admission.append(memory_webhook(Admission(cluster)))
     pod = await cluster.create(kinds.POD, POD, namespace="team")
-    assert pod.spec.resource_claims[0].resource_claim_template_name.startswith("hami-")
+    assert pod.spec.resource_claims[0].resource_claim_name.startswith("web-hami-")
     with pytest.raises(Invalid, match="admission webhook denied the request: Pod team/web"):
         await cluster.create(kinds.POD, with_limits(gpu="x"), namespace="team")

@@ -1,5 +1,6 @@
 """Legacy pods become claims: every row of HAMi's table of what is given and what is asked for."""
 
+import re
 from copy import deepcopy
 
 import pytest
@@ -587,3 +588,52 @@ def test_two_vendors_with_different_runtime_classes_are_refused():
         converted(container(gpu=1), XPU, options=Options(runtime_classes=BY_VENDOR))
     same = Options(runtime_classes={"nvidia": "gpu", "kunlunxin": "gpu"})
     assert converted(container(gpu=1), XPU, options=same).pod["spec"]["runtimeClassName"] == "gpu"
+
+
+# --- by the webhook: a claim of this pod alone ---------------------------------------------------------------------------
+
+
+def claim_named(conversion):
+    (entry,) = conversion.pod["spec"]["resourceClaims"]
+    assert set(entry) == {"name", "resourceClaimName"}
+    assert conversion.templates == []
+    return entry["resourceClaimName"]
+
+
+def test_the_webhook_names_a_claim_for_each_pod():
+    raw = pod(container(gpu=1, gpumem=100))
+    made = [claim_named(convert_pod(raw, "team", unique=str(number))) for number in range(100)]
+    assert len(set(made)) == 100
+    assert all(re.fullmatch(r"web-hami-[0-9a-f]{18}", name) for name in made)
+    assert len({name[:-10] for name in made}) == 1, "what is asked for, then chance"
+
+
+@pytest.mark.parametrize("name", ["w" * 253, "a.b-", "-" * 39 + "x", ""], ids=len)
+def test_the_name_of_a_claim_is_one_whatever_the_name_of_the_pod(name):
+    raw = pod(container(gpu=1))
+    raw["metadata"] = {"generateName": name}
+    assert re.fullmatch(
+        r"([a-z0-9][a-z0-9.-]{0,38}-)?hami-[0-9a-f]{18}", claim_named(convert_pod(raw, "team", unique="1"))
+    )
+
+
+def test_a_copy_of_a_converted_pod_gets_a_claim_of_its_own():
+    first = convert_pod(pod(container(gpu=1)), "team", unique="1")
+    copy = convert_pod(first.pod, "team", unique="2")
+    assert claim_named(copy) != claim_named(first)
+    assert copy.pod["spec"]["containers"] == first.pod["spec"]["containers"]
+    assert copy.request == first.request
+
+
+def test_a_container_injected_after_the_conversion_changes_the_claim_that_is_named():
+    first = convert_pod(pod(container("app", gpu=1, gpumem=100)), "team", unique="1")
+    injected = deepcopy(first.pod)
+    injected["spec"]["containers"].append(container("extra", gpu=1, gpumem=50))
+    second = convert_pod(injected, "team", unique="1")
+    assert pointers(second) == {"app": ["nvidia-0"], "extra": ["nvidia-1"]}
+    assert claim_named(second) != claim_named(first)
+
+
+def test_a_pod_converted_in_a_file_keeps_its_template():
+    in_file = convert_pod(pod(container(gpu=1)), "team")
+    assert convert_pod(in_file.pod, "team", unique="1").pod == in_file.pod

@@ -57,7 +57,7 @@ def strings(expression):
 def test_the_webhook_is_asked_about_exactly_the_resources_that_are_converted():
     expression = conditions(webhooks()[CONVERT_WEBHOOK])["asks-for-legacy-resources"]
     wanted = {name for vendor in LEGACY_VENDORS for name in vendor.resources}
-    assert strings(expression) == wanted
+    assert strings(expression) == wanted | {"hami", names.CONVERTED_REQUEST}, "and about copies of converted pods"
 
 
 def advising(installation=None):

@@ -42,21 +42,21 @@ def test_the_template_is_valid_for_our_own_reader():
 
 def test_the_controller_makes_the_same_template_again():
     conversion = converted(gpu=1, gpumem=10)
-    assert CONVERSION.template(as_pod(conversion.pod)) == conversion.templates[0]
+    assert CONVERSION.claim_or_template(as_pod(conversion.pod)) == conversion.templates[0]
     assert json.dumps(template_of(annotation_of(conversion), "team")) == json.dumps(conversion.templates[0])
     assert CONVERSION.plugin_resources(as_pod(conversion.pod)) == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
 
 
 def test_nothing_is_made_for_pods_that_were_not_converted():
     pod = as_pod(legacy(gpu=1))
-    assert CONVERSION.template(pod) is None
+    assert CONVERSION.claim_or_template(pod) is None
     assert CONVERSION.plugin_resources(pod) == ()
 
 
 def test_nothing_is_made_from_an_annotation_that_the_pod_does_not_refer_to():
     one, other = converted(gpu=1), converted(gpu=2)
     one.pod["metadata"]["annotations"] = other.pod["metadata"]["annotations"]
-    assert CONVERSION.template(as_pod(one.pod)) is None
+    assert CONVERSION.claim_or_template(as_pod(one.pod)) is None
 
 
 REQUEST = {"name": "nvidia-0", "vendor": "nvidia", "cards": {"count": 1, "capacity": {"cores": 0}}}

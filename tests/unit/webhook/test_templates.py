@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.webhook.convert import convert_pod
-from controller.webhook.templates import AFTER, TemplateCollector, collect, is_template
+from controller.webhook.templates import AFTER, TemplateCollector, collect, is_same_request
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden
 from tests.support.steered_cluster import SteeredCluster
@@ -37,18 +37,18 @@ def test_a_stored_template_is_compared_by_what_it_asks_for():
         "metadata": {"name": "x", "labels": {"team": "a"}, "resourceVersion": "7"},
         "spec": {"metadata": {"creationTimestamp": None}, "spec": {"devices": devices}},
     }
-    assert is_template(ours, stored(theirs))
-    assert not is_template(ours, stored(legacy(2).templates[0]))
-    assert not is_template(ours, stored({"metadata": {"name": "x"}}))
+    assert is_same_request(ours, stored(theirs))
+    assert not is_same_request(ours, stored(legacy(2).templates[0]))
+    assert not is_same_request(ours, stored({"metadata": {"name": "x"}}))
     config = devices["config"][0]
     config["opaque"]["parameters"]["memoryPercent"] = 31
-    assert not is_template(legacy(1, **{"gpumem-percentage": 30}).templates[0], stored(theirs))
+    assert not is_same_request(legacy(1, **{"gpumem-percentage": 30}).templates[0], stored(theirs))
 
 
 def test_parameters_that_cannot_be_read_are_not_ours():
     ours = legacy(1, **{"gpumem-percentage": 30}).templates[0]
     text = msgspec.json.encode(ours).replace(b'"memoryPercent":30', b'"memoryPercent":"\xff"')
-    assert not is_template(ours, msgspec.json.decode(text, type=KIND.type, strict=False))
+    assert not is_same_request(ours, msgspec.json.decode(text, type=KIND.type, strict=False))
 
 
 class TemplateHarness:

@@ -116,7 +116,7 @@ async def cluster_with(*quotas):
 
 
 async def admitted(cluster, raw, options=None):
-    return await Admission(cluster, options).admit(raw, "default")
+    return await Admission(cluster, options).admit(raw, "default", unique="1")
 
 
 async def test_a_pod_that_never_fits_is_denied():
@@ -136,7 +136,7 @@ async def test_an_answer_tells_no_quota_where_anybody_may_ask():
     """M1: whoever reaches the port asks about any namespace."""
     cluster = await cluster_with(quota({"nvidia.com/gpumem": 4000}, name="team"))
     admission = Admission(cluster, refuse_over_quota=WebhookSettings().tells_quotas)
-    assert (await admission.admit(legacy("p", gpu=2, gpumem=2001), "default")).pod is not None
+    assert (await admission.admit(legacy("p", gpu=2, gpumem=2001), "default", unique="1")).pod is not None
     assert not cluster.requests["list resourcequotas"]
     for reported in (WebhookSettings(refuse_over_quota=True), WebhookSettings(client_ca=Path("ca.crt"))):
         assert reported.tells_quotas
@@ -146,7 +146,7 @@ async def test_usage_is_no_reason_to_deny():
     cluster = await cluster_with(quota({"nvidia.com/gpu": 1}))
     admission = Admission(cluster)
     for name in ("p", "q"):
-        assert (await admission.admit(legacy(name, gpu=1), "default")).pod is not None
+        assert (await admission.admit(legacy(name, gpu=1), "default", unique="1")).pod is not None
 
 
 async def test_native_mode_and_pods_that_are_not_converted_are_let_in():
@@ -182,10 +182,10 @@ async def test_quotas_are_read_once_in_a_while_for_each_namespace(monkeypatch):
     clock = Clock()
     admission = Admission(cluster, clock=clock)
     for namespace in ("default", "default", "other"):
-        await admission.admit(legacy("p", gpu=1), namespace)
+        await admission.admit(legacy("p", gpu=1), namespace, unique="1")
     assert reads == ["default", "other"]
     clock.now += FRESH
     await cluster.patch(
         kinds.RESOURCE_QUOTA, "quota", {"spec": {"hard": {"limits.nvidia.com/gpu": "0"}}}, namespace="default"
     )
-    assert (await admission.admit(legacy("p", gpu=1), "default")).pod is None
+    assert (await admission.admit(legacy("p", gpu=1), "default", unique="1")).pod is None

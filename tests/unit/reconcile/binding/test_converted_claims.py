@@ -1,4 +1,5 @@
-"""The controller makes the templates of converted pods: quickly, once each, fairly, and no pod holds up another one."""
+"""The controller makes the claims of converted pods, and templates of those that were converted in files: quickly, once
+each, fairly, and no pod holds up another one."""
 
 import asyncio
 from collections import Counter
@@ -17,11 +18,12 @@ from tests.support.harness import SPACE, play
 TEMPLATE = kinds.RESOURCE_CLAIM_TEMPLATE
 
 
-def converted(name, memory=100, namespace=SPACE, **metadata):
+def converted(name, memory=100, namespace=SPACE, unique="", **metadata):
+    """`unique`: as by the webhook, else as in a file."""
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
     container = {"name": "main", "image": "none", "resources": {"limits": limits}}
     raw = {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": {"containers": [container]}}
-    return convert_pod(raw, namespace).pod
+    return convert_pod(raw, namespace, unique=unique).pod
 
 
 def template_of(pod):
@@ -123,15 +125,15 @@ def test_an_annotation_that_cannot_be_read_holds_up_nobody(text):
 
 def test_an_error_that_nobody_planned_for_holds_up_nobody():
     class Conversion(LegacyConversion):
-        def template(self, pod):
+        def claim_or_template(self, pod):
             if pod.metadata.name == "hostile":
                 raise ZeroDivisionError
-            return super().template(pod)
+            return super().claim_or_template(pod)
 
     async def tell(harness):
         await harness.add(kinds.POD, *(converted("hostile", 7), converted("honest")))
         await harness.until(lambda: has_claim(harness, "honest"), seconds=5)
-        assert harness.metric("hami_dra_internal_errors_total", loop="claim templates") >= 1
+        assert harness.metric("hami_dra_internal_errors_total", loop="converted claims") >= 1
 
     play(tell, conversion=Conversion())
 
@@ -184,7 +186,7 @@ def test_a_template_of_somebody_else_under_that_name_is_told():
 def test_a_template_that_somebody_makes_at_the_same_moment_is_used():
     async def tell(harness):
         pod = converted("p")
-        body = LegacyConversion().template(msgspec.convert(pod, Pod, strict=False))
+        body = LegacyConversion().claim_or_template(msgspec.convert(pod, Pod, strict=False))
 
         async def be_quicker(request):
             if request.label == "create resourceclaimtemplates":
@@ -214,5 +216,108 @@ def test_a_tenant_whose_requests_hang_holds_up_nobody():
         await harness.sleep(1)
         await harness.add(kinds.POD, converted("honest"))
         await harness.until(lambda: has_claim(harness, "honest"), seconds=1)
+
+    story(tell)
+
+
+# --- pods that the webhook converted --------------------------------------------------------------------------------------
+
+
+def claim_of(pod):
+    return pod["spec"]["resourceClaims"][0]["resourceClaimName"]
+
+
+async def claims(harness):
+    return {claim.metadata.name: claim for claim in (await harness.cluster.list(kinds.RESOURCE_CLAIM)).items}
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "native"])
+def test_each_stored_pod_gets_a_claim_of_its_own_at_once(mode):
+    pods = [converted(f"p{number}", 100 + number % 3, unique=str(number)) for number in range(30)]
+
+    async def tell(harness):
+        await harness.sleep(1)
+        began = harness.clock.monotonic()
+        await harness.add(kinds.POD, *pods)
+        await harness.until(lambda: are_made(harness))
+        assert harness.clock.monotonic() - began < 0.5
+        assert await made(harness) == set()
+        uids = {claim_of(pod): (await harness.pod(pod["metadata"]["name"])).metadata.uid for pod in pods}
+        for name, claim in (await claims(harness)).items():
+            (owner,) = claim.metadata.owner_references
+            assert (owner.kind, owner.uid, owner.controller) == ("Pod", uids[name], True)
+            assert claim.metadata.annotations == {names.POD_CLAIM_NAME: "hami"}
+
+    async def are_made(harness):
+        return set(await claims(harness)) == {claim_of(pod) for pod in pods}
+
+    story(tell, mode=mode)
+
+
+def test_a_claim_that_is_deleted_is_made_again_and_goes_with_its_pod():
+    async def tell(harness):
+        pod = converted("p", unique="1")
+        await harness.add(kinds.POD, pod)
+        await harness.until(lambda: claims(harness))
+        uid = (await claims(harness))[claim_of(pod)].metadata.uid
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, claim_of(pod), namespace=SPACE)
+        await harness.until(lambda: is_another(harness, pod, uid))
+        await harness.cluster.delete(kinds.POD, "p", namespace=SPACE)
+        await harness.sleep(5)
+        assert await claims(harness) == {}
+
+    async def is_another(harness, pod, uid):
+        claim = (await claims(harness)).get(claim_of(pod))
+        return claim is not None and claim.metadata.uid != uid
+
+    story(tell)
+
+
+def test_a_claim_that_is_refused_is_an_event_and_tried_again():
+    async def tell(harness):
+        async def refuse(request):
+            if request.label == "create resourceclaims":
+                raise Forbidden("exceeded quota: count/resourceclaims")
+
+        harness.cluster.hooks.append(refuse)
+        pod = converted("p", unique="1")
+        await harness.add(kinds.POD, pod)
+        await harness.sleep(100)
+        (event, *_) = await harness.events("InvalidClaim")
+        assert event["note"].startswith(f"its ResourceClaim {SPACE}/{claim_of(pod)} is not made yet: ")
+        assert "exceeded quota" in event["note"]
+        harness.cluster.hooks.clear()
+        await harness.until(lambda: claims(harness), seconds=600)
+
+    story(tell)
+
+
+@pytest.mark.parametrize("name", ["their-own", "p-hami-0123456789abcdef01"], ids=["plain", "of another request"])
+def test_no_claim_is_made_under_a_name_that_the_annotation_does_not_describe(name):
+    async def tell(harness):
+        pod = converted("p", unique="1")
+        pod["spec"]["resourceClaims"][0]["resourceClaimName"] = name
+        await harness.add(kinds.POD, pod)
+        await harness.sleep(30)
+        assert await claims(harness) == {}
+
+    story(tell)
+
+
+def test_a_claim_of_somebody_else_under_that_name_is_told():
+    async def tell(harness):
+        pod = converted("p", unique="1")
+
+        async def be_quicker(request):
+            if request.label == "create resourceclaims":
+                harness.cluster.hooks.clear()
+                other = {"metadata": {"name": claim_of(pod), "namespace": SPACE}, "spec": {"devices": {}}}
+                await harness.cluster.create(kinds.RESOURCE_CLAIM, other, namespace=SPACE)
+
+        harness.cluster.hooks.append(be_quicker)
+        await harness.add(kinds.POD, pod)
+        await harness.sleep(5)
+        notes = [event["note"] for event in await harness.events("InvalidClaim")]
+        assert any(f"ResourceClaim {SPACE}/{claim_of(pod)} exists with other content" in note for note in notes)
 
     story(tell)
