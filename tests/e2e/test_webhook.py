@@ -396,7 +396,7 @@ async def fenced(installed, cluster, namespace):
     await until("the policy is in force", in_force)
 
 
-@pytest.mark.parametrize("kind", [kinds.RESOURCE_CLAIM, TEMPLATE], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE], ids=lambda kind: kind.name)
 @pytest.mark.parametrize(
     "request_",
     [
@@ -416,7 +416,7 @@ async def test_claims_that_tolerate_the_fence_are_refused(fenced, cluster, names
         await attempt(cluster, kind, request_, namespace)
 
 
-@pytest.mark.parametrize("kind", [kinds.RESOURCE_CLAIM, TEMPLATE], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE], ids=lambda kind: kind.name)
 @pytest.mark.parametrize(
     "request_",
     [
