@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from controller.reconcile.fence.probe import probe_bodies
+from controller.webhook.convert import convert_pod
 from controller.webhook.installation import manifests
 from hack.installation import QUICK, Installation
 from hami_dra.api import names
@@ -188,7 +189,8 @@ def test_in_full_swing(lab, before):
     # with spaces in its parameters, so that no patch of its claims' metadata works
     lab.create_spaced(template("whole", request(), config=[opaque("another.example.com", note="a < b")]))
     lab.create(pod("a", templates=["whole"]), pod("b", templates=["whole"]))
-    lab.create(legacy_pod("c", gpu=1), legacy_pod("d", gpu=1, gpumem=15360))
+    of_file = convert_pod(legacy_pod("c", gpu=1), lab.namespace).pod
+    lab.create(of_file, legacy_pod("d", gpu=1, gpumem=15360))
     running = ["a", "b", "c", "d"]
     placed = lab.wait_running(names=running)
     lab.create(pod("waiting", templates=["whole"]))
@@ -214,7 +216,9 @@ def test_in_full_swing(lab, before):
     ):
         assert line in said
     assert all(f"DeviceTaintRule {rule['metadata']['name']} deleted" in said for rule in rules)
-    assert sum(f"ResourceClaimTemplate {lab.namespace}/" in line for line in said) == 2  # the webhook's, not the user's
+    assert (
+        sum(f"ResourceClaimTemplate {lab.namespace}/" in line for line in said) == 1
+    )  # of the converted file, not the user's
     leave_to_kube_scheduler(lab, said)
 
     assert (admission_of_ours(lab), lab.hami.fence_rules(), is_gated(lab)) == ([], [], False)
