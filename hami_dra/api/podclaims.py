@@ -37,7 +37,7 @@ resourceClaimName'
 
 
 CONVERTED_CLAIM: Final = re.compile(r"(?:^|-)hami-([0-9a-f]{8})[0-9a-f]{10}$")
-"""Ends the name of a claim that the webhook chose for one pod: what is asked for, then chance."""
+"""Ends the name of a claim that the webhook chose for one pod: a digest of the request, then chance."""
 
 
 def is_created_by_us(pod: Pod, ref: ClaimRef) -> bool:
