@@ -14,7 +14,7 @@ from controller.cli.command import Command
 from controller.cli.controller_options import decide_options, default_policies, lease_timings, managed_drivers
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
-from controller.cli.heap import return_holes
+from controller.cli.heap import collect_in_pieces, return_holes
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
 from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import (
@@ -295,9 +295,7 @@ async def _serve(
             cluster, lambda: informers.templates.store, informers.is_template_used, may_write=may_write
         ).run()
 
-    # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting
-    # takes most of the time
-    gc.set_threshold(100_000, 50, 100)
+    collect_in_pieces()
     synced = asyncio.Event()
 
     def on_synced() -> None:

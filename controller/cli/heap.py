@@ -8,6 +8,7 @@ by one. Smaller ones leave holes in the heap, which it returns when told to.
 """
 
 import ctypes
+import gc
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -26,6 +27,16 @@ def return_freed_memory() -> bool:
     if mallopt is None:
         return False
     return all(mallopt(name, _THRESHOLD) == 1 for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
+
+
+def collect_in_pieces() -> None:
+    """Look for garbage among few new objects at a time, and among all of them next to never.
+
+    Parsing lists makes megabytes of objects and no cycles: with Python's defaults collecting takes
+    most of the time. Among 100,000 objects of pods at their limit it takes 0.17 s in one piece,
+    among 20,000 a fifth of that.
+    """
+    gc.set_threshold(20_000, 2, 12_500)
 
 
 def return_holes() -> None:

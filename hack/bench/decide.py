@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 import msgspec
 
+from controller.cli.heap import collect_in_pieces
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
@@ -97,7 +98,7 @@ def scheduling_request(number: int, count: int, capacity: dict[str, str], polici
 def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) -> list[float]:
     """Microseconds of each decision; the first, which fills the caches, is left out."""
     inventory = furnished(nodes)
-    gc.set_threshold(100_000, 50, 100)
+    collect_in_pieces()
     gc.collect()
     gc.freeze()
     options = Options(managed=frozenset({DRIVER}))

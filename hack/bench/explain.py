@@ -21,6 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from controller.cli.heap import collect_in_pieces
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.scheduling.decide import Decision, Options, decide
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
@@ -33,7 +34,7 @@ DETAILED = 1e12
 def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) -> dict[str, list[float]]:
     """Microseconds by what was measured; the first decision, which fills the caches, is left out."""
     inventory = furnished(nodes)
-    gc.set_threshold(100_000, 50, 100)
+    collect_in_pieces()
     gc.collect()
     gc.freeze()
     options = Options(managed=frozenset({DRIVER}))

@@ -31,6 +31,7 @@ if __name__ == "__main__":
 
 import msgspec
 
+from controller.cli.heap import collect_in_pieces
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, decide
 from controller.scheduling.gangs import (
     GangDecision,
@@ -196,7 +197,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES))
     arguments = parser.parse_args()
-    gc.set_threshold(100_000, 50, 100)
+    collect_in_pieces()
     for name in arguments.only:
         rounds = [BENCHES[name]() for _ in range(arguments.rounds)]
         for title in rounds[0]:

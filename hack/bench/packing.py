@@ -27,6 +27,7 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from controller.cli.heap import collect_in_pieces
 from controller.scheduling.scoring.policies import InvalidPolicy
 from hack.bench.packing_figures import BadFigures, about, read_figures, write_figures
 from hack.bench.packing_replay import Arrival, Churn, Policy, arrival, churn, policy_of
@@ -56,7 +57,7 @@ _trace: Trace
 def _begin(trace: Trace) -> None:
     global _trace  # noqa: PLW0603 (a worker reads the trace once)
     _trace = trace
-    gc.set_threshold(100_000, 50, 100)  # as the controller sets it
+    collect_in_pieces()
 
 
 def _measured(run: Run) -> tuple[Run, Arrival | Churn, float]:

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 
 import msgspec
 
+from controller.cli.heap import collect_in_pieces
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
@@ -340,7 +341,7 @@ class Bench:
         self.found: dict[str, float] = {}
 
     async def run(self) -> None:
-        gc.set_threshold(100_000, 50, 100)  # as the controller
+        collect_in_pieces()
         start = time.process_time()
         informers = Informers(Streams(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
         running = asyncio.create_task(informers.run())

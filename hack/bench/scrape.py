@@ -25,6 +25,7 @@ if __name__ == "__main__":
 
 import msgspec
 
+from controller.cli.heap import collect_in_pieces
 from controller.insight.overview.card_table import CardTable
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures
@@ -104,7 +105,7 @@ def main() -> int:
     print(
         f"{'nodes':>6} {'lines':>8} {'MB':>6} {'packed':>6} {'first s':>8} {'holds ms':>8} {'next s':>7} {'holds ms':>8}"
     )
-    gc.set_threshold(100_000, 50, 100)  # as the controller has it
+    collect_in_pieces()
     for nodes in chosen.nodes:
         controller = Controller(nodes, frozenset(chosen.names))
         gc.collect()
