@@ -19,7 +19,7 @@ from hami_dra.kube.decoding import read_added, read_object, read_page
 from hami_dra.kube.documents import read_documents
 from tests.cards import node
 from tests.support.examples import SOAK, examples
-from tests.support.large_objects import ALL, TENANTS, base
+from tests.support.large_objects import ALL, TENANTS, base, largest
 
 KIB, MIB = 1 << 10, 1 << 20
 MUCH = MIB if SOAK else 150 * KIB
@@ -77,6 +77,16 @@ def memory_of(kind, bodies):
     gone, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return kept, gone
+
+
+@pytest.mark.parametrize("path", ["metadata.labels", "spec.nodeSelector", "spec.affinity.podAntiAffinity"])
+def test_a_pod_just_below_the_limit_costs_what_the_limit_says(path):
+    """75 KiB with hundreds of short labels: tables of Python, at 11 KB of JSON."""
+    place = next(each for each in ALL if each.kind is kinds.POD and each.path.startswith(path))
+    body = msgspec.json.encode(largest([place], "evil-00", base(kinds.POD, "evil-00")))
+    kept, gone = memory_of(kinds.POD, [body.replace(b"evil-00", f"evil-{number:02}".encode()) for number in range(20)])
+    assert kept / 20 < weight.MOST_WEIGHT * weight.GRAIN
+    assert gone < MIB
 
 
 def test_parts_that_come_and_go_are_bounded_by_bytes_and_not_by_their_number():
