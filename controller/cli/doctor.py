@@ -113,7 +113,7 @@ def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
     from controller.cli.doctor_reading import read_live
     from controller.cli.state import ask_cluster
 
-    return ask_cluster(connection, lambda cluster: read_live(cluster, namespace, progress))
+    return ask_cluster(connection, lambda cluster: read_live(cluster, namespace, progress), any_version=True)
 
 
 def _pending(

@@ -12,7 +12,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -220,6 +220,7 @@ class _Reading:
 
     async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
         hook = _convert_hook(admission)
+        arguments = await arguments_of(self.cluster, names.WEBHOOK, self.namespace)
         certificate = conversion = None
         own_certificate = False
         if hook is not None:
@@ -231,7 +232,8 @@ class _Reading:
             certificate=certificate,
             certificates_checked=self._can_check_certificates(),
             conversion=conversion,
-            missing_runtime_classes=await self._missing_runtime_classes(),
+            certificate_from=_certificate_from(arguments),
+            missing_runtime_classes=await self._missing_runtime_classes(arguments),
         )
 
     def _can_check_certificates(self) -> bool:
@@ -240,9 +242,9 @@ class _Reading:
             self._miss("webhook", f"its certificates were not checked: that {lacking}")
         return not lacking
 
-    async def _missing_runtime_classes(self) -> Mapping[str, str]:
+    async def _missing_runtime_classes(self, arguments: str) -> Mapping[str, str]:
         missing: dict[str, str] = {}
-        for vendor, name in _RUNTIME_CLASS.findall(await arguments_of(self.cluster, names.WEBHOOK, self.namespace)):
+        for vendor, name in _RUNTIME_CLASS.findall(arguments):
             try:
                 await self.cluster.get_raw(kinds.RUNTIME_CLASS, name)
             except NotFound:
@@ -316,6 +318,13 @@ def _programs(workloads: Iterable[Raw], namespace: str) -> Iterator[Program]:
         else:
             continue
         yield Program(kind=raw["kind"], name=metadata["name"], wanted=wanted, ready=ready)
+
+
+def _certificate_from(arguments: str) -> Literal["self", "helm", "files"]:
+    """Return what issues the certificates of a webhook with these arguments."""
+    if "--authority-folder" in arguments:
+        return "helm"
+    return "files" if "--cert-file" in arguments else "self"
 
 
 def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:

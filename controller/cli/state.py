@@ -168,15 +168,22 @@ def _of_files(paths: Sequence[Path]) -> list[Document]:
     return read_documents(paths)
 
 
-def ask_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]") -> T:
+def ask_cluster(
+    connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]", *, any_version: bool = False
+) -> T:
     """Return what `read` returns of the live cluster. Raises CommandError, which says how to get a right
     that is missing.
+
+    `any_version`: of Kubernetes; else hami-dra must be able to run there.
     """
     from hami_dra.kube.http import connect
+    from hami_dra.kube.requirements import UnsupportedKubernetes, require_version
 
     async def connected() -> T:
         cluster = connect(connection.kubeconfig, connection.context)
         try:
+            if not any_version:
+                await require_version(cluster)
             return await read(cluster)
         finally:
             await cluster.close()
@@ -185,7 +192,7 @@ def ask_cluster(connection: Connection, read: "Callable[[HttpCluster], Coroutine
         return asyncio.run(connected())
     except Forbidden as error:
         raise CommandError(with_grant(error)) from error
-    except (ClusterError, ConfigError) as error:
+    except (ClusterError, ConfigError, UnsupportedKubernetes) as error:
         raise CommandError(str(error)) from error
 
 

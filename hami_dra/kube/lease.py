@@ -103,7 +103,11 @@ class Timings:
 
     def __post_init__(self) -> None:
         if min(self.duration, self.renew_deadline, self.retry, self.write_timeout) <= 0 or self.clock_margin < 0:
-            raise ConfigError(f"leader election: all times must be positive: {self}")
+            raise ConfigError(
+                f"leader election: all times must be positive: lease duration {self.duration} s, renew deadline "
+                f"{self.renew_deadline} s, retry period {self.retry} s, write timeout {self.write_timeout} s, "
+                f"clock margin {self.clock_margin} s"
+            )
         if self.duration - self.renew_deadline <= self.write_timeout + self.clock_margin:
             raise ConfigError(
                 f"leader election: lease duration {self.duration} s - renew deadline {self.renew_deadline} s must be more than "

@@ -1,4 +1,4 @@
-"""The oldest supported Kubernetes, checked once at the start of controller, driver and webhook."""
+"""The oldest supported Kubernetes, checked once by every program and command that reads a cluster."""
 
 from typing import Final
 

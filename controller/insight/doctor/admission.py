@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from controller.insight.doctor.installed import is_out, named
+from controller.insight.doctor.installed import filling_in, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
 from controller.reconcile.fence import (
     driver_of,
@@ -303,7 +303,7 @@ def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
         problem = "it is missing: kubectl apply does not warn of misspelt annotations and of pods that will be refused"
     elif advice.get("clientConfig", {}).get("caBundle") != convert.get("clientConfig", {}).get("caBundle"):
         problem = f"its caBundle is not that of {CONVERT_WEBHOOK}: the API server does not trust the webhook, and no warning is shown"
-        fix = f"restart the webhook, which fills it in: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
+        fix = filling_in(state, live, kinds.VALIDATING_WEBHOOK.name)
     else:
         return
     yield Finding(

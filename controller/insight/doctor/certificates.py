@@ -11,8 +11,9 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from controller.insight.doctor.installed import filling_in
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
-from hami_dra.api import names
+from hami_dra.api import kinds, names
 
 _SOON: Final = timedelta(days=14)
 
@@ -23,19 +24,20 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
 
     `title`: the configuration in findings; `convert`: its webhook.
     """
-    restart = f"restart the webhook, which fills it in: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
+    restart = f"restart the webhook, which renews it: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
+    fill_in = filling_in(state, live, kinds.MUTATING_WEBHOOK.name)
     text = convert.get("clientConfig", {}).get("caBundle") or ""
     if not text:
         if "url" not in convert.get("clientConfig", {}):
-            yield _error(title, "its caBundle is empty: the API server trusts no certificate of it", restart)
+            yield _error(title, "its caBundle is empty: the API server trusts no certificate of it", fill_in)
         return
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):
-        yield _error(title, "its caBundle is not a list of certificates", restart)
+        yield _error(title, "its caBundle is not a list of certificates", fill_in)
         return
     if all(each.not_valid_after_utc <= state.now for each in authorities):
-        yield _error(title, "all certificates of its caBundle have expired", restart)
+        yield _error(title, "all certificates of its caBundle have expired", fill_in)
     served = live.webhook.certificate if live.webhook is not None else None
     if served is None:
         return
@@ -52,13 +54,13 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
             severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
             object=secret,
             problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-            fix=restart.replace(", which fills it in", ", which renews it"),
+            fix=restart,
         )
     if not any(_signed(certificate, each) for each in authorities):
         yield _error(
             title,
             f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
-            restart,
+            fill_in,
         )
 
 

@@ -2,10 +2,14 @@
 checks.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from controller.insight.doctor.model import Live, Raw, State
 from hami_dra.api import names
+
+_AUTHORITY: Final = "hami-dra-webhook-authority"
+"""Secret of the authority that the chart creates."""
+_INJECTED: Final = "cert-manager.io/inject-ca-from"
 
 
 def is_out(state: State) -> bool:
@@ -20,6 +24,26 @@ def named(live: Live, kind: str, name: str) -> Raw | None:
     """Return an admission object by kind and name."""
     objects = (live.admission or {}).get(kind, ())
     return next((each for each in objects if each.get("metadata", {}).get("name") == name), None)
+
+
+def filling_in(state: State, live: Live, kind: str) -> str:
+    """Return how the caBundle of the webhook's configuration of this kind is filled in, which depends
+    on who issues its certificates (docs/install.md).
+    """
+    namespace, configuration = state.installation.namespace, named(live, kind, names.WEBHOOK) or {}
+    if injected := (configuration.get("metadata", {}).get("annotations") or {}).get(_INJECTED):
+        return (
+            f"cert-manager fills it in, from Certificate {injected}: check that cert-manager's cainjector runs: kubectl get pods -A "
+            "-l app.kubernetes.io/component=cainjector"
+        )
+    source = live.webhook.certificate_from if live.webhook is not None else "self"
+    if source == "helm":
+        return f"upgrade the Helm release with its values: the chart fills it in from Secret {namespace}/{_AUTHORITY}"
+    if source == "files":
+        return (
+            "set webhook.certificate.caBundle in the chart to the authority of its certificate, and upgrade the release"
+        )
+    return f"restart the webhook, which fills it in: kubectl -n {namespace} rollout restart deployment {names.WEBHOOK}"
 
 
 def _is_ours(raw: Raw) -> bool:

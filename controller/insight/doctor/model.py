@@ -89,6 +89,8 @@ class WebhookSeen:
     """Its ServiceAccount exists, so it was installed."""
     own_certificate: bool = True
     """There is a Secret for a webhook that issues its own certificates."""
+    certificate_from: Literal["self", "helm", "files"] = "self"
+    """What issues its certificates: itself, an authority of Helm's, or someone else."""
     certificate: bytes | None = None
     """The serving certificate (PEM) from its Secret; None: not read."""
     certificates_checked: bool = True

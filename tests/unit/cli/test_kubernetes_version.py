@@ -91,3 +91,25 @@ def test_a_live_cluster_is_judged_as_by_its_own_version(hami_dra, tmp_path, vers
 def test_what_is_no_version(hami_dra, path, text, said):
     result = hami_dra("simulate", "-f", path, "--kubernetes-version", text)
     assert (result.code, said in result.stderr) == (2, True)
+
+
+LIVE = [("explain", "p"), ("status",), ("status", "--pending"), ("whatif", "--replace"), ("topology",), ("snapshot",)]
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+@pytest.mark.parametrize("words", LIVE, ids=" ".join)
+def test_a_cluster_on_which_hami_dra_cannot_run_is_no_place_to_explain(hami_dra, tmp_path, words, version):
+    to = ("--to", tmp_path / "state.json") if words == ("snapshot",) else ()
+    with Served(state(), version=version) as server:
+        result = hami_dra(*words, *to, "--kubeconfig", server.kubeconfig(tmp_path))
+    assert (result.code, result.stdout) == (2, "")
+    assert "hami-dra needs Kubernetes 1.36 or newer (consumable capacity, device taints" in result.stderr
+    assert f"and this is {version}." in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_doctor_is_for_such_clusters_too(hami_dra, tmp_path):
+    with Served(state(), version="1.35") as server:
+        result = hami_dra("doctor", "--kubeconfig", server.kubeconfig(tmp_path))
+    assert "hami-dra needs Kubernetes" not in result.stderr
+    assert len(server.seen) > 5

@@ -56,7 +56,7 @@ def test_everything_that_a_decision_reads_and_nothing_else(read):
 def test_a_command_that_decides_nothing_reads_only_what_it_shows(hami_dra, tmp_path):
     with Served([*cluster("n1"), live("a")]) as server:
         assert hami_dra("status", "--kubeconfig", server.kubeconfig(tmp_path)).code == 0
-    assert [path for path, _ in server.seen] == [kind.path() for kind in SHOWN]
+    assert [path for path, _ in server.seen] == ["/version", *(kind.path() for kind in SHOWN)]
 
 
 def test_who_may_not_read_is_given_the_command_that_grants_it(hami_dra, tmp_path):

@@ -392,6 +392,7 @@ def test_the_certificate_and_who_signed_it():
     assert "no certificate of its caBundle signed" in found.problem
     (found,) = webhook(admission=admission(bundle=b""))
     assert "caBundle is empty" in found.problem
+    assert found.fix.startswith("restart the webhook, which fills it in: kubectl -n hami-dra-system rollout restart")
     (found,) = webhook(admission=admission(bundle=b"nonsense"))
     assert "not a list of certificates" in found.problem
     aged = renewed(None, ["x"], NOW - timedelta(days=360))
@@ -400,6 +401,37 @@ def test_the_certificate_and_who_signed_it():
     over = renewed(None, ["x"], NOW - timedelta(days=400))
     (found,) = webhook(certificate=over.certificate, admission=admission(bundle=over.authorities))
     assert (found.severity, found.problem) == ("error", "the webhook's certificate ends 2026-10-17 12:00 UTC")
+
+
+@pytest.mark.parametrize(
+    ("source", "annotations", "said"),
+    [
+        ("self", {}, "restart the webhook, which fills it in"),
+        (
+            "helm",
+            {},
+            "upgrade the Helm release with its values: the chart fills it in from Secret hami-dra-system/hami-dra-w",
+        ),
+        ("files", {}, "set webhook.certificate.caBundle in the chart"),
+        (
+            "files",
+            {"cert-manager.io/inject-ca-from": "a/b"},
+            "cert-manager fills it in, from Certificate a/b: check that",
+        ),
+    ],
+    ids=["self", "helm", "secret", "cert-manager"],
+)
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_what_fills_in_an_empty_ca_bundle(kind, source, annotations, said):
+    objects = admission()
+    for configuration in objects[kind]:
+        configuration["metadata"]["annotations"] = annotations
+        for hook in configuration["webhooks"]:
+            hook["clientConfig"]["caBundle"] = ""
+    seen = WebhookSeen(expected=True, certificate_from=source, conversion="")
+    fixes = [each.fix for each in webhook(webhook=seen, admission=objects) if each.object.startswith(kind)]
+    assert fixes
+    assert all(fix.startswith(said) for fix in fixes)
 
 
 def test_a_new_authority_beside_the_old_one_is_no_fault():

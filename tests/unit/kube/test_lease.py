@@ -324,7 +324,7 @@ async def test_a_missing_right_is_kept_as_the_problem(cluster, time):
         ({"write_timeout": 6}, "write timeout 6 s"),
         ({"clock_margin": 2}, r"clock margin 2 s"),
         ({"retry": 5}, "twice the retry period"),
-        ({"retry": 0}, "positive"),
+        ({"retry": 0}, r"must be positive: lease duration 15 s, renew deadline 8\.0 s, retry period 0 s, write"),
         ({"clock_margin": -1}, "positive"),
     ],
 )
