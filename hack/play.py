@@ -39,6 +39,8 @@ nodes:
 - {machine: g4dn.12xlarge, count: 1, name: "t4-{index}"}
 - {machine: g5.12xlarge, count: 1, name: "a10g-{index}"}
 """
+_CONVERTED: Final = "hami.io/webhook"
+"""Label of namespaces whose pods are converted."""
 _NEXT: Final = """
 Kubernetes {version} with hami-dra is up: a node with 4 T4, a node with 4 A10G.
 
@@ -56,6 +58,9 @@ The other three patterns are the other files; the same as claims, and with the p
 See and understand, in a browser or with the commands (in {bin}):
   {page}
   hami-dra status, hami-dra explain POD, hami-dra doctor, hami-dra whatif --node-policy spread --replace
+
+Pods of the namespace default are converted. As with the chart, label other namespaces first:
+  kubectl label namespace NAME hami.io/webhook=enabled
 
 More machines: edit {fleet}
 Logs: {logs}
@@ -129,7 +134,8 @@ def _bring_up(name: str, version: str) -> None:
     host = DetachedHost(detached.up(name, version, kwok=True, client_qps=_CLIENT_QPS))
     hami = Installation(host)
     say(2, "manifests and device classes")
-    hami.install()
+    hami.install(namespace_selector=f"{_CONVERTED}=enabled")  # as the chart
+    host.api.patch("/api/v1/namespaces/default", {"metadata": {"labels": {_CONVERTED: "enabled"}}})
     say(3, "simulated machines")
     fleet = _fleet_file(host.state)
     fleet.write_text(_FLEET)
