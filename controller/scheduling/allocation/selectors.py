@@ -7,6 +7,7 @@ selector.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Protocol
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
@@ -14,6 +15,7 @@ from controller.scheduling.inventory.model import Device
 from controller.scheduling.inventory.selector_budget import OverBudget, Payer
 from hami_dra import cel
 from hami_dra.api import resource as api
+from hami_dra.api.similar_names import similar
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +180,21 @@ def selectors_of(
 
 
 def _published_elsewhere(device: Device, error: str) -> str:
-    """Return where the device has a name that the selector looks for in another domain, or empty."""
+    """Return where the device has the name that the selector looks for, else the most similar name, else
+    some that it has; empty for other errors.
+    """
     if not error.startswith(_NO_SUCH_KEY):
         return ""
-    wanted = error.removeprefix(_NO_SUCH_KEY)
+    paths: dict[str, str] = {}
     for kind, published in (("attributes", device.spec.attributes), ("capacity", device.spec.capacity)):
         for name in published:
             domain, _, bare = name.rpartition("/")
-            if bare == wanted:
-                return f'; the device has device.{kind}["{domain or device.id.driver}"].{bare}'
-    return ""
+            paths.setdefault(bare, f'device.{kind}["{domain or device.id.driver}"].{bare}')
+    wanted = error.removeprefix(_NO_SUCH_KEY)
+    if wanted in paths:
+        return f"; the device has {paths[wanted]}"
+    near = get_close_matches(wanted, paths, n=1)
+    return f"; the closest name is {paths[near[0]]}" if near else similar(wanted, paths)
 
 
 _NO_SUCH_KEY: Final = "no such key: "

@@ -481,8 +481,26 @@ def test_a_selector_that_fails_on_every_device_is_an_error_also_when_all_are_in_
     use(inventory, "b", 0, 1, memory="22Gi", cores="100")
     busy = reason_of(inventory, wrong)
     assert "selectors[0] fails on device" in idle.error
-    assert "selectors[0] fails on device" in busy.error
+    assert busy.error == idle.error, "one device whatever is in use, so that events aggregate"
     assert 'no such key: productName; the device has device.attributes["hami.io"].productName' in busy.error
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (
+            'attributes["hami.io"].productNam',
+            'no such key: productNam; the closest name is device.attributes["hami.io"].productName;',
+        ),
+        ('attributes["hami.io"].memorySize', "no such key: memorySize; the closest name is device.capacity["),
+        ('attributes["hami.io"].xyzzy', "no such key: xyzzy; there are cores, "),
+        ('attributes["hami.io"].memory', 'no such key: memory; the device has device.capacity["'),
+    ],
+)
+def test_a_selector_with_a_name_that_no_device_has_is_told_those_that_there_are(key, said):
+    error = reason_of(cluster(), request(selectors=[f'device.{key} == "x"'])).error
+    assert said in error
+    assert len(error) < 500
 
 
 # --- devices that must be given together --------------------------------------------------------------
