@@ -23,6 +23,7 @@ class Trial:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
+        self._on_trial = inventory.volumes.on_trial
         self._assumed: dict[str, tuple[str, ...]] = {}
         """By uid of the pod: the uids of its claims."""
         self._lifted: dict[str, tuple[Pod, str]] = {}
@@ -45,6 +46,7 @@ class Trial:
         node = self._inventory.assumed_node(pod.metadata.uid)
         if node:
             self._lifted.setdefault(pod.metadata.uid, (pod, node))
+            self._on_trial.add(pod.metadata.uid)
             self._inventory.forget_pod(pod.metadata.uid)
 
     def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
@@ -53,6 +55,7 @@ class Trial:
 
         `claim_uids`: those that no other pod uses.
         """
+        self._on_trial.add(pod_uid)
         self._inventory.absent.take_away(pod_uid, claim_uids)
         self._away[pod_uid] = claim_uids
 
@@ -62,12 +65,14 @@ class Trial:
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
         uids = [entry.claim.metadata.uid for entry in decision.allocations]
         self._assumed[pod.metadata.uid] = tuple(uids)
+        self._on_trial.add(pod.metadata.uid)
         self._inventory.assume_pod(pod, decision.node)
         return {uid: self._inventory.usage.counted(uid) for uid in uids}
 
     def assume_again(self, pod: Pod, node: str, holdings: Holdings) -> None:
         """Count the pod again after `close`."""
         self._assumed[pod.metadata.uid] = tuple(holdings)
+        self._on_trial.add(pod.metadata.uid)
         for uid, each in holdings.items():
             self._inventory.assume_again(uid, each)
         self._inventory.assume_pod(pod, node)
@@ -75,6 +80,8 @@ class Trial:
     def forget(self, pod_uid: str) -> None:
         """Take one assumption back."""
         self._inventory.forget_pod(pod_uid)
+        if pod_uid not in self._lifted:
+            self._on_trial.discard(pod_uid)
         for uid in self._assumed.pop(pod_uid):
             self._inventory.forget(uid)
 
@@ -84,6 +91,8 @@ class Trial:
             self.forget(uid)
         for uid in reversed([*self._away]):
             self._inventory.absent.bring_back(uid, self._away.pop(uid))
+            self._on_trial.discard(uid)
         for pod, node in self._lifted.values():
             self._inventory.assume_pod(pod, node)
+            self._on_trial.discard(pod.metadata.uid)
         self._lifted.clear()

@@ -47,6 +47,8 @@ class VolumeBook:
         """Increases with each change of what is in the book."""
         self.on_unused: Callable[[str], None] | None = None
         """Called with the key of a ReadWriteOncePod claim that no pod on a node uses any more."""
+        self.on_trial: set[str] = set()
+        """Uids of pods that a trial places, or lifts from their node: none of that frees a claim for others."""
         self._nodes = nodes
         self._csi_nodes = CsiNodeColumns(nodes, self.objects)
         self._attached = AttachedVolumes(nodes, self.objects)
@@ -144,10 +146,14 @@ class VolumeBook:
         for ref in volume_claim_refs(pod):
             if (users := self._users.get(ref.key)) is not None:
                 users.pop(uid, None)
+                if (
+                    uid not in self.on_trial
+                    and users.keys() <= self.on_trial
+                    and is_exclusive(self.objects.claims.get(ref.key))
+                ):
+                    unused.append(ref.key)
                 if not users:
                     del self._users[ref.key]
-                    if is_exclusive(self.objects.claims.get(ref.key)):
-                        unused.append(ref.key)
             self._end_reservation(uid, ref.key)
         if self.on_unused is not None:
             for key in unused:

@@ -7,6 +7,7 @@ import pytest
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Forbidden
+from tests.support.gang_objects import in_labelled_group
 from tests.support.harness import SPACE, play, pod, template
 
 HOST = "kubernetes.io/hostname"
@@ -113,6 +114,44 @@ def test_a_claim_for_one_pod_is_passed_on_when_that_pod_is_gone():
         assert await devices_held(harness) == 1
         await harness.delete_pod("first")
         await harness.bound("second", seconds=AT_ONCE)
+
+    play(story, **QUICK)
+
+
+@pytest.mark.parametrize("gangs", [("g",), ("g", "h")])
+def test_members_that_use_one_claim_for_one_pod_are_refused_once(gangs):
+    """Each trial gave the claim back, which woke all that name it: the controller did nothing else from then on."""
+
+    async def story(harness):
+        await furnish(harness)
+        await harness.add(kinds.PERSISTENT_VOLUME_CLAIM, claim("data", "", bound="pv", modes=("ReadWriteOncePod",)))
+        await harness.add(kinds.PERSISTENT_VOLUME, volume("pv", "", "n0", "n1", claim="data"))
+        members = [(gang, f"{gang}{number}") for gang in gangs for number in range(2)]
+        await harness.add(
+            kinds.POD, *(in_labelled_group(using(name, "data", gated=True), gang, 2) for gang, name in members)
+        )
+        await harness.sleep(10)
+        assert harness.metric("hami_dra_gang_decisions_total", result="refused") <= 4
+        assert await devices_held(harness) == 0
+        await harness.add(kinds.POD, using("single", "data"))
+        await harness.bound("single", seconds=AT_ONCE)
+
+    play(story, **QUICK)
+
+
+def test_a_gang_is_woken_when_the_pod_that_uses_the_claim_of_one_member_is_gone():
+    async def story(harness):
+        await furnish(harness)
+        await harness.add(kinds.PERSISTENT_VOLUME_CLAIM, claim("data", "", bound="pv", modes=("ReadWriteOncePod",)))
+        await harness.add(kinds.PERSISTENT_VOLUME, volume("pv", "", "n0", "n1", claim="data"))
+        await harness.add(kinds.POD, using("first", "data"))
+        await harness.bound("first")
+        members = (using("g0", gated=True), using("g1", "data", gated=True))
+        await harness.add(kinds.POD, *(in_labelled_group(each, "g", 2) for each in members))
+        await harness.sleep(10)
+        assert await devices_held(harness) == 1
+        await harness.delete_pod("first")
+        await harness.bound("g0", "g1", seconds=AT_ONCE)
 
     play(story, **QUICK)
 
