@@ -1,9 +1,10 @@
 """A random life of a cluster with the whole controller and the real `decide`, in virtual time, from one seed.
 
 Steps are what happens to clusters: pods, gangs and claims come and go, nodes and slices change, writes fail, the API server is
-away, leaders die. In the end everything works again, and after a while of rest the cluster is judged:
+away, leaders die. Most lives have one or two themes besides (`tests.support.life_themes`). In the end everything works again, and after a while of rest the cluster is judged:
 
 - no device is given away twice (also after every step), and none is held by a pod that does not run;
+- since a quota is known everywhere, no more is used than it allows;
 - no member of a gang was bound before enough members had their devices;
 - what the controller has kept by difference equals what is computed from the same objects from scratch, and decides the same;
 - a restarted controller finds nothing left to do: no wake-up was lost.
@@ -32,6 +33,7 @@ from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.decoding import read_object
+from hami_dra.kube.embedded import scheduler
 from hami_dra.kube.protocol import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from tests.support import virtual_time
 from tests.support.gang_objects import (
@@ -46,14 +48,16 @@ from tests.support.gang_objects import (
     labelled,
     pod_group,
 )
-from tests.support.harness import SPACE, claim, claim_spec, gpu_slice, play, pod, template
+from tests.support.harness import DRIVER, SPACE, claim, claim_spec, play, pod
+from tests.support.life_themes import CHANNELS, HOST, NODES, SIZES, VENDOR, ZONE, Themes
 from tests.support.mortal import Mortal
 
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-SIZES = (4, 8, 16)
 APPS = ("x", "y", "z")
-NODES = ("n0", "n1", "n2")
+THEMES = ("quotas", "volumes", "fabric", "names", "room")
+MANAGED = frozenset({DRIVER, VENDOR, CHANNELS})
 SETTINGS = {
+    "managed": MANAGED,
+    "own_drivers": MANAGED,
     "quiet_time": 0.0,
     "probe": False,
     "decide": decide,
@@ -155,7 +159,7 @@ class Trouble:
                 yield event
 
 
-class Life:
+class Life(Themes):
     """What happens, one step after the other."""
 
     def __init__(self, harness, seed):
@@ -175,13 +179,13 @@ class Life:
         self.story = []
         self.elects = self.random.random() < 0.3
         self.calm = self.random.random() < 0.2
+        self.themes = self.random.sample(THEMES, self.random.choice([0, 1, 1, 2, 2]))
+        self.story.append(" ".join(["themes:", *self.themes]))
 
     async def run(self, steps):
         harness = self.harness
-        for size in SIZES:
-            await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(f"t{size}", size))
-        for index, name in enumerate(NODES):
-            await harness.add_node(name, cpu="4", labels={HOST: name, ZONE: "ab"[index % 2]})
+        await self.furnish()
+        await self.nodes_come_back()
         self.cluster.hooks.append(self.watch)
         self.start_controller()
         await harness.sleep(8 if self.elects else 0.5)
@@ -190,7 +194,7 @@ class Life:
             (self.finish, 3), (self.relabel_pod, 8), (self.resize_pod, 4), (self.cordon, 3), (self.taint, 2), (self.relabel_node, 2),
             (self.resize_node, 2), (self.node_goes, 3), (self.slice_changes, 3), (self.delete_claim, 3), (self.lose_fence, 2),
             (self.change_group, 3), (self.fault, 9), (self.outage, 9), (self.slow_answers, 2), (self.lag, 3), (self.close_watches, 3),
-            (self.kill, 4),
+            (self.kill, 4), *self.themed_steps(),
         ]  # fmt: skip
         trouble = {self.fault, self.outage, self.slow_answers, self.lag, self.close_watches, self.kill, self.lose_fence}
         chosen = [each for each in steps_of if not (self.calm and each[0] in trouble)]
@@ -202,6 +206,7 @@ class Life:
             except (NotFound, AlreadyExists, Conflict, Invalid, Forbidden) as error:
                 self.story.append(f"    {error}")
             await self.check_over_given()
+            self.check_quota()
             await harness.sleep(self.random.choice([0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 8.0]))
         await self.come_to_rest()
         await self.judge()
@@ -245,6 +250,7 @@ class Life:
             spec["priority"] = self.random.choice([-5, 10, 1000])
         if "claims" not in options:
             options["templates"] = [f"t{self.random.choice(SIZES)}" for _ in range(self.random.choice([1, 1, 1, 2]))]
+        self.themed_pod(spec)
         gated = self.random.random() < 0.85 if gated is None else gated
         body = pod(name, gated=gated, cpu=self.random.choice(["100m", "500m", "1", "2"]), **spec, **options)
         if self.random.random() < 0.08:
@@ -288,6 +294,8 @@ class Life:
         group_at = self.random.choice(there)
         for index in there:
             options = {"claims": [name], "templates": ["t4"]} if shared and index < 2 else {}
+            if self.domain:
+                options = {"claims": [], **options, "templates": ["t4", "channel"]}
             body = self.new_pod(f"{name}-{index}", gated=self.random.random() < 0.97, **options)
             if topology:
                 body = annotated(body, {topology: ZONE})
@@ -374,7 +382,8 @@ class Life:
 
     async def relabel_node(self):
         await self.harness.patch_node(
-            self.random.choice(NODES), {"metadata": {"labels": {ZONE: self.random.choice(["a", "b", None])}}}
+            self.a_node_that_is_waited_for(),
+            {"metadata": {"labels": {ZONE: self.random.choice(["a", "b", None])}}},
         )
 
     async def resize_node(self):
@@ -384,7 +393,7 @@ class Life:
     async def node_goes(self):
         """Node and slices, in any order, one of them or both; they come back some time."""
         name = self.random.choice(NODES)
-        victims = [(kinds.NODE, name), (kinds.RESOURCE_SLICE, gpu_slice(name)["metadata"]["name"])]
+        victims = [(kinds.NODE, name), (kinds.RESOURCE_SLICE, self.slice_of(name)["metadata"]["name"])]
         self.random.shuffle(victims)
         for kind, each in victims[: self.random.choice([1, 2, 2])]:
             await self.cluster.delete(kind, each)
@@ -396,14 +405,16 @@ class Life:
     async def nodes_come_back(self):
         for index, name in enumerate(NODES):
             with suppress(AlreadyExists):
-                await self.harness.add_node(name, cpu="4", labels={HOST: name, ZONE: "ab"[index % 2]})
+                labels = {HOST: name, ZONE: "ab"[index % 2]}
+                await self.harness.add_node(name, cpu="4", labels=labels, driver=self.driver)
+                await self.themed_node_comes(name)
             with suppress(AlreadyExists):
-                await self.harness.add(kinds.RESOURCE_SLICE, gpu_slice(name))
+                await self.harness.add(kinds.RESOURCE_SLICE, self.slice_of(name))
 
     async def slice_changes(self):
         """A card is lost, comes back, or gets a taint."""
         name = self.random.choice(NODES)
-        body = gpu_slice(name, cards=self.random.choice([1, 2, 3]))
+        body = self.slice_of(name, cards=self.random.choice([1, 2, 3]))
         if self.random.random() < 0.3:
             body["spec"]["devices"][0]["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
         body["spec"]["pool"]["generation"] = 1
@@ -475,12 +486,18 @@ class Life:
 
     def all(self, kind):
         """Objects as they are stored, without a request."""
-        return [record.read(kind) for record in self.cluster._state.table(kind).objects.values()]
+        return [record.read(kind) for record in list(self.cluster._state.table(kind).objects.values())]
+
+    def stored(self, kind, key, space=SPACE):
+        record = self.cluster._state.find(kind, key if not space or "/" in key else f"{space}/{key}")
+        return record and record.read(kind)
 
     async def watch(self, request):
         """Before each request: is a member bound before enough of its gang have their devices?"""
         if request.label == "bind pods/binding":
-            gang = gang_name(await self.harness.pod(request.name))
+            found = await self.harness.pod(request.name)
+            await self.bind_for(found, request.body)
+            gang = gang_name(found)
             if gang and gang not in self.began | self.loose:
                 self.problems.append(
                     f"{request.name} is bound before {self.least[gang]} members of {gang} have devices"
@@ -516,13 +533,17 @@ class Life:
             (each.spec.driver, each.spec.pool.name, device.name): _amount(device.capacity["memory"].value)
             for each in self.all(kinds.RESOURCE_SLICE)
             for device in each.spec.devices
+            if device.capacity
         }
         used, holders = Counter(), defaultdict(list)
         for held in self.all(kinds.RESOURCE_CLAIM):
             for result in held.status.allocation.devices.results if held.status.allocation else ():
                 card = (result.driver, result.pool, result.device)
-                used[card] += _amount(result.consumed_capacity["memory"])
                 holders[card].append(held.key)
+                if result.consumed_capacity:
+                    used[card] += _amount(result.consumed_capacity["memory"])
+                else:
+                    assert len(holders[card]) == 1, f"{card} is given away twice: {holders[card]}"
         for card, amount in used.items():
             assert amount <= cards.get(card, amount), f"{card} is given away twice: {holders[card]}"
 
@@ -534,12 +555,15 @@ class Life:
         if self.mortal.dead.is_set():
             await self.harness.stop(self.task)
             self.start_controller()
+        await self.let_go()
         if self.random.random() < 0.7:
             await self.nodes_come_back()
+            await self.come_back()
         await self.harness.sleep(REST)
 
     async def judge(self):
         await self.check_over_given()
+        self.check_quota()
         self.problems += self.idle_holders()
         self.problems += await self.drift()
         before = self.places()
@@ -572,6 +596,8 @@ class Life:
     async def drift(self):
         """In what the running controller differs from one that has just read the same objects."""
         live = self.harness.controller
+        if self.task.done():
+            self.task.result()  # Endless
         assert live.is_leading
         inventory = Inventory(profiles=live.settings.drivers.profiles)
         version = await self.cluster.version()
@@ -658,7 +684,7 @@ def _gang(state):
 
 
 def _decided(inventory, request):
-    answer = decide(inventory, request, Options(managed=frozenset({"gpu.example.com"})))
+    answer = decide(inventory, request, Options(managed=MANAGED))
     if isinstance(answer, Decision):
         return answer.node, [entry.allocation for entry in answer.allocations]
     return answer.nodes
@@ -726,7 +752,10 @@ class _Circles:
 def live(seed, steps=30):
     """Play the life of this seed. Raises AssertionError with what is wrong in the end, or Endless."""
     random.seed(seed)  # the jitter of back-offs
-    lives, circles = [], _Circles()
+    lives, circles, unfit = [], _Circles(), scheduler.unfit
+
+    def unfit_with_volumes(pod, wanted, node, used):
+        return unfit(pod, wanted, node, used) or lives[0].volume_problem(pod, node.metadata.name)
 
     async def story(harness):
         lives.append(Life(harness, seed))
@@ -735,6 +764,7 @@ def live(seed, steps=30):
     try:
         with (
             # every other life decides about one member of a gang a turn
+            patch.object(scheduler, "unfit", unfit_with_volumes),
             patch.object(gang_searches, "_PORTION", seed % 2 - 0.5),
             patch.object(virtual_time._Jumping, "select", lambda *arguments: circles.select(*arguments)),  # noqa: PLW0108
             patch.object(SchedulingCycle, "_evaluate_guarded", lambda *arguments: circles.evaluate(*arguments)),  # noqa: PLW0108
