@@ -86,8 +86,8 @@ def owners(lab):
     return {owner["uid"] for item in slices(lab) for owner in item["metadata"]["ownerReferences"]}
 
 
-def becomes(lab, look, expected, seconds=30):
-    lab.hami.wait_for(f"{look.__name__} {expected}", lambda: look(lab) == expected, seconds=seconds)
+def becomes(lab, look, expected):
+    lab.hami.wait_for(f"{look.__name__} {expected}", lambda: look(lab) == expected, seconds=30)
 
 
 def everything(count):
@@ -110,10 +110,10 @@ def test_published_restored_tainted_and_handed_on(lab, node, driver, tmp_path):
 
     # as kubelet does when it starts
     lab.api.delete(observe.SLICES, fieldSelector=f"spec.nodeName={NODE}")
-    becomes(lab, devices, everything(4), seconds=5)
+    becomes(lab, devices, everything(4))
     # as nobody should
     lab.api.patch(f"{observe.SLICES}/{item['metadata']['name']}", {"spec": {"devices": [{"name": "gpu-0"}]}})
-    becomes(lab, devices, everything(4), seconds=5)
+    becomes(lab, devices, everything(4))
 
     (tmp_path / "faults").write_text("2 xid-79 fell off the bus\n")
     becomes(lab, taints, {("gpu-2", "hami.io/xid", "xid-79")})

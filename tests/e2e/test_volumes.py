@@ -79,12 +79,14 @@ def seconds_until_bound(lab, claim_name, *pods, name):
 
 
 def test_a_claim_that_is_missing_holds_no_device_and_its_pod_runs_as_soon_as_it_comes(volumes):
-    """Two seconds more than a pod that is made after its claim, also where kube-scheduler has refused the pod meanwhile.
+    """Two seconds more than pods that are made after their claims, also where kube-scheduler has refused the pod meanwhile.
 
-    On a machine with nothing else to do each of the three takes 0.15 s, of which the binding of the claim is 0.12.
+    Such pods are timed before and after the others, for the machine may have something else to do.
+    On a machine with nothing else to do each takes 0.15 s, of which the binding of the claim is 0.12.
     """
     lab = volumes
-    lab.create(storage_class("now", "Immediate"), *(volume(f"now-{node}", "now", node) for node in ("n0", "n1", "n2")))
+    nodes = ("n0", "n1", "n2")
+    lab.create(storage_class("now", "Immediate"), *(volume(f"now-{number}", "now", *nodes) for number in range(4)))
     usual = seconds_until_bound(lab, "first", using("first", name="after-its-claim"), name="after-its-claim")
     lab.create(using("tried", name="tried"), using("new", name="new"))
     note = lab.wait_event("new", "VolumeNotReady")
@@ -93,8 +95,9 @@ def test_a_claim_that_is_missing_holds_no_device_and_its_pod_runs_as_soon_as_it_
     lab.hami.wait_for("kube-scheduler to refuse the other", lambda: "not found" in lab.refusal("tried"))
     assert len(allocated(lab)) == 2
     took["tried"] = seconds_until_bound(lab, "tried", name="tried")
-    lab.wait_running(names=["after-its-claim", "new", "tried"])
-    assert max(took.values()) < 2 + 2 * usual, (took, usual)
+    again = seconds_until_bound(lab, "last", using("last", name="last"), name="last")
+    lab.wait_running(names=["after-its-claim", "new", "tried", "last"])
+    assert max(took.values()) < 2 + 2 * max(usual, again), (took, usual, again)
 
 
 def test_a_volume_on_one_node_takes_one_allocation(volumes):
