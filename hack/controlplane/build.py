@@ -267,7 +267,7 @@ def _run_with_progress(command: list[str], module: Path, wanted: Target, say: Re
         command, cwd=module, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as go:
         assert go.stderr is not None
-        watcher = _Watcher(go.stderr)
+        watcher = _Watcher(go.stderr, functools.partial(_count_missing, command, module, environment))
         watcher.start()
         try:
             while watcher.is_alive():
@@ -285,9 +285,14 @@ class _Watcher(threading.Thread):
     complaints.
     """
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], count_missing: Callable[[], int]) -> None:
+        """`count_missing`: returns the number of packages that are to be compiled; 0: not known. It is
+        called once, when all modules are there.
+        """
         super().__init__(name="go-build-output", daemon=True)
         self._stream = stream
+        self._count_missing = count_missing
+        self._total: int | None = None
         self._downloads = self._packages = 0
         self.complaints: list[str] = []
 
@@ -303,7 +308,19 @@ class _Watcher(threading.Thread):
     def progress(self) -> str:
         if not self._packages:
             return f"downloading: {self._downloads} modules" if self._downloads else "loading packages and linking"
-        return f"compiling: {self._packages} packages so far"
+        if self._total is None:
+            compiled = self._packages
+            self._total = (missing := self._count_missing()) and missing + compiled
+        return f"compiling: {self._packages} {f'of {self._total} packages' if self._total else 'packages so far'}"
+
+
+def _count_missing(build: list[str], module: Path, environment: Mapping[str, str]) -> int:
+    """Return how many packages the command `go build -v ... -o FOLDER PACKAGES...` has yet to compile; 0: not known."""
+    go, _, _, *flags = build
+    (split,) = (index for index, word in enumerate(flags) if word == "-o")
+    command = [go, "list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *flags[:split], *flags[split + 2 :]]
+    answer = subprocess.run(command, cwd=module, env=environment, capture_output=True, text=True, check=False)
+    return len(answer.stdout.split()) if answer.returncode == 0 else 0
 
 
 def _explain(name: str, complaints: list[str], code: int) -> str:

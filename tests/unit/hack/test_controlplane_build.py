@@ -1,5 +1,6 @@
 """hack/controlplane/build.py with a fake `go`: what is cached, what is said when it cannot be built."""
 
+import io
 import stat
 import threading
 
@@ -140,3 +141,28 @@ def test_the_script_prints_folders_and_fails_with_the_reason(capsys, fake_go):
     assert capsys.readouterr().out.splitlines()[-1] == str(build.folder_of("kwok"))
     assert build.main(["1.0.0"]) == 1
     assert "cannot be built here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [(3, "compiling: 2 of 5 packages"), (0, "compiling: 2 packages so far")],
+    ids=["counted", "not known"],
+)
+def test_progress_says_how_many_packages_there_are_where_go_knows(missing, said):
+    asked = []
+    watcher = build._Watcher(io.StringIO("go: downloading a v1\n"), lambda: pytest.fail("before all modules are there"))
+    watcher.run()
+    assert watcher.progress() == "downloading: 1 modules"
+    watcher = build._Watcher(io.StringIO("a/b\nc.d/e\n"), lambda: asked.append(1) or missing)
+    watcher.run()
+    assert [watcher.progress(), watcher.progress(), asked] == [said, said, [1]]
+
+
+def test_what_is_missing_is_asked_with_the_flags_of_the_build(fake_go, tmp_path):
+    go = fake_go("exit 1")
+    go.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho a/b c/d\n')
+    command = [str(go), "build", "-v", "-trimpath", "-ldflags", "-s -w", "-o", "out/", "a/b", "e/f"]
+    assert build._count_missing(command, tmp_path, {}) == 2
+    assert (tmp_path / "asked").read_text().split() == [
+        "list", "-deps", "-f", "{{if", ".Stale}}{{.ImportPath}}{{end}}", "-trimpath", "-ldflags", "-s", "-w", "a/b", "e/f",
+    ]  # fmt: skip
