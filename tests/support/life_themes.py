@@ -65,8 +65,10 @@ class Themes:
         if "volumes" in self.themes:
             for name in STORAGE:
                 await self.add_storage_class(name)
-            await self.add_volume()
-            await self.add_volume()
+            for _ in range(3):
+                await self.add_volume()
+            for name in "ab":
+                await self.add_data(f"data-{name}")
 
     async def furnish_namespace(self):
         await self.harness.add(kinds.NAMESPACE, {"metadata": {"name": SPACE, "labels": {"team": "a"}}})
@@ -83,7 +85,7 @@ class Themes:
 
     async def themed_node_comes(self, name):
         if "fabric" in self.themes:
-            await self.rewire(name)
+            await self.harness.patch_node(name, {"metadata": {"labels": {names.NVLINK_CLIQUE: "fabric.1"}}})
             with suppress(AlreadyExists):
                 await self.harness.add(kinds.RESOURCE_SLICE, channel_slice(name))
 
@@ -166,9 +168,9 @@ class Themes:
         await self.harness.add(kinds.PERSISTENT_VOLUME, body)
         await self.bind_at_once()
 
-    async def add_data(self):
+    async def add_data(self, name=""):
         """A claim that pods name already, or will."""
-        name = f"data-{self.random.choice('abc')}"
+        name = name or f"data-{self.random.choice('abc')}"
         modes = [self.random.choice(["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"])]
         spec = {"accessModes": modes, "storageClassName": self.random.choice(sorted(STORAGE))}
         spec["resources"] = {"requests": {"storage": "1Gi"}}
@@ -285,9 +287,9 @@ class Themes:
 
     domain = False
 
-    async def rewire(self, name=""):
+    async def rewire(self):
         """A node is in another clique, or in none; often one that a pod is about to run on."""
-        name = name or self.a_node_that_is_waited_for()
+        name = self.a_node_that_is_waited_for()
         labels = {names.NVLINK_CLIQUE: self.random.choice(["fabric.1", "fabric.1", "fabric.2", None])}
         await self.harness.patch_node(name, {"metadata": {"labels": labels}})
 

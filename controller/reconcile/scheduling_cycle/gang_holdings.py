@@ -9,6 +9,7 @@ others at any moment. Members that run are never touched.
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from controller.reconcile.binding import is_of_group
 from controller.reconcile.queueing import FOREVER, GangQueue
@@ -40,12 +41,23 @@ class GangHoldings:
     def is_releasing(self, key: GangKey) -> bool:
         return key in self._releasing
 
-    def end(self, group: asyncio.TaskGroup, state: GangState, why: str, now: float, *, passing: bool = False) -> float:
+    def end(
+        self,
+        group: asyncio.TaskGroup,
+        state: GangState,
+        why: str,
+        now: float,
+        *,
+        passing: bool = False,
+        about_to_run: Collection[Pod] = (),
+    ) -> float:
         """Release what waiting members hold, or return until when it is kept for them.
 
         `passing`: the gang can continue by itself, so it may keep what it has for a while.
+        `about_to_run`: they keep theirs.
         """
-        holding = [pod for pod in state.pending if self._holds(pod)]
+        runs = {pod.metadata.uid for pod in about_to_run}
+        holding = [pod for pod in state.pending if pod.metadata.uid not in runs and self._holds(pod)]
         remembered = self._members.remembered(state.key)
         if not holding:
             remembered.held_until = None

@@ -225,7 +225,8 @@ class GangCycle:
         """Release what the members hold that have devices, or return until when it is kept. If
         enough have theirs they are about to run, whatever happens to the others.
         """
-        return self._holdings.end(self.group, found.state, why, now, passing=passing) if found.least else FOREVER
+        safe = () if found.least else found.settled
+        return self._holdings.end(self.group, found.state, why, now, passing=passing, about_to_run=safe)
 
     def _let_see(self, found: GangAssessment, now: float) -> float:
         """Lift all gates of a complete gang together, once its patience is over. Returns when. While

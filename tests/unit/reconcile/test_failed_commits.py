@@ -7,7 +7,7 @@ import pytest
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Invalid, Unavailable
 from tests.support.harness import SPACE, play, pod, template
-from tests.unit.reconcile.gang_stories import QUICK, gates, holders, member, nodes, prepare
+from tests.unit.reconcile.gang_stories import QUICK, gates, holders, member, nodes, prepare, until_holding
 
 HOST = "kubernetes.io/hostname"
 
@@ -162,5 +162,26 @@ def test_a_gate_that_is_lifted_late_stays_if_the_gang_is_no_longer_complete(seco
         if again == "afterwards":
             await harness.add(kinds.POD, member("m3"))
             await harness.bound("m0", "m1", "m2", "m3")
+
+    play(story, controller=False)
+
+
+def test_a_surplus_member_whose_claim_is_deleted_before_its_gate_is_lifted_gives_its_device_back():
+    """Enough others run, so that the gang waits for nothing: only the member itself is in the way of its device."""
+
+    async def story(harness):
+        await prepare(harness, member("m0", least=2), member("m1", least=2))
+        first = harness.start(**QUICK)
+        await harness.bound("m0", "m1")
+        await harness.stop(first)
+        away = GatesStay(harness.cluster, ())
+        second = harness.start(through=away, **QUICK)
+        await harness.add(kinds.POD, member("m2", least=2))
+        await until_holding(harness, "m0", "m1", "m2")
+        await harness.stop(second)
+        [held] = await harness.claims_of("m2")
+        await harness.cluster.delete(kinds.RESOURCE_CLAIM, held.metadata.name, namespace=SPACE)
+        harness.start(**QUICK, gang_hold=20.0)
+        await until_holding(harness, "m0", "m1")
 
     play(story, controller=False)
