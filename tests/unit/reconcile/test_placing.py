@@ -114,7 +114,7 @@ def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
         [event] = await harness.events("FilteringFailed")
         assert event["note"] == (
             "no node fits now: on n0: a device plugin hands out the same devices there; 1 other node with such devices is "
-            "refused as well. Run: hami-dra explain q -n default [2 nodes NodeOffersDevicePlugin]"
+            "refused as well (n1). Run: hami-dra explain q -n default [2 nodes NodeOffersDevicePlugin]"
         )
         await harness.patch_node("n0", {"status": {"allocatable": {"nvidia.com/gpu": "0"}}}, status=True)
         await harness.bound("q")
