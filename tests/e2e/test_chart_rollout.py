@@ -20,6 +20,7 @@ def planned(control_plane, helm):
 
     def run(namespace, *options):
         command = [helm.program, "template", "x", CHART, "--dry-run=server", "--namespace", namespace, *options]
+        command.append("--take-ownership")  # of the namespace of probes, which other tests leave on the same cluster
         environment = {**helm_home(helm.home), "KUBECONFIG": str(control_plane.admin_kubeconfig)}
         done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout if done.returncode == 0 else done.stderr
