@@ -62,9 +62,7 @@ class _Attribute:
         # Only a derived attribute depends on the request.
         key = (device, view.shape_index if self._name in view.derived else None)
         if key not in self._known:
-            derived = view.derived.get(self._name)
-            attribute = device.attribute(self._name) if derived is None else derived.of(device)
-            self._known[key] = None if attribute is None else _value(attribute, lists=self._lists)
+            self._known[key] = value_of(self._name, view, device, lists=self._lists)
         return self._known[key]
 
 
@@ -119,6 +117,15 @@ class Distinct(_Attribute):
 
     def remove(self) -> None:
         self._values.pop()
+
+
+def value_of(name: str, view: ResolvedRequest, device: Device, *, lists: bool) -> Value | None:
+    """Return what the request sees of the device's attribute; None if it has none. Raises
+    AllocatorError.
+    """
+    derived = view.derived.get(name)
+    attribute = device.attribute(name) if derived is None else derived.of(device)
+    return None if attribute is None else _value(attribute, lists=lists)
 
 
 def _value(attribute: api.DeviceAttribute, *, lists: bool) -> Value:

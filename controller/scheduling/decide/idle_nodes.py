@@ -10,15 +10,16 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from controller.scheduling.allocation.constraints import build
+from controller.scheduling.allocation.constraints import value_of
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import AllocationInput
+from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import Wanted, arranging_of
 from controller.scheduling.decide.problems import inputs_of
@@ -33,6 +34,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.resource import DeviceConstraint
 
 _KEPT: Final = 64
 """Problems whose verdicts are cached."""
@@ -163,11 +165,16 @@ class IdleNodes:
                 return None
 
     def _kinds(self, among: Bools) -> Ints:
-        """Return the number of the kind of each node, up to date for these. Shape (nodes.size,)."""
-        known = self._known
+        """Return the number of the kind of each node, up to date for these. Shape (nodes.size,).
+
+        Raises SliceSpent; the next turn continues where this one stopped.
+        """
+        known, meter = self._known, self._inventory.verdicts.meter()
         kinds: Ints = known.kind[: len(among)]
         for row in np.flatnonzero(among & (kinds == _UNKNOWN)).tolist():
             kinds[row] = known.numbers.setdefault(self._likeness(row), len(known.numbers))
+            if meter is not None:
+                meter.spend()
         return kinds
 
     def _likeness(self, row: int) -> Hashable:
@@ -178,7 +185,7 @@ class IdleNodes:
             return row  # its labels decide which network-attached devices it can use
         layouts = self._inventory.layouts
         numbers = tuple([int(layouts.numbers(driver)[row]) for driver in sorted(layouts.drivers())])
-        values = _Values(self._problems)
+        values = _Values(self._read)
         devices = self._inventory.devices
         of_devices = []
         for at in self._inventory.rows_of(row).tolist():
@@ -206,6 +213,20 @@ class IdleNodes:
         return arranging_of(self._inventory, self.request.policies, self._wanted)
 
     @cached_property
+    def _read(self) -> "list[_Read]":
+        """The attributes that constraints read: each once, except where requests see different
+        values.
+        """
+        found = {
+            (name, id(view) if name in view.derived else None): _Read(name, view, problem.features.list_type_attributes)
+            for problem in self._problems
+            for view in problem.views
+            for number in view.constraints
+            for name in (_attribute(view.claim.spec.devices.constraints[number]),)
+        }
+        return [*found.values()]
+
+    @cached_property
     def _known(self) -> "_Known":
         options = self.options
         key = digest_of_problem(self.request, self._problems), options.managed, options.first_fit, options.gates
@@ -228,25 +249,30 @@ def _searched(search: NodeSearch) -> Verdict:
     return Verdict.GIVEN_UP if search.exhausted else Verdict.NEVER
 
 
+class _Read(NamedTuple):
+    """An attribute that constraints read, as this request sees it."""
+
+    name: str
+    view: ResolvedRequest
+    lists: bool
+
+
+def _attribute(constraint: DeviceConstraint) -> str:
+    return constraint.match_attribute or constraint.distinct_attribute or ""
+
+
 class _Values:
     """The values of attributes in constraints, numbered by their first appearance on a node: it
     only counts which devices agree.
     """
 
-    def __init__(self, problems: Iterable[AllocationInput]) -> None:
-        self._checks = [
-            (view, constraint)
-            for problem in problems
-            for view in problem.views
-            for number, constraint in enumerate(build(view.claim, lists=problem.features.list_type_attributes))
-            if number in view.constraints
-        ]
-        self._numbers: list[dict[Hashable, int]] = [{} for _ in self._checks]
+    def __init__(self, read: Iterable[_Read]) -> None:
+        self._numbers: list[tuple[_Read, dict[Hashable, int]]] = [(each, {}) for each in read]
 
     def of(self, device: Device) -> Iterator[Hashable]:
-        for (view, constraint), numbers in zip(self._checks, self._numbers, strict=True):
+        for (name, view, lists), numbers in self._numbers:
             try:
-                value = constraint.value(view, device)
+                value = value_of(name, view, device, lists=lists)
             except AllocatorError:
                 yield device.id
                 continue
