@@ -12,6 +12,7 @@ pod stays pending until another one has finished.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from controller.scheduling.incremental.digests import digest_of
@@ -25,6 +26,11 @@ _NOTHING: Final[dict[Any, Any]] = {}
 MOST_SHAPES: Final = 32
 """Shapes of pod per claim that are checked for fit: those of the oldest pods."""
 
+MOST_TERMS: Final = 64
+"""Terms and constraints of all companions together. The tables of these have room for them and for
+those of the pod itself; else a decision of several turns would begin again in each.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Companions:
@@ -34,6 +40,16 @@ class Companions:
     """The youngest of them: kube-scheduler binds it last."""
     count: int
 
+    @property
+    def terms(self) -> int:
+        """Number of terms and constraints that count pods and may refuse a node."""
+        spec = self.pod.spec
+        found = len(spec.topology_spread_constraints)
+        if spec.affinity is not None:
+            for each in (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity):
+                found += len(each.required_during_scheduling_ignored_during_execution) if each is not None else 0
+        return found
+
 
 def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
     """Return the pods by shape, in order of the first pod of each shape."""
@@ -42,6 +58,12 @@ def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
         shape = pod_shape(pod)
         found[shape] = Companions(pod, found[shape].count + 1) if shape in found else Companions(pod, 1)
     return tuple(found.values())[:MOST_SHAPES]
+
+
+def with_few_terms(companions: Sequence[Companions]) -> Sequence[Companions]:
+    """Return the first ones, which have at most `MOST_TERMS` together."""
+    totals = accumulate([each.terms for each in companions])
+    return companions[: sum([total <= MOST_TERMS for total in totals])]
 
 
 def pod_shape(pod: Pod, *, by_labels: bool = False) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.scheduling.decide.companions import Companions
+from controller.scheduling.decide.companions import Companions, with_few_terms
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES as NODE_CODES
@@ -106,7 +106,7 @@ class Company:
             return left[resource]
 
         own, meter = pod_requests(pod), inventory.verdicts.meter()
-        for companions in self._request.companions:
+        for companions in with_few_terms(self._request.companions):
             fit = inventory.node_fit(companions.pod)
             requested = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
