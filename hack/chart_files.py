@@ -35,9 +35,7 @@ class Row(NamedTuple):
 
 
 def chart_files(generated: Mapping[str, str]) -> dict[str, str]:
-    """Return path → text of the generated files of the chart. `generated`: other files, as they
-    should be.
-    """
+    """Return path → text of the generated files of the chart. `generated`: other files, as they should be."""
 
     def text(path: str) -> str:
         return generated.get(path) or (ROOT / path).read_text()

@@ -176,9 +176,7 @@ def _too_many_words(allowed: Mapping[str, int]) -> Iterator[str]:
 
 
 def sizes(name: str, text: str, tree: ast.Module) -> dict[str, int]:
-    """Return what of a module is too long: its own path, and `path::function`, with the number of
-    lines.
-    """
+    """Return what of a module is too long: its own path, and `path::function`, with the number of lines."""
     found = {name: lines} if (lines := text.count("\n")) > MOST_LINES else {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -238,9 +236,7 @@ def imports_past_a_face() -> dict[str, list[str]]:
 
 
 def _package_with_face(module: str, faces: Collection[str]) -> str:
-    """Return the innermost package with a face that the module is, or is in; empty if there is
-    none.
-    """
+    """Return the innermost package with a face that the module is, or is in; empty if there is none."""
     while module and module not in faces:
         module = module.rpartition(".")[0]
     return module

@@ -28,8 +28,7 @@ class Query:
 class Panel:
     title: str
     unit: str
-    """Grafana's id of the unit: `bytes`, `percentunit` (0 to 1), `percent` (0 to 100), `s`, `none`.
-    """
+    """Grafana's id of the unit: `bytes`, `percentunit` (0 to 1), `percent` (0 to 100), `s`, `none`."""
     queries: Sequence[Query]
     kind: str = "timeseries"
     width: int = 8

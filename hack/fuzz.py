@@ -57,9 +57,7 @@ class Kind:
     """Verdicts of one case; raises where the two differ."""
     known: dict[str, str]
     shrink: Callable[[Any, Callable[[Any], bool]], Any] | None = None
-    """Makes a failed case smaller, where its strategy cannot: (case, whether another still fails)
-    to a case.
-    """
+    """Makes a failed case smaller, where its strategy cannot: (case, whether another still fails) to a case."""
 
 
 KINDS: Final = {

@@ -71,9 +71,7 @@ class Tool:
         return build(self.title, self.folder, self.package, self.binary())
 
     def main(self) -> int:
-        """Where it cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is
-        a failure.
-        """
+        """Where it cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
         if not self.binary().exists():
             print(f"[{self.folder.name}] building it into {self.binary()} (once; {self.takes} on 2 cores)", flush=True)
         try:

@@ -50,9 +50,7 @@ QUICK: Final = (
     "--orphan-age=3s",
     "--event-interval=3s",
 )
-"""Flags of a controller that does all it does sooner: for tests, on small clusters and a busy
-machine.
-"""
+"""Flags of a controller that does all it does sooner: for tests, on small clusters and a busy machine."""
 
 _HAMI_DRA: Final = (sys.executable, "-m", "controller.cli.main")
 _SYSTEM: Final = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}"
@@ -81,9 +79,7 @@ class Host(Protocol):
 
 @dataclass
 class Program:
-    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz
-    and /metrics.
-    """
+    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz and /metrics."""
 
     name: str
     process: Any
@@ -172,9 +168,7 @@ class Installation:
                 self.api.patch(self.api.path_of(rule), {"metadata": {"finalizers": None}})
 
     def fence_rules(self, *drivers: str) -> list[Object]:
-        """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not
-        serve them.
-        """
+        """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not serve them."""
         for version in ("v1", "v1beta2"):
             try:
                 rules = self.api.list(_RULES.format(version))
@@ -202,9 +196,7 @@ class Installation:
         return self._start(name, token, arguments, port, program=program)
 
     def start_webhook(self, *flags: str, name: str = "webhook") -> Program:
-        """The admission server as its own ServiceAccount, where the webhook configuration looks for
-        it.
-        """
+        """The admission server as its own ServiceAccount, where the webhook configuration looks for it."""
         port = self._webhook_port
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}", "--certificate-host=127.0.0.1"]
@@ -226,9 +218,7 @@ class Installation:
         return self._start(name, token, arguments, port, environment=environment or {})
 
     def uninstall_token(self) -> str:
-        """A token of the account that uninstall has where it runs in the cluster; the account is
-        made for it.
-        """
+        """A token of the account that uninstall has where it runs in the cluster; the account is made for it."""
         for item in shipped(f"manifests/{OPTIONAL}/uninstall.yaml"):
             self.api.apply(item, manager=_MANAGER)
             self.applied.append(item)
@@ -384,9 +374,7 @@ def _order(item: Mapping[str, Any]) -> int:
 
 
 def _unverified() -> ssl.SSLContext:
-    """The webhook's authority is known to the API server only, and this asks on loopback whether it
-    lives.
-    """
+    """The webhook's authority is known to the API server only, and this asks on loopback whether it lives."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -39,9 +39,7 @@ _STYLE: Final = 'role="img" font-family="system-ui, sans-serif" font-size="13"'
 
 
 def package_picture() -> dict[str, str]:
-    """Return path below the root of the checkout → SVG. Raises ValueError where the way names no
-    module.
-    """
+    """Return path below the root of the checkout → SVG. Raises ValueError where the way names no module."""
     for package, module, _ in WAY:
         path = ROOT / "/".join([*package.split("."), module]).rstrip("/")
         if not path.is_dir() and not path.with_suffix(".py").is_file():

@@ -27,8 +27,7 @@ _GAP: Final = 8
 _PAD: Final = 14
 _HEAD: Final = 24
 _TENANTS: Final = ("#33658a", "#b3424f", "#1b6e2b", "#8a7400", "#2c7a94", "#8b2a63", "#6b5200", "#52606d")
-"""Apart for most colour-blind eyes, dark enough for white letters; each tenant is labelled as well.
-"""
+"""Apart for most colour-blind eyes, dark enough for white letters; each tenant is labelled as well."""
 _INK, _FAINT, _GROUND, _LINE = "#1f2933", "#52606d", "#ffffff", "#9aa5b1"
 
 

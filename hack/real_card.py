@@ -54,8 +54,7 @@ _MEASURED: Final = (
     "power",
     "fan",
 )
-"""Of a reading: these move from one moment to the next, so only whether they are told is compared.
-"""
+"""Of a reading: these move from one moment to the next, so only whether they are told is compared."""
 _OF_THE_MACHINE: Final = ("pcie_root", "numa_node")
 """Of a record: read from /sys, which is the same for both."""
 _NOT_DESCRIBED: Final = ("brand", "architecture", "faults", "fabric", "distances", "peer_access")
@@ -213,9 +212,7 @@ def _of_links(cards: list[Json]) -> Iterator[str]:
 
 
 def ask_pretended(fake: FakeNvml) -> Json:
-    """Return what the pretended library tells, asked in a process of its own: NVML is loaded once
-    in a process.
-    """
+    """Return what the pretended library tells, asked in a process of its own: NVML is loaded once in a process."""
     command = [sys.executable, __file__, "--only-read"]
     done = subprocess.run(command, env=fake.environment(), capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:

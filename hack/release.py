@@ -134,17 +134,13 @@ def default_manifests(*values: str) -> str:
 
 
 def write_kustomize_base() -> None:
-    """Write kustomize/base/hami-dra.yaml, which a kustomization cannot read from the chart's
-    folder.
-    """
+    """Write kustomize/base/hami-dra.yaml, which a kustomization cannot read from the chart's folder."""
     head = f"# {CHART} with {', '.join(_VALUES)}. Written by `make kustomize`: change the chart.\n"
     (ROOT / KUSTOMIZE / "hami-dra.yaml").write_text(head + default_manifests())
 
 
 def write_sbom(out: Path, epoch: int) -> None:
-    """Write what uv.lock pins for the image, without the random number and the time that uv puts
-    in.
-    """
+    """Write what uv.lock pins for the image, without the random number and the time that uv puts in."""
     options = ("--format", "cyclonedx1.5", "--frozen", "--no-dev", "--all-extras", "--quiet")
     listed = json.loads(_output(UV, "export", *options))
     listed["metadata"]["timestamp"] = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
@@ -168,9 +164,7 @@ def write_checksums(out: Path) -> None:
 
 
 def notes(wanted: str) -> str:
-    """Return the section of CHANGELOG.md on a version. Raises SystemExit if it is another version,
-    or has none.
-    """
+    """Return the section of CHANGELOG.md on a version. Raises SystemExit if it is another version, or has none."""
     if wanted != version():
         raise SystemExit(f"release: the tag says {wanted}, pyproject.toml {version()}")
     sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)

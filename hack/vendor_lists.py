@@ -31,9 +31,7 @@ class VendorList(NamedTuple):
 
 
 def vendor_lists(plugins: Sequence[VendorPlugin] = PLUGINS) -> dict[str, str]:
-    """Return path below the root of the checkout → text. Raises ValueError where a file has no such
-    list.
-    """
+    """Return path below the root of the checkout → text. Raises ValueError where a file has no such list."""
     texts = {}
     for path, place, write in LISTS:
         written = write(plugins).replace("\\", r"\\")

@@ -1,6 +1,4 @@
-"""Logging of all programs: text for people, JSON for machines, HAMi's verbosity levels. Set up
-once, by the command.
-"""
+"""Logging of all programs: text for people, JSON for machines, HAMi's verbosity levels. Set up once, by the command."""
 
 import json
 import logging
@@ -33,9 +31,7 @@ class _Utc(logging.Formatter):
 
 
 class _Text(_Utc):
-    """One line for each record, whatever the objects that it quotes contain; a traceback follows,
-    indented.
-    """
+    """One line for each record, whatever the objects that it quotes contain; a traceback follows, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         record.message = escaped(record.message)

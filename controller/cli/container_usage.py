@@ -49,9 +49,7 @@ class UsedCard(NamedTuple):
 
 
 def used_cards(overview: "Overview", found: Usage, namespace: str | None) -> list[UsedCard]:
-    """Return what containers (of this namespace) use of the cards shown. `found`: node → uuid →
-    containers.
-    """
+    """Return what containers (of this namespace) use of the cards shown. `found`: node → uuid → containers."""
     return [
         UsedCard(card.node, card.device, use)
         for card in overview.cards

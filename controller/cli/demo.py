@@ -38,9 +38,7 @@ TITLES: Final = {
 WIDTH: Final = 100
 """Width of the tables; a narrower terminal wraps them."""
 BAR: Final = 13
-"""Characters for a card. Blocks are rounded down, so a bar shows slightly more free space than
-there is.
-"""
+"""Characters for a card. Blocks are rounded down, so a bar shows slightly more free space than there is."""
 MIB: Final = 1 << 20
 COLOURS: Final = ("green", "yellow", "magenta", "blue")
 

@@ -1,6 +1,4 @@
-"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or
-YAML.
-"""
+"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or YAML."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

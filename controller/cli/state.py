@@ -97,9 +97,7 @@ class VersionedState:
     kubernetes: tuple[int, int] | None
     """Version (major, minor) of the live cluster; None: files were read."""
     gang_sources: frozenset["Source"] | None = None
-    """The optional kinds of gangs that its controller reads; None: files were read, or it may not be
-    seen.
-    """
+    """The optional kinds of gangs that its controller reads; None: files were read, or it may not be seen."""
     leaderless: bool = False
     """No controller leads in the live cluster, so nothing is placed now."""
 
@@ -141,9 +139,7 @@ def read_versioned(
 
 
 async def arguments_of(cluster: "HttpCluster", deployment: str, namespace: str = names.SYSTEM_NAMESPACE) -> str:
-    """Return the arguments of its containers, one a line; empty if it runs outside the cluster, or may
-    not be seen.
-    """
+    """Return the arguments of its containers, one a line; empty if it runs outside the cluster, or may not be seen."""
     try:
         raw = await cluster.get_raw(kinds.DEPLOYMENT, deployment, namespace)
     except (NotFound, Forbidden):
@@ -231,9 +227,7 @@ async def read_cluster(
 async def _objects(
     cluster: "HttpCluster", kind: Kind[Any], progress: OnProgress, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return objects of a kind with kind and apiVersion, which list items lack. Raises
-    ClusterError.
-    """
+    """Return objects of a kind with kind and apiVersion, which list items lack. Raises ClusterError."""
     what = f"reading {kind.plural}"
     for candidate in (kind, *_OTHERS_SERVED.get(kind, ())):
         try:
@@ -278,9 +272,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
 
 def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return objects by namespace and name; pods in the order of
-    `controller.reconcile.queueing.queue`.
-    """
+    """Return objects by namespace and name; pods in the order of `controller.reconcile.queueing.queue`."""
 
     def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
         metadata = raw["metadata"]

@@ -157,9 +157,7 @@ class ClusterAccess:
         return (answer.status.user, self._keep) if answer.status.authenticated else (None, self._keep_refusal)
 
     async def _review(self, user: UserInfo) -> tuple[Grant, float]:
-        """Return what the user may view, and the seconds to cache that. Raises ClusterError and
-        Busy.
-        """
+        """Return what the user may view, and the seconds to cache that. Raises ClusterError and Busy."""
         own = _own_namespace(user)
         asked = sorted({*own, *self._namespaces()})[:MOST_NAMESPACES]
         account = own[0] if own else user.username
@@ -231,9 +229,7 @@ def _question(user: UserInfo, namespace: str) -> dict[str, Any]:
 
 
 async def may_ask(cluster: Cluster) -> bool:
-    """Return False if the controller's own role may not review tokens, so that every login would
-    fail.
-    """
+    """Return False if the controller's own role may not review tokens, so that every login would fail."""
     try:
         await cluster.create(TOKEN_REVIEW, {"spec": {"token": "nobody"}})
     except Forbidden:

@@ -94,9 +94,7 @@ def dashboard_app(
 
 
 async def static(request: web.Request) -> web.StreamResponse:
-    """Serve a shipped file by its name, cacheable permanently because its address changes with its
-    content.
-    """
+    """Serve a shipped file by its name, cacheable permanently because its address changes with its content."""
     name = request.match_info["name"]
     if name not in _ASSETS:
         raise web.HTTPNotFound(text="no such file\n")

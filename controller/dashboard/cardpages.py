@@ -150,9 +150,7 @@ class CardPages:
         }
 
     async def _found(self, query: Query) -> tuple[list[NodeRow], int, dict[str, str]]:
-        """Return the nodes that the query asks for, in its order; the number of all nodes; what was
-        asked.
-        """
+        """Return the nodes that the query asks for, in its order; the number of all nodes; what was asked."""
         self._table.refresh()
         rows = node_rows(self._table)
         await breath()

@@ -1,6 +1,4 @@
-"""Chinese texts of `reasons.REASONS` and of pages with reasons, by their English text; part of
-`chinese.MESSAGES`.
-"""
+"""Chinese texts of `reasons.REASONS` and of pages with reasons, by their English text; part of `chinese.MESSAGES`."""
 
 from typing import Final
 

@@ -97,9 +97,7 @@ class DevicePages:
             await breath()
 
     async def _found(self, query: Query) -> tuple[list[tuple[str, str]], dict[str, str]]:
-        """Return the devices that the query asks for, as node and id, in order; and what says the
-        order.
-        """
+        """Return the devices that the query asks for, as node and id, in order; and what says the order."""
         self._table.refresh()
         rows, sort = self._ordered(self._picked(query), query)
         text = query.get("q", "").strip()

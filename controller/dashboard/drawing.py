@@ -121,18 +121,14 @@ def part_of(card: Card, tenant: Tenant) -> float:
 
 
 def taken(card: Card) -> float:
-    """Return the share of the card that is taken: of its memory, else of its cores, else of its
-    slots.
-    """
+    """Return the share of the card that is taken: of its memory, else of its cores, else of its slots."""
     if card.exclusive:
         return 1.0
     return _share(card, card.memory_used, card.cores_used, card.shares_used)
 
 
 def _share(card: Card, memory: int, cores: int, shares: int) -> float:
-    """Return the share of the card that these amounts are: of its memory, else of its cores, else
-    of its slots.
-    """
+    """Return the share of the card that these amounts are: of its memory, else of its cores, else of its slots."""
     for used, total in ((memory, card.memory_total), (cores, card.cores_total), (shares, card.shares_total)):
         if total and used:
             return min(used / total, 1.0)

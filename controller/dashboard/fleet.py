@@ -145,9 +145,7 @@ def is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def picked(rows: list[NodeRow], *, text: str = "", vendor: str = "", state: str = "") -> list[NodeRow]:
-    """Return the nodes whose name contains the text, of the vendor, in the state; empty matches
-    all.
-    """
+    """Return the nodes whose name contains the text, of the vendor, in the state; empty matches all."""
     asked: list[Callable[[NodeRow], bool]] = []
     if text:
         asked.append(lambda row: text in row.name)

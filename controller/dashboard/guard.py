@@ -106,9 +106,7 @@ def is_same_origin(request: web.Request) -> bool:
 
 
 def is_own_path(path: str) -> bool:
-    """Return whether this is a path of this site, and nothing that a browser would read as another
-    host.
-    """
+    """Return whether this is a path of this site, and nothing that a browser would read as another host."""
     return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
 
 

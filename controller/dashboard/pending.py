@@ -43,9 +43,7 @@ KIND_OF: Final[Mapping[Cause, Kind]] = {
     "gate": "waiting",
     "unknown": "waiting",
 }
-"""What has to happen: the pod must be fixed, the cluster grow, others end, or nothing. In the order
-of the page.
-"""
+"""What has to happen: the pod must be fixed, the cluster grow, others end, or nothing. In the order of the page."""
 KINDS: Final[tuple[Kind, ...]] = tuple(dict.fromkeys(KIND_OF.values()))
 _AMOUNTS: Final = frozenset({"memory", "cores", "slots", "devices", "whole devices"})
 """Kinds of `RefusalReason`."""
@@ -129,9 +127,7 @@ class PendingGroup:
 
 
 async def pending_pods(source: Source, text: str = "") -> list[PendingPod]:
-    """Return the pods that wait, oldest first. `text`: only those whose `namespace/name` contains
-    it.
-    """
+    """Return the pods that wait, oldest first. `text`: only those whose `namespace/name` contains it."""
     gangs: dict[GangKey, GangState] = {}
     kept = {each.pod: each for each in reserved(source)}
     found = []
@@ -178,9 +174,7 @@ def largest_first(groups: Iterable[PendingGroup]) -> list[PendingGroup]:
 
 
 def pods_by_kind(groups: Iterable[PendingGroup]) -> dict[Kind, int]:
-    """Return the number of pods of each kind, in the order of the page; kinds without pods are
-    left out.
-    """
+    """Return the number of pods of each kind, in the order of the page; kinds without pods are left out."""
     found = Counter(dict.fromkeys(KINDS, 0))
     for group in groups:
         found[group.kind] += len(group.pods)

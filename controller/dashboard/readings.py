@@ -91,15 +91,11 @@ class Meters(Protocol):
     def targets(self) -> Sequence[Target]: ...
 
     async def ask(self, target: Target) -> str:
-        """Return the driver's metrics as Prometheus text. Any exception means that there is no
-        reading.
-        """
+        """Return the driver's metrics as Prometheus text. Any exception means that there is no reading."""
 
 
 class Readings:
-    """The latest readings. `meters` None: no driver is queried. `on_change` is called after each
-    update.
-    """
+    """The latest readings. `meters` None: no driver is queried. `on_change` is called after each update."""
 
     def __init__(
         self,

@@ -61,9 +61,7 @@ def environment() -> Environment:
 
 
 def link(path: str, **query: object) -> str:
-    """Return a path with a query, without empty values: `link("/node", name="a b")` →
-    `/node?name=a+b`.
-    """
+    """Return a path with a query, without empty values: `link("/node", name="a b")` → `/node?name=a+b`."""
     asked = urlencode({key.replace("_", "-"): str(value) for key, value in query.items() if value not in ("", None)})
     return f"{path}?{asked}" if asked else path
 
@@ -84,9 +82,7 @@ def status_command(node: str) -> str:
 
 @lru_cache
 def asset(name: str) -> str:
-    """Return the file's address, which changes with its content, so that browsers may cache it for
-    ever.
-    """
+    """Return the file's address, which changes with its content, so that browsers may cache it for ever."""
     digest = hashlib.blake2b((STATIC / name).read_bytes(), digest_size=8).hexdigest()
     return f"/static/{name}?{digest}"
 

@@ -37,9 +37,7 @@ class ReviewQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
-        """Those with users under review, or that have not got all their reviews back. The next
-        turn is the first's.
-        """
+        """Those with users under review, or that have not got all their reviews back. The next turn is the first's."""
         self._running = 0
 
     @asynccontextmanager

@@ -112,9 +112,7 @@ class Source(Protocol):
         """Return the state of a gang. It reads all members."""
 
     def held_until(self, key: GangKey) -> datetime | None:
-        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is
-        set.
-        """
+        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is set."""
 
     def claims(self) -> Iterable[ResourceClaim]: ...
 
@@ -130,9 +128,7 @@ class Source(Protocol):
         """
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change of anything shown. Returns a function that
-        unsubscribes.
-        """
+        """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` with each claim that was added, changed or deleted, old and new.

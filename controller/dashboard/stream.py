@@ -48,9 +48,7 @@ class EventBroker:
         self._version = 0
         self._turn = asyncio.Event()
         self._made: OrderedDict[tuple[str, str], tuple[int, float, str, float]] = OrderedDict()
-        """(view, language) → version, processor seconds of rendering, fragment, when it was
-        rendered.
-        """
+        """(view, language) → version, processor seconds of rendering, fragment, when it was rendered."""
         self._making: dict[tuple[str, str], asyncio.Lock] = {}
         self.streams = 0
 
@@ -97,9 +95,7 @@ class EventBroker:
     async def follow(
         self, request: web.Request, view: str, language: str, seen: str, may_look: Callable[[], Awaitable[bool]]
     ) -> web.StreamResponse:
-        """Serve updates to one page until it is closed. `seen`: digest of the fragment that it
-        shows.
-        """
+        """Serve updates to one page until it is closed. `seen`: digest of the fragment that it shows."""
         if self.streams >= MOST_STREAMS:
             return web.Response(status=503, headers={"Retry-After": "30"}, text="too many open pages\n")
         response = web.StreamResponse(

@@ -44,7 +44,5 @@ def summary(packing: Iterable[Packing], waiting: tuple[int, str]) -> Summary:
 
 
 def allocated_share(packing: Packing) -> float:
-    """Return the share of the capacity of a driver's usable devices that is allocated, 0.0 to
-    1.0.
-    """
+    """Return the share of the capacity of a driver's usable devices that is allocated, 0.0 to 1.0."""
     return 1 - packing.free_capacity / packing.usable_cards if packing.usable_cards else 0.0

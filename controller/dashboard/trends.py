@@ -88,9 +88,7 @@ def chart(
 
 
 def _by_step(points: Points, start: datetime, step: int) -> dict[int, float]:
-    """Return the last value of each step of some seconds, by the step's start in seconds since
-    1970.
-    """
+    """Return the last value of each step of some seconds, by the step's start in seconds since 1970."""
     return {int(at.timestamp()) // step * step: round(value, 1) for at, value in points if at >= start}
 
 

@@ -1,6 +1,4 @@
-"""Names, amounts, shares and times in readable form, equal in every language. Pure; used by
-`render`.
-"""
+"""Names, amounts, shares and times in readable form, equal in every language. Pure; used by `render`."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -13,9 +11,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def amount(number: int) -> str:
-    """Return bytes with three digits where they say more: 16384 MiB → `16 GiB`, 7500 MiB → `7.32
-    GiB`.
-    """
+    """Return bytes with three digits where they say more: 16384 MiB → `16 GiB`, 7500 MiB → `7.32 GiB`."""
     unit, size = 0, float(number)
     while abs(size) >= KIB and unit < len(_UNITS) - 1:
         size /= KIB

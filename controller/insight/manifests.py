@@ -43,9 +43,7 @@ READ: Final[tuple[Kind[Any], ...]] = (
 _BY_NAME: Final = {kind.name: kind for kind in reversed(READ)}
 _BY_GROUP: Final = {(kind.group, kind.name): kind for kind in READ}
 _ALIKE: Final = 0.9
-"""Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not
-`Deployment2`.
-"""
+"""Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not `Deployment2`."""
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
 """Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
 except for its name.
@@ -287,9 +285,7 @@ def _problem(error: msgspec.ValidationError, raw: Raw, prefix: str) -> str:
 
 
 def _with_key(path: str, got: str, raw: Raw) -> str:
-    """Return the path with the first mapping key of the wrong type in place of msgspec's
-    `[...]`.
-    """
+    """Return the path with the first mapping key of the wrong type in place of msgspec's `[...]`."""
     if not path.endswith("[...]") or got not in _TYPES:
         return path
     place: Any = raw

@@ -174,9 +174,7 @@ class Controller:
         return informers
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
-        """Serve health until the stack ends, and supervise the main loop if there is a side
-        thread.
-        """
+        """Serve health until the stack ends, and supervise the main loop if there is a side thread."""
         if self._process.side is not None:
             here = asyncio.get_running_loop()
             watchdog = Watchdog(

@@ -115,9 +115,7 @@ class Term:
         return None if until is None else clock.wall() + timedelta(seconds=until - clock.monotonic())
 
     async def run(self) -> None:
-        """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed
-        first.
-        """
+        """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed first."""
         settings, informers = self._context.settings, self._context.informers
         if settings.leadership.leader_election:
             await self._context.clock.sleep(settings.leadership.write_timeout)
@@ -163,9 +161,7 @@ class Term:
                 return
 
     async def _drop_fence(self) -> None:
-        """Remove the rules of exclusive mode after a switch of modes, however long it takes; then
-        return.
-        """
+        """Remove the rules of exclusive mode after a switch of modes, however long it takes; then return."""
         feed = self._context.informers.taint_rules
         backoff = Backoff()
         rules = [rule for rule in feed.store if is_fence_rule(rule)] if feed is not None else []
@@ -182,9 +178,7 @@ class Term:
                 log.info("fence rule %s deleted: native mode has none", name)
 
     def _subscribe(self, ends: ExitStack) -> None:
-        """Subscribe all parts. Order matters within a kind: the queue must see what undo
-        remembers.
-        """
+        """Subscribe all parts. Order matters within a kind: the queue must see what undo remembers."""
         informers, triggers, deallocator = self._context.informers, self._triggers, self._deallocator
         ends.callback(self._binding_cycle.abandon)
         ends.callback(self._assumed_pods.stop)

@@ -31,8 +31,7 @@ SIZE_KEYS: Final[Mapping[Source, str]] = {
     "kueue": names.KUEUE_GROUP_SIZE,
     "leaderworkerset": names.LEADER_WORKER_SIZE,
 }
-"""Source without an object → the label or annotation by which its pods say how many must run at once.
-"""
+"""Source without an object → the label or annotation by which its pods say how many must run at once."""
 MOST_MEMBERS: Final = 2**31 - 1
 """As in the API: minCount is an int32."""
 SIZE_FIX: Final = "set it to the number of pods that must run together, 1 or more"

@@ -46,9 +46,7 @@ def native_ranking(policy: DevicePolicy) -> DeviceRanking:
 
 
 def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: DevicePolicy) -> dict[str, int]:
-    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: its own order
-    is then kept.
-    """
+    """Uuid of each card of the pool → its place. Empty where the pool cannot be read: its own order is then kept."""
     inventory = _inventory(pool, node, claims)
     devices = [each for found in inventory.pools_on(pool.node) for each in found.devices if each.row >= 0]
     devices = [each for each in devices if each.id.driver == pool.driver]

@@ -56,9 +56,7 @@ class Options:
     is_served: Callable[[str], bool] = lambda _resource: False
     """Whether a device plugin or DeviceClass offers a resource of this name."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
-    """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into
-    containers.
-    """
+    """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into containers."""
     vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
     gang_sources: Collection[str] | None = None
     """As of `Served`."""
@@ -81,9 +79,7 @@ class Conversion:
     """
     warnings: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
-    """Extended resources that the claims replace: the pod must avoid nodes whose device plugin
-    still offers one.
-    """
+    """Extended resources that the claims replace: the pod must avoid nodes whose device plugin still offers one."""
     request: ConvertedRequest | None = None
     """The devices that the pod's claim requests; None if nothing was converted."""
     left: tuple[str, ...] = ()
@@ -379,9 +375,7 @@ def _tiny_memory(cards: LegacyRequest | None) -> Iterator[str]:
 
 
 def _to_share(container_cards: Sequence[_ContainerCards]) -> str:
-    """Return how to phrase the requests so that an init container can use the devices of the
-    others.
-    """
+    """Return how to phrase the requests so that an init container can use the devices of the others."""
     if len({entry.cards.memory_percent is None for entry in container_cards}) > 1:
         return "Give the memory of both in MiB"
     return "Ask for the same amounts in both"

@@ -28,9 +28,7 @@ Raw = dict[str, Any]
 
 
 class ConvertRefused(ValueError):
-    """Some documents cannot be converted; one argument each, with file, document, object, field and
-    fix.
-    """
+    """Some documents cannot be converted; one argument each, with file, document, object, field and fix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,10 @@ class Installation:
     empty: the Service.
     """
     failure_policy: FailurePolicy = "Fail"
-    """Treatment of legacy pods while the webhook does not answer: refused, or admitted unconverted.
-    """
+    """Treatment of legacy pods while the webhook does not answer: refused, or admitted unconverted."""
     namespace_selector: str = ""
     pod_selector: str = ""
-    """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): convert only such pods, in
-    such namespaces.
-    """
+    """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): convert only such pods, in such namespaces."""
     own_certificate: bool = True
     """The webhook issues its own certificates and keeps them in a Secret and a configuration that
     exist for this purpose.

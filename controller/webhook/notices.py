@@ -26,9 +26,7 @@ from hami_dra.vendors.registry import LEGACY_VENDORS
 MOST: Final = 10
 """Notices about one object; an API server passes on 4096 characters of warnings."""
 _MOST_COMPARED: Final = 50
-"""Unknown keys of one object for which a similar one is looked up, because a tenant chooses how
-many there are.
-"""
+"""Unknown keys of one object for which a similar one is looked up, because a tenant chooses how many there are."""
 _SIMILAR: Final = 0.6
 """Least similarity of two names in one domain, from 0 to 1 (`difflib.SequenceMatcher.ratio`)."""
 _ALIKE: Final = 0.8
@@ -57,8 +55,7 @@ class Served:
     """Whether a device plugin or a DeviceClass offers an extended resource of this name."""
     vendors: Sequence[LegacyVendor] = LEGACY_VENDORS
     gang_sources: Collection[str] | None = None
-    """Optional kinds of gangs that the controller reads; None: not known, and no notice about others.
-    """
+    """Optional kinds of gangs that the controller reads; None: not known, and no notice about others."""
 
 
 def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
@@ -205,9 +202,7 @@ def _unread_resources(spec: Raw, served: Served) -> Iterator[str]:
 
 
 def unread_names(resources: ContainerResources, served: Served) -> Iterator[str]:
-    """Yield a sentence for each name in the domain of a vendor that nothing reads:
-    `nvidia.com/gpu-mem`.
-    """
+    """Yield a sentence for each name in the domain of a vendor that nothing reads: `nvidia.com/gpu-mem`."""
     by_domain: dict[str, list[str]] = {domain: [] for domain in NOT_READ}
     for vendor in served.vendors:
         for name in vendor.resources:

@@ -54,9 +54,7 @@ def excesses(
 
 
 def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Counter[str]:
-    """Return resource → grains that the request takes at least, for any choice of alternatives and
-    cards.
-    """
+    """Return resource → grains that the request takes at least, for any choice of alternatives and cards."""
     by_name = {vendor.name: vendor for vendor in vendors}
     total: Counter[str] = Counter()
     for named in request.requests:

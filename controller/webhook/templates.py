@@ -89,9 +89,7 @@ def collect(
 
 
 def _is_ours(template: ResourceClaimTemplate) -> bool:
-    """Return whether a controller created it. Those of `hami-dra convert` belong to the user and
-    lack the label.
-    """
+    """Return whether a controller created it. Those of `hami-dra convert` belong to the user and lack the label."""
     labels = template.metadata.labels
     ours = labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
     return ours and template.metadata.name == f"hami-{labels.get(names.TEMPLATE_HASH_LABEL)}"

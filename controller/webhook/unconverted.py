@@ -44,9 +44,7 @@ def bypassed(
 
 
 def unconverted_namespace(namespace: str) -> str:
-    """Return what to do about a pod that asks for cards in a namespace that the webhook does not
-    cover.
-    """
+    """Return what to do about a pod that asks for cards in a namespace that the webhook does not cover."""
     where = "move it to another one" if namespace in UNCONVERTED else f"run: {_cover(namespace)}"
     return (
         f"it asks for devices by resource names, and the webhook converts no pods of namespace {namespace}: {where}, or convert "

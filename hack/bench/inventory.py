@@ -48,9 +48,7 @@ def pod(number: int, node: str = "", **spec: object) -> Pod:
 
 
 class Cluster:
-    """A furnished inventory, its pods in three zones, and one step for every kind of news and
-    question.
-    """
+    """A furnished inventory, its pods in three zones, and one step for every kind of news and question."""
 
     def __init__(self, nodes: int) -> None:
         start = time.process_time()

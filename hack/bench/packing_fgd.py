@@ -41,31 +41,24 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 
 _CHUNK: Final = 1024
-"""Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches.
-"""
+"""Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches."""
 _CPU_UNIT: Final = 128_000
 _CARDS_UNIT: Final = 8
 """Best fit: the CPU and cards of a large node (the paper's)."""
 _SCARCITY_UNIT: Final = 25.0
-"""Points that a card's worth of scarcity counts: the score rises by as much for a card, where it is
-steepest.
-"""
+"""Points that a card's worth of scarcity counts: the score rises by as much for a card, where it is steepest."""
 _SHAPES_KEPT: Final = 256
 
 
 class Fragments:
-    """Some nodes as the typical requests see them, group by group. `shares`: int32, shape (groups,
-    nodes, cards).
-    """
+    """Some nodes as the typical requests see them, group by group. `shares`: int32, shape (groups, nodes, cards)."""
 
     def __init__(self, typical: Typical, shares: Narrow) -> None:
         self._typical = typical
         self._shares = shares
 
     def of(self, free: Ints, cpu: Ints) -> Floats:
-        """F in cards. `free`: shape (nodes, cards); `cpu`: millicores that are left, shape
-        (nodes,).
-        """
+        """F in cards. `free`: shape (nodes, cards); `cpu`: millicores that are left, shape (nodes,)."""
         fits = self._shares <= free
         useful = np.where(fits, free.astype(np.int32), 0).sum(axis=2)
         return self._mean(fits.sum(axis=2), useful, free.sum(axis=1), cpu)
@@ -88,9 +81,7 @@ class Fragments:
         return self._mean(counts, useful_then, free.sum(axis=1)[:, None] - share, cpu[:, None])
 
     def _mean(self, count: Narrow, useful: Narrow, total: Ints, cpu: Ints) -> Floats:
-        """All that is left, less what each typical request could use of it. Frequencies add up to
-        1.
-        """
+        """All that is left, less what each typical request could use of it. Frequencies add up to 1."""
         typical = self._typical
         served = count >= typical.cards_wanted.reshape(-1, *(1 for _ in total.shape))
         used = (np.where(served, useful, 0) * typical.weight(cpu)).sum(axis=0)
@@ -99,9 +90,7 @@ class Fragments:
 
 
 class Ground:
-    """Every node as it is, kept by difference: F, the CPU that is left, and where something
-    changed.
-    """
+    """Every node as it is, kept by difference: F, the CPU that is left, and where something changed."""
 
     def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
         self._inventory = inventory

@@ -86,9 +86,7 @@ class Arrival:
     """Jobs."""
     offered: int
     roomy: int
-    """Nodes that would still take a job of eight cards when half of the capacity had been asked
-    for.
-    """
+    """Nodes that would still take a job of eight cards when half of the capacity had been asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +185,7 @@ class Cluster:
         self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
 
     def place(self, job: Job, *, dropped: bool = False) -> int | None:
-        """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays
-        pending for ever.
-        """
+        """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays pending for ever."""
         number = self._numbers = self._numbers + 1
         pod, claim = self.pod_of(job, number)
         self.publish(pod, claim)

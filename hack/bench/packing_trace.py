@@ -124,9 +124,7 @@ def read_trace(folder: Path, jobs: str = "", nodes: str = "") -> Trace:
 
 
 def _chosen(folder: Path, found: list[Path], name: str, what: str, columns: frozenset[str]) -> Path:
-    """The list of `what`: the one there is, or the one that is called `name`, with or without
-    folder and ending.
-    """
+    """The list of `what`: the one there is, or the one that is called `name`, with or without folder and ending."""
     names = ", ".join(path.name for path in found) or "none"
     if name:
         named = [path for path in found if Path(name).name in {path.name, _stem(path)}]

@@ -31,9 +31,7 @@ NEVER: Final = 2 * WHOLE_CARD
 _COVERED: Final = 0.98
 """Part of the pods whose shapes are typical (pkg/simulator, typical pods)."""
 _MOST_BARE: Final = 0.2
-"""Pods without devices count for no more than this part: a cluster may run thousands of them beside
-its cards.
-"""
+"""Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
 _PART: Final = 8
 _FEWEST: Final = 200
 """Pods. What fewer of them ask for says too little."""
@@ -81,9 +79,7 @@ class Typical:
         return found
 
     def weight(self, cpu: Ints) -> Floats:
-        """How frequent those of each group are whose CPU is there. `cpu`: millicores. Shape
-        (groups, *cpu.shape).
-        """
+        """How frequent those of each group are whose CPU is there. `cpu`: millicores. Shape (groups, *cpu.shape)."""
         shape = (-1, *(1 for _ in cpu.shape))
         served = np.where(cpu >= self.cpu.reshape(shape), self.frequency.reshape(shape), 0.0)
         found: Floats = np.add.reduceat(served, self._starts, axis=0) if len(self._starts) else served

@@ -1,6 +1,4 @@
-"""Comparisons by rounds: every variant once in each, in an order of its own; medians with their
-spread.
-"""
+"""Comparisons by rounds: every variant once in each, in an order of its own; medians with their spread."""
 
 from __future__ import annotations
 

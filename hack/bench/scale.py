@@ -301,9 +301,7 @@ def feed_volumes(inventory: Inventory) -> None:
 
 
 class Streams:
-    """As much of a `Cluster` as reflectors need: initial events from files, watches in which
-    nothing happens.
-    """
+    """As much of a `Cluster` as reflectors need: initial events from files, watches in which nothing happens."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -373,9 +371,7 @@ class Bench:
             self.found[f"{name}, p99 ms"] = statistics.quantiles(took, n=100)[98] * 1e3
 
     def _decisions_of(self, question: Question) -> list[float]:
-        """Seconds each; of the pods placed the last 50 stay, so that there is always something to
-        mend.
-        """
+        """Seconds each; of the pods placed the last 50 stay, so that there is always something to mend."""
         took = []
         placed: list[tuple[str, str]] = []
         for number in range(self._decisions + 1):
@@ -415,9 +411,7 @@ class Bench:
         return time.process_time() - start
 
     def _nodes_changed(self) -> list[float]:
-        """A node's labels change, and the next pod is decided: what the news cost beyond that
-        decision.
-        """
+        """A node's labels change, and the next pod is decided: what the news cost beyond that decision."""
         took = []
         question = QUESTIONS["decide: a shared card"]
         names = self._inventory.nodes.names

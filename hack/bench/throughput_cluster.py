@@ -33,9 +33,7 @@ DRIVER = "nvidia.hami.io"
 CLASS = "bench.hami.io"
 CREATORS = 4
 WARMING = 32
-"""Pods bound and not counted after each installation: the control plane's own programs are warm in
-every round, too.
-"""
+"""Pods bound and not counted after each installation: the control plane's own programs are warm in every round, too."""
 SETTLED = 0.1
 """CPU seconds of the API server within a second: it has nothing to do."""
 
@@ -47,9 +45,7 @@ class Variant:
     gate: bool | None = None
     """Of hami-dra, with its webhook and all its policies; None: it is not installed."""
     gangs: Literal["", "labels", "PodGroups"] = ""
-    """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on, for all
-    variants.
-    """
+    """PodGroups of scheduling.k8s.io need GenericWorkload: the control plane has it on, for all variants."""
 
 
 @dataclass
@@ -78,9 +74,7 @@ class Result:
 
 
 def card(index: int) -> dict[str, Any]:
-    """A 16 GiB card in the form our driver publishes (deviceclasses/, resourceslices/), without its
-    topology.
-    """
+    """A 16 GiB card in the form our driver publishes (deviceclasses/, resourceslices/), without its topology."""
     return {
         "name": f"gpu-{index}",
         "allowMultipleAllocations": True,

@@ -40,9 +40,7 @@ RULES = ("Policy", "PolicyBinding", "WebhookConfiguration")
 
 @dataclass(frozen=True)
 class State:
-    """What of hami-dra is there. RBAC, namespaces and classes always are: nobody evaluates them for
-    a pod.
-    """
+    """What of hami-dra is there. RBAC, namespaces and classes always are: nobody evaluates them for a pod."""
 
     rules: bool = False
     """Policies, their bindings and webhook configurations."""
@@ -89,9 +87,7 @@ class Switch:
         self._state = State(rules=True)
 
     def to(self, state: State) -> None:
-        """Return once the API server acts on the new state and has nothing else to do. Raises
-        TimeoutError.
-        """
+        """Return once the API server acts on the new state and has nothing else to do. Raises TimeoutError."""
         hami, before = self._hami, self._state
         self._state = state
         for item in self._rules if state.rules != before.rules else ():
@@ -114,9 +110,7 @@ class Switch:
         self._hami.remove()
 
     def _in_force(self) -> set[bool]:
-        """Whether mutating policies, validating ones, and webhooks are evaluated; once they agree,
-        one element.
-        """
+        """Whether mutating policies, validating ones, and webhooks are evaluated; once they agree, one element."""
         return {self._hami.is_gating(), self._hami.is_refusing_tolerations(), self._hami.is_asking_webhook()}
 
 

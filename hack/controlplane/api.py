@@ -40,9 +40,7 @@ _STALE: Final = (ConnectionError, ssl.SSLEOFError, http.client.RemoteDisconnecte
 
 
 class ApiError(Exception):
-    """An answer of the API server that is not a success; `status` is the HTTP code, `body` the
-    Status object.
-    """
+    """An answer of the API server that is not a success; `status` is the HTTP code, `body` the Status object."""
 
     def __init__(self, method: str, path: str, status: int, body: Object) -> None:
         self.status = status
@@ -96,9 +94,7 @@ class Api:
         return self._request("GET", _with(path, query))
 
     def list(self, path: str, **query: str) -> list[Object]:
-        """The items of a collection. Query keys as in the API: labelSelector, fieldSelector,
-        resourceVersion.
-        """
+        """The items of a collection. Query keys as in the API: labelSelector, fieldSelector, resourceVersion."""
         items: list[Object] = self.get(path, **query)["items"]
         return items
 
@@ -109,15 +105,11 @@ class Api:
         return self._request("PUT", _with(path, query), body)
 
     def patch(self, path: str, body: Any, kind: str = "merge", **query: str) -> Object:
-        """`kind` is merge, strategic, json (a list of operations) or apply (needs the query
-        fieldManager).
-        """
+        """`kind` is merge, strategic, json (a list of operations) or apply (needs the query fieldManager)."""
         return self._request("PATCH", _with(path, query), body, _CONTENT_TYPES[kind])
 
     def delete(self, path: str, *, missing_ok: bool = True, **options: Any) -> Object:
-        """Deletes an object or, with the path of a collection, all of it. `options` are those of
-        DeleteOptions.
-        """
+        """Deletes an object or, with the path of a collection, all of it. `options` are those of DeleteOptions."""
         try:
             return self._request("DELETE", path, options or None)
         except ApiError as error:
@@ -130,9 +122,7 @@ class Api:
         return self._raw("GET", path, None, "").decode()
 
     def watch(self, path: str, *, seconds: int = 300, **query: str) -> Iterator[Object]:
-        """Events ({"type", "object"}) until the server ends the watch, at the latest after
-        `seconds`.
-        """
+        """Events ({"type", "object"}) until the server ends the watch, at the latest after `seconds`."""
         connection = self._connect(timeout=seconds + 10)
         try:
             query = {"watch": "1", "timeoutSeconds": str(seconds), **query}
@@ -148,9 +138,7 @@ class Api:
             connection.close()
 
     def wait_for(self, what: str, condition: Callable[[], Any], *, seconds: float = 60.0, every: float = 0.05) -> Any:
-        """Polls until `condition()` is true and returns its value; a missing object counts as not
-        yet.
-        """
+        """Polls until `condition()` is true and returns its value; a missing object counts as not yet."""
         deadline = time.monotonic() + seconds
         last = ""
         while time.monotonic() < deadline:
@@ -167,9 +155,7 @@ class Api:
     # -- by object -------------------------------------------------------------------------------------------------
 
     def path_of(self, item: Object, *, collection: bool = False) -> str:
-        """The path of an object from its apiVersion, kind, metadata.name and namespace (default:
-        `default`).
-        """
+        """The path of an object from its apiVersion, kind, metadata.name and namespace (default: `default`)."""
         plural, namespaced = self._resource(item)
         root, metadata = _root(item), item["metadata"]
         folder = f"{root}/namespaces/{metadata.get('namespace', 'default')}" if namespaced else root
@@ -203,9 +189,7 @@ class Api:
         return _parse(content), warnings
 
     def add_spaced(self, item: Object) -> Object:
-        """Creates it with spaces between the tokens and `<` as it is, as Python's json.dumps
-        writes: see `_encoded`.
-        """
+        """Creates it with spaces between the tokens and `<` as it is, as Python's json.dumps writes: see `_encoded`."""
         content = self._raw("POST", self.path_of(item, collection=True), json.dumps(item).encode(), _JSON)
         return _parse(content)
 
@@ -317,9 +301,7 @@ def _with(path: str, query: dict[str, str]) -> str:
 
 
 def _parse(content: bytes) -> Object:
-    """The JSON object of an answer; what is not one (a proxy's page, a panic) becomes the message
-    of a Status.
-    """
+    """The JSON object of an answer; what is not one (a proxy's page, a panic) becomes the message of a Status."""
     with contextlib.suppress(ValueError):
         value = _loads(content)
         if isinstance(value, dict):

@@ -39,9 +39,7 @@ Report = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """The binaries are not there and cannot be made; the message says what is missing and how to
-    get it.
-    """
+    """The binaries are not there and cannot be made; the message says what is missing and how to get it."""
 
 
 class NoGoToolchain(BuildError):
@@ -146,9 +144,7 @@ def folder_of(name: str) -> Path:
 
 
 def is_built(name: str) -> bool:
-    """True when every binary is in the cache. Folders get their name only when complete, so
-    existence is enough.
-    """
+    """True when every binary is in the cache. Folders get their name only when complete, so existence is enough."""
     return all((folder_of(name) / binary).exists() for binary in target(name).binaries)
 
 
@@ -253,9 +249,7 @@ def _path_in_module(go: Path, module: Path, source: str) -> Path:
 
 
 def _name_go_gives(package: str) -> str:
-    """`go build` names a binary after the last path element that is not a major version (etcd's is
-    `server`).
-    """
+    """`go build` names a binary after the last path element that is not a major version (etcd's is `server`)."""
     parts = [part for part in package.split("/") if not re.fullmatch(r"v\d+", part)]
     return parts[-1]
 
@@ -281,9 +275,7 @@ def _run_with_progress(command: list[str], module: Path, wanted: Target, say: Re
 
 
 class _Watcher(threading.Thread):
-    """Reads what `go build -v` prints: one line a download, one line a compiled package, and
-    complaints.
-    """
+    """Reads what `go build -v` prints: one line a download, one line a compiled package, and complaints."""
 
     def __init__(self, stream: IO[str], count_missing: Callable[[], int]) -> None:
         """`count_missing`: returns the number of packages that are to be compiled; 0: not known. It is

@@ -90,9 +90,7 @@ class ControlPlane:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Starts everything and returns when pods can be created. Raises ComponentDied with the end
-        of a log.
-        """
+        """Starts everything and returns when pods can be created. Raises ComponentDied with the end of a log."""
         try:
             self.components["etcd"].start()
             self.components["kube-apiserver"].start()
@@ -143,18 +141,14 @@ class ControlPlane:
             time.sleep(0.05)
 
     def add_component(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Component:
-        """Another process that is logged, measured and stopped with the cluster; the caller starts
-        it.
-        """
+        """Another process that is logged, measured and stopped with the cluster; the caller starts it."""
         self.components[name] = Component(name, command, self.logs / f"{name}.log", self._guardian, env)
         return self.components[name]
 
     # -- trouble ---------------------------------------------------------------------------------------------------
 
     def restart_apiserver(self, *, down_for: float = 0.0) -> None:
-        """Stops the API server, keeps it down for `down_for` seconds, starts it on the same port,
-        waits until ready.
-        """
+        """Stops the API server, keeps it down for `down_for` seconds, starts it on the same port, waits until ready."""
         apiserver = self.components["kube-apiserver"]
         apiserver.stop(grace=1.0)  # it would wait for its watchers for much longer
         time.sleep(down_for)
@@ -162,9 +156,7 @@ class ControlPlane:
         self.wait_ready()
 
     def kill(self, name: str) -> None:
-        """SIGKILL for one component: etcd, kube-apiserver, kube-scheduler or
-        kube-controller-manager.
-        """
+        """SIGKILL for one component: etcd, kube-apiserver, kube-scheduler or kube-controller-manager."""
         self.components[name].kill()
 
     @contextlib.contextmanager

@@ -41,9 +41,7 @@ def write_private(path: Path, content: bytes | str) -> Path:
 
 
 def signing_key(path: Path) -> Path:
-    """A private key for service account tokens (ES256); the API server takes the public half out of
-    it.
-    """
+    """A private key for service account tokens (ES256); the API server takes the public half out of it."""
     return write_private(path, _pem(ec.generate_private_key(ec.SECP256R1())))
 
 

@@ -80,9 +80,7 @@ def running() -> list[Detached]:
 def up(
     name: str, version: str = build.DEFAULT_VERSION, *, kwok: bool = False, client_qps: int | None = None
 ) -> Detached:
-    """Starts a cluster in the background and waits until it is ready; one that is up already is
-    returned as it is.
-    """
+    """Starts a cluster in the background and waits until it is ready; one that is up already is returned as it is."""
     if state := find(name):
         if state.version != version:
             raise ClusterError(f"cluster {name!r} is up with Kubernetes {state.version}: take it down first")
@@ -111,9 +109,7 @@ def up(
 
 
 def down(name: str) -> None:
-    """Ends a cluster, the programs added to it, and removes its folder. Does nothing when there is
-    none.
-    """
+    """Ends a cluster, the programs added to it, and removes its folder. Does nothing when there is none."""
     folder = _folder(name)
     for record in sorted(folder.glob("extra/*.json")):
         extra = json.loads(record.read_text())

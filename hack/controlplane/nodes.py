@@ -95,9 +95,7 @@ class FakeNodes:
             self._api.wait_for(f"node {name} without a not-ready taint", schedulable, seconds=seconds)
 
     def delete(self, name: str) -> None:
-        """Removes the Node and its Lease; its pods stay for the pod garbage collector, as when a
-        machine is lost.
-        """
+        """Removes the Node and its Lease; its pods stay for the pod garbage collector, as when a machine is lost."""
         with self._lock:
             self._nodes.discard(name)
             self._silent.discard(name)
@@ -124,9 +122,7 @@ class FakeNodes:
         self._patch_status(name, {"conditions": [_ready(status)]})
 
     def set_allocatable(self, name: str, **resources: str | None) -> None:
-        """Changes single resources; None removes one. Names with a slash: `**{"nvidia.com/gpu":
-        "8"}`.
-        """
+        """Changes single resources; None removes one. Names with a slash: `**{"nvidia.com/gpu": "8"}`."""
         self._patch_status(name, {"allocatable": resources, "capacity": resources})
 
     # -- pods ------------------------------------------------------------------------------------------------------
@@ -166,9 +162,7 @@ class FakeNodes:
             return sorted(self._nodes - self._silent)
 
     def _beat(self) -> None:
-        """One round of heartbeats. Like a kubelet it also repairs a Ready condition that somebody
-        else changed.
-        """
+        """One round of heartbeats. Like a kubelet it also repairs a Ready condition that somebody else changed."""
         names = self._living()
         for name in names:
             if self._stopping.is_set():

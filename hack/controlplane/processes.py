@@ -46,9 +46,7 @@ def free_port() -> int:
 
 
 def _status_fields(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the state (field 3) on; empty when there is no such
-    process.
-    """
+    """The fields of /proc/<pid>/stat from the state (field 3) on; empty when there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -80,9 +78,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def end_group(pid: int, started: int, grace: float = 5.0) -> None:
-    """SIGTERM, then SIGKILL, for the group of a process that is not our child; a reused pid is left
-    alone.
-    """
+    """SIGTERM, then SIGKILL, for the group of a process that is not our child; a reused pid is left alone."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace
         if start_time(pid) == started:
@@ -93,9 +89,7 @@ def end_group(pid: int, started: int, grace: float = 5.0) -> None:
 
 
 class Guardian:
-    """Kills the watched process groups, then removes a folder, as soon as the process that made it
-    is gone.
-    """
+    """Kills the watched process groups, then removes a folder, as soon as the process that made it is gone."""
 
     def __init__(self, folder: Path | None = None) -> None:
         # -I -S: starts in some ten milliseconds and imports nothing but the standard library
@@ -154,9 +148,7 @@ class Component:
 
     @property
     def pid(self) -> int:
-        """The pid, which is the process group too. Raises ComponentDied when it was never started
-        or was stopped.
-        """
+        """The pid, which is the process group too. Raises ComponentDied when it was never started or was stopped."""
         if self._process is None:
             raise ComponentDied(f"{self.name} is not started")
         return self._process.pid
@@ -200,9 +192,7 @@ class Component:
         self._bury()
 
     def pause(self) -> None:
-        """Stops the process where it is (SIGSTOP), sockets open: what a hanging component looks
-        like.
-        """
+        """Stops the process where it is (SIGSTOP), sockets open: what a hanging component looks like."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:

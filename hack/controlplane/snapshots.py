@@ -19,9 +19,7 @@ from hack.controlplane import build
 from hack.controlplane.cluster import ControlPlane
 
 BUMP: Final = 1_000_000_000
-"""Revisions to skip at a restore, as etcd's documentation advises: more than were written since the
-snapshot.
-"""
+"""Revisions to skip at a restore, as etcd's documentation advises: more than were written since the snapshot."""
 _READERS: Final = ("kube-scheduler", "kube-controller-manager")
 """Components with watches of their own; they must not outlive the state that they have seen."""
 

@@ -34,9 +34,7 @@ class Variant:
 
 
 GANGS: Final = "1.37.1-gangs"
-"""PodGroups of `scheduling.k8s.io/v1beta1`, which may have ResourceClaims: the beta gates, off by
-default.
-"""
+"""PodGroups of `scheduling.k8s.io/v1beta1`, which may have ResourceClaims: the beta gates, off by default."""
 GANG_ALPHAS: Final = "1.37.1-gang-alphas"
 """Also topology constraints of PodGroups, and Jobs that make PodGroups."""
 GANGS_1_36: Final = "1.36.4-gangs"
@@ -60,7 +58,5 @@ _VARIANTS: Final[Mapping[str, Variant]] = {
 
 
 def variant(name: str) -> Variant:
-    """Return a variant by name; the name of a version is that version with its defaults. Raises
-    BuildError.
-    """
+    """Return a variant by name; the name of a version is that version with its defaults. Raises BuildError."""
     return _VARIANTS.get(name) or Variant(build.target(name).name)

@@ -89,9 +89,7 @@ class WorkloadController:
         self.component = plane.add_component(workload.binary, command)
 
     def start(self) -> Self:
-        """Returns when the kind can be created. Raises ComponentDied with the end of its log, or
-        TimeoutError.
-        """
+        """Returns when the kind can be created. Raises ComponentDied with the end of its log, or TimeoutError."""
         for crd in self._workload.crds:
             self._create(*self._documents(crd))
         self.component.start()
@@ -133,9 +131,7 @@ class WorkloadController:
             self._made.append(self._api.add(item))
 
     def _on_loopback(self, item: Object) -> Object:
-        """The configuration of its webhooks under a name of its own, for requests that are about
-        its pods only.
-        """
+        """The configuration of its webhooks under a name of its own, for requests that are about its pods only."""
         for webhook in item["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": self._authority}

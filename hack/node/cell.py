@@ -35,9 +35,7 @@ _NEW_CGROUPS: Final = 0x02000000  # CLONE_NEWCGROUP
 _PRIVATE, _RECURSIVE, _BIND = 1 << 18, 1 << 14, 1 << 12  # MS_*
 _SIGNAL_WHEN_PARENT_ENDS: Final = 1  # PR_SET_PDEATHSIG
 _PROCESSES: Final = "processes"
-"""Where the cell's own processes are: in version 2 a cgroup with processes cannot have children
-with limits.
-"""
+"""Where the cell's own processes are: in version 2 a cgroup with processes cannot have children with limits."""
 _EMPTY: Final = ("/run", "/var/lib", "/var/log")
 _SETTINGS: Final = (  # what kubelet's container manager writes
     "vm/overcommit_memory",
@@ -71,9 +69,7 @@ class Cell:
         """Process 1 of the cell, as seen from outside."""
 
     def command(self, command: Sequence[str | Path]) -> list[str]:
-        """The command line that runs `command` inside: signals reach it, and it ends when the
-        command does.
-        """
+        """The command line that runs `command` inside: signals reach it, and it ends when the command does."""
         return [sys.executable, "-I", "-S", __file__, "run", str(self.pid), self._cgroup, *map(str, command)]
 
     def close(self) -> None:
@@ -81,9 +77,7 @@ class Cell:
 
 
 def cgroup_folders(name: str) -> list[Path]:
-    """The cgroups of a cell, as seen from outside: one for each hierarchy in version 1, one in
-    version 2.
-    """
+    """The cgroups of a cell, as seen from outside: one for each hierarchy in version 1, one in version 2."""
     return [path for hierarchy in _hierarchies() if (path := hierarchy / name).is_dir()]
 
 

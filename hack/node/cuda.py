@@ -36,9 +36,7 @@ _NEEDED: Final = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 
 
 def ensure() -> Path:
-    """Return the folder with all of `_BUILDS`, which are built where they are missing. Raises
-    BuildError.
-    """
+    """Return the folder with all of `_BUILDS`, which are built where they are missing. Raises BuildError."""
     digest = hashlib.sha256(repr((_BUILDS, _FLAGS, _LINKED)).encode())
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())

@@ -90,9 +90,7 @@ class Node:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Starts both, imports the image and returns when the node is Ready. Raises ComponentDied
-        or TimeoutError.
-        """
+        """Starts both, imports the image and returns when the node is Ready. Raises ComponentDied or TimeoutError."""
         try:
             self.containerd.start()
             self._wait_for_runtime()
@@ -106,9 +104,7 @@ class Node:
         return self
 
     def stop(self) -> None:
-        """Ends all processes, containers included, and takes the Node out of the cluster. May be
-        called twice.
-        """
+        """Ends all processes, containers included, and takes the Node out of the cluster. May be called twice."""
         if self._stopped:
             return
         self._stopped = True
@@ -208,9 +204,7 @@ class Node:
         self._containerd("tasks", "kill", "-s", "SIGKILL", _bare(container_id))
 
     def freeze_container(self, container_id: str) -> None:
-        """Its processes stand still, and nothing but SIGKILL ends them: kubelet waits for the whole
-        grace period.
-        """
+        """Its processes stand still, and nothing but SIGKILL ends them: kubelet waits for the whole grace period."""
         self._containerd("tasks", "kill", "-s", "SIGSTOP", _bare(container_id))
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -220,9 +214,7 @@ class Node:
         return self.plane.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
 
     def outputs(self, pod: Object, container: str = "") -> list[Object]:
-        """What the guests of a container (default: the first) printed: one entry for each time it
-        was started.
-        """
+        """What the guests of a container (default: the first) printed: one entry for each time it was started."""
         metadata = pod["metadata"]
         container = container or pod["spec"]["containers"][0]["name"]
         folder = self._pod_logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}" / container
@@ -237,9 +229,7 @@ class Node:
         return self._containerd("containers", "list", "-q").split()
 
     def mounts(self) -> list[str]:
-        """Mount points below the node's folder, as the node sees them: volumes and root file
-        systems of pods.
-        """
+        """Mount points below the node's folder, as the node sees them: volumes and root file systems of pods."""
         table = Path(f"/proc/{self._cell.pid}/mountinfo").read_text().splitlines()
         points = (line.split()[4] for line in table)
         return [point for point in points if point.startswith(f"{self.folder}/") and point != str(self.root)]

@@ -85,9 +85,7 @@ def _required(name: str, known: set[str] | None = None) -> Iterator[Path]:
 
 
 def _linked(files: Iterable[Path]) -> Iterator[Path]:
-    """Yield the shared libraries that the files are linked with, by the names under which the
-    loader looks for them.
-    """
+    """Yield the shared libraries that the files are linked with, by the names under which the loader looks for them."""
     output = subprocess.run(["ldd", *map(str, files)], check=True, capture_output=True, text=True).stdout
     for match in re.finditer(r"^\s(?:\S+ => )?(/\S+) \(0x", output, flags=re.MULTILINE):
         yield Path(os.path.normpath(match[1]))

@@ -66,9 +66,7 @@ def binary_of(name: str) -> Path:
 
 
 def ensure(name: str) -> Path:
-    """The program, built first where it is missing: minutes with empty caches, else seconds. Raises
-    BuildError.
-    """
+    """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
     folder, modules = _source_of(name)
     return gobuild.build(
         f"the oracle {name!r}", folder, ".", binary_of(name), modules=modules, cgo=name.partition("-")[0] in _IN_C
@@ -122,9 +120,7 @@ class Conversation:
 
 
 def main() -> int:
-    """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that
-    is a failure.
-    """
+    """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
     failed = False
     for name in oracles():
         started = time.monotonic()

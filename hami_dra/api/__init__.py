@@ -1,3 +1,1 @@
-"""Kubernetes objects as this project reads them, exact quantities and versions, and public
-names.
-"""
+"""Kubernetes objects as this project reads them, exact quantities and versions, and public names."""

@@ -40,22 +40,15 @@ class DeviceConfig(ConfigModel):
     api_version: Literal["hami.io/v1alpha1"] = "hami.io/v1alpha1"
     kind: Literal["DeviceConfig"] = "DeviceConfig"
     memory_percent: Annotated[int, Field(ge=1, le=100)] | None = None
-    """For requests without `memory`: the allocator takes floor(card x percent / 100) of the card
-    that it chooses.
-    """
+    """For requests without `memory`: the allocator takes floor(card x percent / 100) of the card that it chooses."""
     priority: Annotated[int, Field(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
     core_policy: Literal["default", "force", "disable"] | None = None
-    """HAMi's gpuCorePolicy for shared NVIDIA cards: limit cores while others want them, always,
-    never.
-    """
+    """HAMi's gpuCorePolicy for shared NVIDIA cards: limit cores while others want them, always, never."""
     qos: Literal["best-effort", "fixed-share", "burst-share"] | None = None
-    """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation
-    of such a card.
-    """
+    """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation of such a card."""
     app_class: Literal["online", "offline"] | None = None
-    """Class of a task on a MetaX sGPU: online tasks go before offline ones that share their card.
-    """
+    """Class of a task on a MetaX sGPU: online tasks go before offline ones that share their card."""
     limits: Literal["optional", "enforced"] | None = None
     """Whether a container of a shared NVIDIA card may disable its limits (`CUDA_DISABLE_CONTROL`),
     as HAMi allows, or not.
@@ -64,14 +57,10 @@ class DeviceConfig(ConfigModel):
     final: tuple[FinalField, ...] = ()
     """For a DeviceClass: fields set here that claims must not set differently."""
     minimum: dict[str, QuantityValue] = {}
-    """For a DeviceClass: capacity → the smallest request allowed for one device, such as `{cores:
-    10, memory: 1Gi}`.
-    """
+    """For a DeviceClass: capacity → the smallest request allowed for one device, such as `{cores: 10, memory: 1Gi}`."""
 
     def of_claim(self) -> dict[str, Any]:
-        """Return as JSON the fields that a claim may set, without those reserved for a
-        DeviceClass.
-        """
+        """Return as JSON the fields that a claim may set, without those reserved for a DeviceClass."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_OF_CLASS))
 
     @model_validator(mode="after")
@@ -128,9 +117,7 @@ def _said(config: DeviceConfig) -> dict[str, Any]:
 
 @cached_if_short(1_024, 1_024)
 def read_device_config(parameters: bytes) -> DeviceConfig | str:
-    """Return the configuration in opaque parameters, or the problem (field and reason, for
-    people).
-    """
+    """Return the configuration in opaque parameters, or the problem (field and reason, for people)."""
     if problem := problem_of(Raw(parameters)):
         return problem
     try:

@@ -58,9 +58,7 @@ class PartitionPlace:
     profile: str
     """`1g.10gb`."""
     start: int
-    """First memory slice; where slices have no place, the number of the partition among those of
-    its profile.
-    """
+    """First memory slice; where slices have no place, the number of the partition among those of its profile."""
     by_runtime: bool = False
     """The vendor's container runtime creates it when a container starts, and removes it with the
     container: it needs no `Partitioner`.
@@ -383,9 +381,7 @@ class Partitioner(Protocol):
         """
 
     def unpartitioned_cards(self) -> frozenset[str]:
-        """Return the uuids of the cards that `unpartition` was called for, and not yet
-        `repartition`.
-        """
+        """Return the uuids of the cards that `unpartition` was called for, and not yet `repartition`."""
 
 
 def takes_all(consumed: Mapping[str, int], offered: Mapping[str, int]) -> bool:

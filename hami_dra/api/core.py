@@ -41,8 +41,7 @@ class PodAffinityTerm(Struct, frozen=True):
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    """This and the next: the API server writes them into `label_selector` when it creates the pod.
-    """
+    """This and the next: the API server writes them into `label_selector` when it creates the pod."""
     mismatch_label_keys: tuple[str, ...] = ()
 
 
@@ -182,9 +181,7 @@ class ResourcesInForce(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """What kubelet says of one container's resources. They differ from the spec during an in-place
-    resize only.
-    """
+    """What kubelet says of one container's resources. They differ from the spec during an in-place resize only."""
 
     name: str = ""
     allocated_resources: dict[str, QuantityText] | None = None

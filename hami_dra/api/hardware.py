@@ -11,9 +11,7 @@ from enum import StrEnum
 
 
 class PcieDistance(StrEnum):
-    """PCIe distance of two cards, nearest first; the letters are those of the attribute
-    `hami.io/distance`.
-    """
+    """PCIe distance of two cards, nearest first; the letters are those of the attribute `hami.io/distance`."""
 
     BOARD = "B"
     """On one board (nvidia-smi topo: `PIX` inside a dual-GPU board)."""
@@ -60,16 +58,12 @@ class Provenance:
     rank: int = 0
     """Rank of the listing: 0 is the most detailed one."""
     listed_by: tuple[str, ...] = ()
-    """Names of the listings that showed the card: while one of them does not answer, the card may
-    still be present.
-    """
+    """Names of the listings that showed the card: while one of them does not answer, the card may still be present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One accelerator. Peers are identified by their `index` on the machine, so missing cards shift
-    nothing.
-    """
+    """One accelerator. Peers are identified by their `index` on the machine, so missing cards shift nothing."""
 
     vendor: str
     """`Vendor.name` of the module that publishes it."""
@@ -78,9 +72,7 @@ class Card:
     removed. A card that is not present keeps its last number, or has one that no present card has.
     """
     number: int | None = None
-    """The number in the name of its published device. Assigned once and bound to the UUID; None:
-    the index.
-    """
+    """The number in the name of its published device. Assigned once and bound to the UUID; None: the index."""
     present: bool = True
     """False: it was found earlier, but no listing shows it now."""
     uuid: str
@@ -143,9 +135,7 @@ class PartitionInstance:
     uuid: str = ""
     """Name by which programs find it; empty while it is created in part only."""
     compute_instance_id: int | None = None
-    """The number in it of what computes, where the vendor tells them apart (MIG); None while that
-    is missing.
-    """
+    """The number in it of what computes, where the vendor tells them apart (MIG); None while that is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,7 @@ class HeldDevice(Struct, frozen=True):
 
     device: str
     consumed: dict[str, int] | None = None
-    """Capacity → amount in its own unit, for a shared device. None: the device is held as a
-    whole.
-    """
+    """Capacity → amount in its own unit, for a shared device. None: the device is held as a whole."""
     mark: int = 0
     """The tenant class that the allocation carries (`Vendor.mark`)."""
 

@@ -14,9 +14,7 @@ NO_LABELS: Final[dict[str, str]] = {}
 NO_ANNOTATIONS: Final[dict[str, str]] = {}
 """Shared by all objects decoded without annotations; never changed."""
 UNREADABLE: Final = "hami.io/unreadable"
-"""Key under which a decoder states why it could not read an object, or a part of it. API servers
-never send it.
-"""
+"""Key under which a decoder states why it could not read an object, or a part of it. API servers never send it."""
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True):

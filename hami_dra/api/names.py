@@ -14,13 +14,9 @@ NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 DEVICE_POLICY: Final = "hami.io/gpu-scheduler-policy"
 SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
 PACKING_WEIGHTS: Final = "hami.io/packing-weights"
-"""Weights of the terms of `fair-share`, and how strongly scarce cards are preserved
-(docs/policies.md).
-"""
+"""Weights of the terms of `fair-share`, and how strongly scarce cards are preserved (docs/policies.md)."""
 GPU_TOPOLOGY: Final = "hami.io/gpu-topology"
-"""`required`: several cards only if the fast interconnect joins all of them; `preferred`: no such
-filter.
-"""
+"""`required`: several cards only if the fast interconnect joins all of them; `preferred`: no such filter."""
 NUMA_BIND: Final = "nvidia.com/numa-bind"
 """`true`: all cards of one request on one NUMA node (HAMi's name)."""
 DRA_LABEL: Final = "hami.io/dra"
@@ -30,9 +26,7 @@ WEBHOOK_LABEL: Final = "hami.io/webhook"
 chart's opt-in: `enabled` on a namespace.
 """
 CONVERTED_REQUEST: Final = "hami.io/converted-request"
-"""Annotation on a converted pod: its normalised request as JSON, from which a missing template is
-recreated.
-"""
+"""Annotation on a converted pod: its normalised request as JSON, from which a missing template is recreated."""
 TEMPLATE_HASH_LABEL: Final = "hami.io/request-hash"
 
 # --- what the controller leaves behind in the cluster ---------------------------------------------
@@ -41,13 +35,9 @@ FENCE_TAINT: Final = "hami.io/controller-allocates"
 CORDON_TAINT: Final = "hami.io/cordoned"
 """Key of the taint on a card that an operator cordoned."""
 DEVICE_CORDON: Final = "hami.io/device-cordon"
-"""Annotation on a Node: the cards that its drivers must cordon, by index or UUID,
-comma-separated.
-"""
+"""Annotation on a Node: the cards that its drivers must cordon, by index or UUID, comma-separated."""
 LOST_TAINT: Final = "hami.io/lost"
-"""This and the next three: taint keys of a faulty card, one per kind of fault; the value names the
-fault (`xid-79`).
-"""
+"""This and the next three: taint keys of a faulty card, one per kind of fault; the value names the fault (`xid-79`)."""
 XID_TAINT: Final = "hami.io/xid"
 MEMORY_ERROR_TAINT: Final = "hami.io/memory-error"
 UNHEALTHY_TAINT: Final = "hami.io/unhealthy"
@@ -56,17 +46,11 @@ ALLOCATION_MARK: Final = "hami.io"
 (`hami_dra.api.allocator`); no driver has this name.
 """
 HELD_CLAIMS: Final = "hami.io/held-claims"
-"""On a ResourceSlice of a node driver: what it holds for deleted claims
-(`hami_dra.api.heldclaims`).
-"""
+"""On a ResourceSlice of a node driver: what it holds for deleted claims (`hami_dra.api.heldclaims`)."""
 NODE_LACKS: Final = "hami.io/node-lacks"
-"""On a ResourceSlice of a node driver: what containers on the node would lack
-(`hami_dra.api.nodelacks`).
-"""
+"""On a ResourceSlice of a node driver: what containers on the node would lack (`hami_dra.api.nodelacks`)."""
 QUOTA_USED: Final = "hami.io/quota-used"
-"""On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → amount used, in the unit
-of the key.
-"""
+"""On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → amount used, in the unit of the key."""
 FLEET_LABEL: Final = "hami.io/fleet"
 """On the nodes and slices of a simulated fleet: its name."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
@@ -76,15 +60,11 @@ PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 PROBE_LABEL: Final = "hami.io/probe"
 """On the objects that test the fence; no other pod or claim carries it."""
 FENCE_PROVEN: Final = "hami.io/fence-proven"
-"""Annotation on a fence rule: `uid/generation` of the rule that a probe claim was seen to
-respect.
-"""
+"""Annotation on a fence rule: `uid/generation` of the rule that a probe claim was seen to respect."""
 FENCE_FINALIZER: Final = "hami.io/fence"
 """On a fence rule: its deletion waits until the controller has created a replacement."""
 LEAVING_UNTIL: Final = "hami.io/leaving-until"
-"""Annotation on the controller's lease: `hami-dra uninstall` is running; no controller acts before
-this time.
-"""
+"""Annotation on the controller's lease: `hami-dra uninstall` is running; no controller acts before this time."""
 STALLED_DECISIONS: Final = "hami.io/stalled-decisions"
 """Annotation on the controller's lease: JSON, the pods whose decision stalled a leader; the next
 leader postpones them.
@@ -169,16 +149,12 @@ WEBHOOK: Final = "hami-dra-webhook"
 DRIVER: Final = "hami-dra-driver"
 UNINSTALL: Final = "hami-dra-uninstall"
 WEBHOOK_CERTIFICATE: Final = "hami-dra-webhook-certificate"
-"""Name of the objects for a webhook that issues its own certificates: a Secret, roles and their
-bindings.
-"""
+"""Name of the objects for a webhook that issues its own certificates: a Secret, roles and their bindings."""
 WEBHOOK_SECRET: Final = WEBHOOK_CERTIFICATE
 GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
 PROTECT_POLICY: Final = "protect.hami.io"
-"""Name of the MutatingAdmissionPolicy, and of its binding, that gives generated claims their
-finalizer.
-"""
+"""Name of the MutatingAdmissionPolicy, and of its binding, that gives generated claims their finalizer."""
 FENCE_POLICY: Final = "fence.hami.io"
 """Name of the ValidatingAdmissionPolicy and of its binding."""
 CLAIM_POLICY: Final = "claims.hami.io"
@@ -186,9 +162,7 @@ CLAIM_POLICY: Final = "claims.hami.io"
 deletion of claims under their pods.
 """
 SLICE_POLICY: Final = "slices.hami.io"
-"""Name of the ValidatingAdmissionPolicy, and of its binding, that restricts a driver to the slices
-of its own node.
-"""
+"""Name of the ValidatingAdmissionPolicy, and of its binding, that restricts a driver to the slices of its own node."""
 TOKEN_POLICY: Final = "tokens.hami.io"  # noqa: S105 (the name of a policy)
 """Name of the policy that no Secret in the system namespace becomes a token of another account."""
 EVENT_POLICY: Final = "events.hami.io"
@@ -205,9 +179,7 @@ CONTROLLER_POLICIES: Final = (
 )
 """Names of the policies that restrict the controller's token to what the controller writes."""
 GUARD_POLICIES: Final = (CLAIM_POLICY, SLICE_POLICY, TOKEN_POLICY, EVENT_POLICY, TRUST_POLICY, *CONTROLLER_POLICIES)
-"""Policies that forbid something, in either mode; a ValidatingAdmissionPolicy and a binding
-each.
-"""
+"""Policies that forbid something, in either mode; a ValidatingAdmissionPolicy and a binding each."""
 
 # --- per-card metrics of node drivers (names of HAMi and HAMi-WebUI; docs/monitoring.md) ----------
 METRIC_MEMORY_USED: Final = "hami_host_gpu_memory_used_bytes"

@@ -116,9 +116,7 @@ def one_of(values: type[E]) -> Callable[[Written], E]:
 
 
 def fraction(least: Fraction | None = None) -> Callable[[Written], Fraction]:
-    """Read a number of at least `least`; None: above 0. Floats are read by their text, so 1.8 is
-    exactly 18/10.
-    """
+    """Read a number of at least `least`; None: above 0. Floats are read by their text, so 1.8 is exactly 18/10."""
     wanted = "above 0" if least is None else f"of at least {least}"
 
     def read(written: Written) -> Fraction:

@@ -67,9 +67,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The amount in units of 10^-9."""
     format: Format = Format.DECIMAL_SI
     scale: int = 0
-    """Power of ten of the unit in which Go keeps the amount; affects only `is_int64` and
-    `approximate_float`.
-    """
+    """Power of ten of the unit in which Go keeps the amount; affects only `is_int64` and `approximate_float`."""
     wide: bool = False
     """Go keeps the amount as a big decimal instead of an int64."""
     text: str = ""
@@ -115,9 +113,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.nanos % NANO == 0
 
     def add(self, other: "Quantity") -> "Quantity":
-        """Return the sum in this quantity's format, or in the other's if this one is zero
-        (as Go).
-        """
+        """Return the sum in this quantity's format, or in the other's if this one is zero (as Go)."""
         return self._combine(other, other.nanos)
 
     def sub(self, other: "Quantity") -> "Quantity":

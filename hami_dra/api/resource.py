@@ -13,9 +13,7 @@ from hami_dra.api.core import NodeSelector, QuantityText, Toleration
 from hami_dra.api.meta import UNREADABLE, Condition, Object, ObjectMeta, Struct
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the extended resource that every DeviceClass implies, followed by its name
-(KEP-5004).
-"""
+"""Prefix of the extended resource that every DeviceClass implies, followed by its name (KEP-5004)."""
 
 # --- slices ---------------------------------------------------------------------------------------
 

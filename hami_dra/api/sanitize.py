@@ -22,9 +22,7 @@ from collections.abc import Iterator
 from typing import Final
 
 MOST_LEVELS: Final = 100
-"""Nesting that every supported interpreter decodes on any stack of this program. An API object
-needs about 15.
-"""
+"""Nesting that every supported interpreter decodes on any stack of this program. An API object needs about 15."""
 _CHUNK: Final = 2**18
 _STRUCTURE: Final = b'"{}[]'
 _ALL_BUT_STRUCTURE: Final = bytes(set(range(256)) - set(_STRUCTURE))

@@ -67,9 +67,7 @@ def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequ
 
 
 def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
-    """Return whether the name meets a requirement on metadata.name, the only field, with
-    one value.
-    """
+    """Return whether the name meets a requirement on metadata.name, the only field, with one value."""
     if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return False
     if requirement.operator == "In":

@@ -14,9 +14,7 @@ SCHEDULING_ANNOTATIONS: Final = (
     names.PACKING_WEIGHTS,
     names.GPU_TOPOLOGY,
 )
-"""Any of these on a pod with claims makes hami-dra place it, as does the label `hami.io/dra:
-"true"`.
-"""
+"""Any of these on a pod with claims makes hami-dra place it, as does the label `hami.io/dra: "true"`."""
 
 
 def asks_for_hami_dra(labels: Mapping[str, Any], annotations: Mapping[str, Any]) -> bool:

@@ -39,8 +39,7 @@ _LONG: Final = 32
 _LONG_SPEC: Final = 1_024
 """Bytes of the JSON of a claim's spec."""
 _LONG_IMAGE: Final = 512
-"""Characters of an image's name. No registry has such a name; what tenants write there is not kept.
-"""
+"""Characters of an image's name. No registry has such a name; what tenants write there is not kept."""
 _NO_METADATA: Final = ObjectMeta()
 _NO_IMAGE: Final = ImageVolume()
 _known: Final[dict[Any, Any]] = {}

@@ -16,9 +16,7 @@ def micro_timestamp(moment: datetime) -> str:
 
 
 def elapsed(moment: datetime | str | None, now: datetime) -> timedelta | None:
-    """Return the time since a timestamp, or None without one. Clocks differ: a time in the future
-    counts as now.
-    """
+    """Return the time since a timestamp, or None without one. Clocks differ: a time in the future counts as now."""
     if not moment:
         return None
     try:

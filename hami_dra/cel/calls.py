@@ -126,9 +126,7 @@ def _is_sure(param: Type, arg: Node) -> bool:
 
 
 def _dispatcher(node: Call, *, takes_meter: bool) -> Callable[..., Any]:
-    """Return code that selects the first overload of the function that the arguments fit at run
-    time.
-    """
+    """Return code that selects the first overload of the function that the arguments fit at run time."""
     arity = len(_arguments(node))
     candidates = [
         (overload.code, [guard(param) for param in overload.params])

@@ -19,9 +19,7 @@ MAX_TYPE_PARTS: Final = 1_000  # types can grow exponentially with the length of
 
 
 def check(tree: Node, source: str, features: Features) -> int:
-    """Check the tree and return how many slots the variables of macros need. Raises
-    CompileError.
-    """
+    """Check the tree and return how many slots the variables of macros need. Raises CompileError."""
     checker = _Checker(source, features)
     checker.check(tree)
     checker.finish()
@@ -301,9 +299,7 @@ class _Checker:
             self._fail(node.at, f"found no matching overload for '_?_:_' applied to '({types})'")
 
     def _range_types(self, node: Fold, over: Type) -> tuple[Type, Type]:
-        """Return the types of the variables of a loop over `over`. A single variable of a map is
-        its key.
-        """
+        """Return the types of the variables of a loop over `over`. A single variable of a map is its key."""
         two = node.variable2 is not None
         if over.name == "list":
             return (t.INT, over.params[0]) if two else (over.params[0], t.DYN)

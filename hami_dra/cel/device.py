@@ -1,6 +1,4 @@
-"""The device as a selector sees it. Built once per device and cached: evaluation never
-changes it.
-"""
+"""The device as a selector sees it. Built once per device and cached: evaluation never changes it."""
 
 from collections.abc import Mapping
 from typing import Any, Final

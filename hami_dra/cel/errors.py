@@ -21,9 +21,7 @@ class CostLimitExceeded(EvaluationError):
 
 
 class CelError(Exception):
-    """A CEL error value. `&&`, `||`, `all` and `exists` may absorb it; at the top it becomes an
-    EvaluationError.
-    """
+    """A CEL error value. `&&`, `||`, `all` and `exists` may absorb it; at the top it becomes an EvaluationError."""
 
 
 class CostExceeded(Exception):
@@ -36,9 +34,7 @@ def no_such_overload() -> CelError:
 
 
 def located(source: str, offset: int, message: str) -> CompileError:
-    """Return the error as cel-go prints it: position, line, and a pointer to the column
-    (from 1).
-    """
+    """Return the error as cel-go prints it: position, line, and a pointer to the column (from 1)."""
     before = source[:offset]
     line_number = before.count("\n") + 1
     column = offset - (before.rfind("\n") + 1)

@@ -41,9 +41,7 @@ _SIMPLE: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 class Token(NamedTuple):
     kind: str
-    """string, bytes, float, uint, int, ident, escaped, end; symbols and keywords stand for
-    themselves.
-    """
+    """string, bytes, float, uint, int, ident, escaped, end; symbols and keywords stand for themselves."""
     text: str
     at: int
 
@@ -67,9 +65,7 @@ def tokenize(source: str) -> list[Token]:
 
 
 def unquote(literal: str) -> str:
-    """Return the text of a string token. Raises ValueError for an escape of an invalid
-    character.
-    """
+    """Return the text of a string token. Raises ValueError for an escape of an invalid character."""
     body, raw = _body(literal)
     return body if raw else _ESCAPES.sub(lambda match: _character(match.group()), body)
 

@@ -46,9 +46,7 @@ class Limits:
 KUBERNETES: Final = Limits()
 """The limits of kube-scheduler. The most expensive evaluation takes about 0.15 s of CPU here."""
 SHORT: Final = Limits(cost=120_000, allocation=960_000, work=24_000)
-"""About an eighth of `KUBERNETES`, 20 ms or less an evaluation: for callers that must stay
-responsive.
-"""
+"""About an eighth of `KUBERNETES`, 20 ms or less an evaluation: for callers that must stay responsive."""
 
 
 class Meter:

@@ -301,9 +301,7 @@ class _Parser:
 
 
 def _integer(text: str) -> int:
-    """Return the value of decimal or hexadecimal digits; an excess of digits counts as too
-    large.
-    """
+    """Return the value of decimal or hexadecimal digits; an excess of digits counts as too large."""
     digits = text.removeprefix("0x").lstrip("0") or "0"
     return int(digits, 16 if text.startswith("0x") else 10) if len(digits) <= 20 else 2**64
 

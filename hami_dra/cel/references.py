@@ -28,9 +28,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class _Map:
-    """An expression that is the device, its attributes or capacity ("part"), or those of one
-    domain.
-    """
+    """An expression that is the device, its attributes or capacity ("part"), or those of one domain."""
 
     level: str  # device, part, domain
     domain: str | None = None

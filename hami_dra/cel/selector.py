@@ -24,12 +24,9 @@ from hami_dra.cel.tree import Call, Constant, Fold, ListLiteral, MapLiteral, Nod
 from hami_dra.cel.values import MISSING, Optional, type_name
 
 SMALL_DEVICE: Final = 1_024
-"""Devices whose strings and lists are at most this large are evaluated without counting, if the
-expression allows.
-"""
+"""Devices whose strings and lists are at most this large are evaluated without counting, if the expression allows."""
 _LONG: Final = 512
-"""Characters. A compiled expression takes some 100 bytes for each, so few longer ones are cached.
-"""
+"""Characters. A compiled expression takes some 100 bytes for each, so few longer ones are cached."""
 _NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
 _LIMIT: Final = "operation cancelled: the expression is nested too deeply"
 
@@ -46,9 +43,7 @@ class Selector:
         self._slots: Final = [None] * slots
         cheap = worst_cost(nodes) <= COST_LIMIT
         self._tree: Final = tree if cheap else None
-        """Kept for as long as it may be compiled once more: it is as large as what it is compiled
-        to.
-        """
+        """Kept for as long as it may be compiled once more: it is as large as what it is compiled to."""
         self._fast: Final = Compiler(metered=False).compile(tree) if cheap else None
         self._metered: Any = None if cheap else Compiler(metered=True).compile(tree)
 
@@ -85,9 +80,7 @@ class Selector:
         return _as_bool(value)
 
     def cost(self, device: DeviceInput) -> int:
-        """Return what Kubernetes would count for this evaluation (or for its part before an
-        error).
-        """
+        """Return what Kubernetes would count for this evaluation (or for its part before an error)."""
         meter = Meter()
         with suppress(CelError, CostExceeded, RecursionError):
             self.run_metered(device, meter)

@@ -83,9 +83,7 @@ class SumQuantity(Quantity, frozen=True, eq=False):
 
 
 class OpenMap(dict[Any, Any]):
-    """device.attributes and device.capacity: a missing domain reads as an empty map, but is not
-    `in`.
-    """
+    """device.attributes and device.capacity: a missing domain reads as an empty map, but is not `in`."""
 
     __slots__ = ()
 

@@ -38,9 +38,7 @@ class Health:
     """Uuid of every card that was ever discovered → its faults; empty = healthy."""
     problems: tuple[str, ...] = ()
     outdated: bool = False
-    """A new card, another number of a known one, or one that is back: `discover` would return
-    another result now.
-    """
+    """A new card, another number of a known one, or one that is back: `discover` would return another result now."""
 
 
 class Backend(Protocol):
@@ -55,9 +53,7 @@ class Backend(Protocol):
         """Read the hardware again."""
 
     def health(self, patience: float = 0.0) -> Health:
-        """Return the health of the discovered cards. A back end with events waits up to `patience`
-        seconds for one.
-        """
+        """Return the health of the discovered cards. A back end with events waits up to `patience` seconds for one."""
 
     def close(self) -> None:
         """Release the hardware. Idempotent."""

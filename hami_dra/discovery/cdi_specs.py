@@ -26,9 +26,7 @@ _MOST: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Devices that a runtime resolves, by qualified name; and sentences about those that it does
-    not.
-    """
+    """Devices that a runtime resolves, by qualified name; and sentences about those that it does not."""
 
     devices: dict[str, CdiDevice]
     problems: tuple[str, ...] = ()
@@ -65,9 +63,7 @@ class _Specification:
 
 
 def _specification(file: Path) -> _Specification:
-    """Return the content of a file; nothing if it cannot be read: the container runtime reports
-    that to its owner.
-    """
+    """Return the content of a file; nothing if it cannot be read: the container runtime reports that to its owner."""
     if file.suffix not in _SUFFIXES:
         return _Specification()
     try:

@@ -9,9 +9,7 @@ class DiscoveryError(Exception):
 
 
 class ToolMissing(DiscoveryError):
-    """The vendor's tool or library is not on this machine: no such hardware, or its driver is not
-    installed.
-    """
+    """The vendor's tool or library is not on this machine: no such hardware, or its driver is not installed."""
 
 
 class ToolFailed(DiscoveryError):
@@ -19,18 +17,14 @@ class ToolFailed(DiscoveryError):
 
 
 class Unexpected(ValueError):
-    """A word differs from the expected form. Parsers turn it into a problem or into Unreadable,
-    with the place.
-    """
+    """A word differs from the expected form. Parsers turn it into a problem or into Unreadable, with the place."""
 
     def __init__(self, expected: str, got: str) -> None:
         super().__init__(f"expected {expected}, got {shown(got)}")
 
 
 class Unreadable(DiscoveryError):
-    """The tool answered, and the answer has no usable card; the message names the line and the
-    expected form.
-    """
+    """The tool answered, and the answer has no usable card; the message names the line and the expected form."""
 
 
 def shown(text: str) -> str:

@@ -46,9 +46,7 @@ class MachineHost:
 
     @property
     def cdi_devices(self) -> Mapping[str, CdiDevice]:
-        """Return the CDI devices. Those that runtimes do not resolve are left out, and
-        logged once.
-        """
+        """Return the CDI devices. Those that runtimes do not resolve are left out, and logged once."""
         registry = self._registry()
         for problem in registry.problems:
             if problem not in self._reported:

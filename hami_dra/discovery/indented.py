@@ -1,6 +1,4 @@
-"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries with their
-sections. Pure.
-"""
+"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries with their sections. Pure."""
 
 import re
 from collections.abc import Iterator

@@ -38,9 +38,7 @@ UNSEEN: Final = "unseen"
 CARDS_FILE: Final = "cards.json"
 FORGET_SECONDS: Final = 3600.0
 _MOST_ABSENT: Final = 16
-"""Maximum number of missing cards in memory: a tool that invents cards must not fill the slice with
-them.
-"""
+"""Maximum number of missing cards in memory: a tool that invents cards must not fill the slice with them."""
 _VERSION: Final = 1
 _NOT_A_VALUE: Final = ("", None, ())
 
@@ -55,9 +53,7 @@ class Listing:
     seen: tuple[Trace, ...] = ()
     """Listed devices without a record."""
     failed: frozenset[str] = frozenset()
-    """Listings that did not answer, or not completely: a card that one of them used to show may be
-    present.
-    """
+    """Listings that did not answer, or not completely: a card that one of them used to show may be present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +189,7 @@ class CardMemory:
     # --- faults ---
 
     def _faults_of(self, known: Card, found: Card) -> tuple[Fault, ...]:
-        """Return the faults. A listing with less data than the best one is no reason to call a card
-        healthy again.
-        """
+        """Return the faults. A listing with less data than the best one is no reason to call a card healthy again."""
         if found.provenance.rank <= known.provenance.rank:
             self._faults[known.uuid] = found.faults
             return found.faults

@@ -1,6 +1,4 @@
-"""Words of the vendors' tools as values. Pure; all raise Unexpected with the expected form and the
-actual text.
-"""
+"""Words of the vendors' tools as values. Pure; all raise Unexpected with the expected form and the actual text."""
 
 import re
 from typing import Final
@@ -24,9 +22,7 @@ _NOTHING: Final = {
     "unknown error",
 }
 UNITS: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
-"""Unit → power of two. The tools write MB and GB and mean binary ones (neuron-ls: 96 GB for 96 x
-2^30).
-"""
+"""Unit → power of two. The tools write MB and GB and mean binary ones (neuron-ls: 96 GB for 96 x 2^30)."""
 AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _BUS_ID: Final = re.compile(r"(?:([0-9a-fA-F]{2,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
@@ -35,9 +31,7 @@ _MAX_NAME: Final = 128
 
 
 def said(text: str | None) -> str:
-    """Return the text, or empty if a tool reports an unknown value: `N/A`, `[Not Supported]`,
-    `Invalid Argument`.
-    """
+    """Return the text, or empty if a tool reports an unknown value: `N/A`, `[Not Supported]`, `Invalid Argument`."""
     clean = (text or "").strip()
     return "" if clean.strip("[]").strip().lower() in _NOTHING else clean
 
@@ -75,9 +69,7 @@ def bus_id_in(text: str) -> str:
 
 
 def identity(text: str, what: str) -> str:
-    """Return a uuid or serial number: up to 64 printable characters without a space, the limit of
-    Kubernetes.
-    """
+    """Return a uuid or serial number: up to 64 printable characters without a space, the limit of Kubernetes."""
     if not _IDENTITY.fullmatch(text.strip()):
         raise Unexpected(f"{what} of up to 64 printable characters", text)
     return text.strip()

@@ -22,9 +22,7 @@ _CHUNK: Final = 1 << 16
 _LOOK: Final = 0.2
 """Seconds between checks whether the tool has ended while a child process keeps its output open."""
 _GRACE: Final = 2.0
-"""Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left
-behind.
-"""
+"""Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left behind."""
 _LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
 _PLAIN: Final = {"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1"}
 
@@ -37,18 +35,14 @@ class Tool:
     folders: tuple[Path, ...] = ()
     """Further folders of the tool when it is not in PATH (a service of systemd has a short one)."""
     libraries: tuple[Path, ...] = ()
-    """Folders of libraries that the dynamic linker does not know, such as in the driver's
-    container.
-    """
+    """Folders of libraries that the dynamic linker does not know, such as in the driver's container."""
     timeout: float = 20.0
     """Seconds for one run."""
     limit: int = 8 << 20
     """Maximum bytes of output."""
 
     def run(self, *arguments: str) -> str:
-        """Return the output; bytes that are not UTF-8 are replaced. Raises ToolMissing,
-        ToolFailed.
-        """
+        """Return the output; bytes that are not UTF-8 are replaced. Raises ToolMissing, ToolFailed."""
         said = " ".join([self.name, *arguments])
         with self.start(*arguments) as process:
             try:

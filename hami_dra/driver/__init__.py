@@ -1,3 +1,1 @@
-"""Slices from machines, kept up to date on a cluster: limits, plan, publisher, and the simulated
-fleet on top.
-"""
+"""Slices from machines, kept up to date on a cluster: limits, plan, publisher, and the simulated fleet on top."""

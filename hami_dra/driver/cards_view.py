@@ -116,9 +116,7 @@ def cards_of(
     claims: Iterable[ResourceClaim] = (),
     profiles: DriverProfiles = BUILT_IN_PROFILES,
 ) -> list[CardView]:
-    """Return cards and partitions in the order of node, driver, index, name; numbers in names count
-    as numbers.
-    """
+    """Return cards and partitions in the order of node, driver, index, name; numbers in names count as numbers."""
     usage = usage_of(claims)
     cards = [
         _card(item, device, usage, profiles.of(item.spec.driver)) for item in slices for device in item.spec.devices
@@ -179,9 +177,7 @@ def _card(
     use = usage.get(key, DeviceUse())
 
     def attribute(name: str | None) -> DeviceAttribute | None:
-        """Look up the full name first, then the bare one if the domain is the driver's, as the
-        allocator does.
-        """
+        """Look up the full name first, then the bare one if the domain is the driver's, as the allocator does."""
         if name is None:
             return None
         found = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")

@@ -22,9 +22,7 @@ from hami_dra.kube.protocol import Cluster, ClusterError
 log = logging.getLogger(__name__)
 
 FenceMode = Literal["auto", "on", "off"]
-"""`on`, `off`: the taint is in the slices, or is not, whatever the cluster supports (`off` for
-native mode).
-"""
+"""`on`, `off`: the taint is in the slices, or is not, whatever the cluster supports (`off` for native mode)."""
 
 QUIET: Final = 10.0
 
@@ -71,9 +69,7 @@ class Fence:
                 return
 
     def in_slices(self, driver: str, *, tainted: bool) -> bool:
-        """Return whether the slices need the taint, as of the last `refresh`. `tainted`: they carry
-        it now.
-        """
+        """Return whether the slices need the taint, as of the last `refresh`. `tainted`: they carry it now."""
         if self.mode != "auto":
             return self.mode == "on"
         if not self._served:

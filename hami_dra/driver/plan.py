@@ -95,9 +95,7 @@ def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, A
 
 
 def accepted_form(content: SliceContent, stored: ResourceSlice) -> Accepted | None:
-    """Return the stored form; None if the server stored what was sent. Times that it added do not
-    count.
-    """
+    """Return the stored form; None if the server stored what was sent. Times that it added do not count."""
     devices, counters = _decoded(content)
     if _with_times(devices, stored.spec.devices) == stored.spec.devices and counters == stored.spec.shared_counters:
         return None

@@ -26,9 +26,7 @@ from hami_dra.vendors.registry import PUBLISHING_VENDORS
 Json = dict[str, Any]
 
 FENCE: Final[Json] = {"key": names.FENCE_TAINT, "effect": "NoSchedule"}
-"""In slices only if DeviceTaintRules are not available (Kubernetes 1.36): keeps kube-scheduler's
-allocator off.
-"""
+"""In slices only if DeviceTaintRules are not available (Kubernetes 1.36): keeps kube-scheduler's allocator off."""
 
 _MAX_NAME: Final = 253
 _SUFFIX: Final = 5
@@ -44,22 +42,16 @@ class SliceContent:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The devices that one driver publishes for one node; publishing adds generation and names of
-    slices.
-    """
+    """The devices that one driver publishes for one node; publishing adds generation and names of slices."""
 
     driver: str
     node: str
     slices: tuple[SliceContent, ...]
     node_uid: str = ""
-    """For the owner reference; without it there is none, and the slices stay when the node is
-    deleted.
-    """
+    """For the owner reference; without it there is none, and the slices stay when the node is deleted."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the first slice; an empty value removes one. All other slices have none of
-    them.
-    """
+    """Annotations of the first slice; an empty value removes one. All other slices have none of them."""
 
     @property
     def name(self) -> str:
@@ -67,9 +59,7 @@ class Pool:
 
 
 def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters: Sequence[Json] = ()) -> Pool:
-    """Return the pool with as few slices as the API allows, devices in their order; counters in
-    slices before them.
-    """
+    """Return the pool with as few slices as the API allows, devices in their order; counters in slices before them."""
     limit = device_limit(devices)
     contents = [SliceContent(shared_counters=part) for part in _parts(shared_counters, MAX_COUNTER_SETS)]
     contents += [SliceContent(devices=part) for part in _parts(devices, limit)]
@@ -77,9 +67,7 @@ def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters:
 
 
 def machine_pools(machine: Machine, settings: VendorSettings | None = None) -> list[Pool]:
-    """Return one pool per vendor with a driver here. Raises Unpublishable for a card of any other
-    vendor.
-    """
+    """Return one pool per vendor with a driver here. Raises Unpublishable for a card of any other vendor."""
     settings = settings or VendorSettings()
     by_vendor: dict[str, list[Card]] = {}
     for card in machine.cards:

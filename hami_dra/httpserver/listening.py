@@ -45,9 +45,7 @@ class Limits:
     unanswered_bytes: int = 64 << 20
     """Bytes received on all connections together, for requests without an answer yet."""
     headers: float = 10.0
-    """From the connection to the end of its first request's headers and body, including a TLS
-    handshake.
-    """
+    """From the connection to the end of its first request's headers and body, including a TLS handshake."""
     idle: float = 120.0
     """From the end of one request to the end of the next one's headers and body. Go's clients (the
     API server, Prometheus) close their connections after 90 s: a server that does so first may cut
@@ -181,9 +179,7 @@ class _Crowd:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Mark the connection as busy. The body is read first, so that a slow sender can be cut
-        off.
-        """
+        """Mark the connection as busy. The body is read first, so that a slow sender can be cut off."""
         connection = self.known.get(request.protocol)
         try:
             await request.read()

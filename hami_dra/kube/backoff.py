@@ -1,6 +1,4 @@
-"""Delay after the nth consecutive failure: doubling, bounded, with jitter where many
-clients retry.
-"""
+"""Delay after the nth consecutive failure: doubling, bounded, with jitter where many clients retry."""
 
 import random
 from collections.abc import Callable

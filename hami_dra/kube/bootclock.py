@@ -1,6 +1,4 @@
-"""The clock of leader election: monotonic, and not paused while the machine or process is
-suspended.
-"""
+"""The clock of leader election: monotonic, and not paused while the machine or process is suspended."""
 
 import time
 

@@ -54,9 +54,7 @@ def _certificate_problem(error: Exception) -> str:
 
 
 def _errno(error: Exception) -> int:
-    """Return the system's error number; 0 if there is none. Where several addresses were tried, the
-    first one's.
-    """
+    """Return the system's error number; 0 if there is none. Where several addresses were tried, the first one's."""
     cause = getattr(error, "os_error", error)
     number = getattr(cause, "errno", None)
     if isinstance(number, int):

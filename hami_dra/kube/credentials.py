@@ -28,15 +28,11 @@ _HEADER_KEY: Final = "!#$&'*+^`|"
 """Characters of a header's name, besides letters, digits and -._~, as in client-go."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE_SECONDS: Final = 60.0
-"""Kubelet renews projected tokens long before they expire; client-go also reads them once a
-minute.
-"""
+"""Kubelet renews projected tokens long before they expire; client-go also reads them once a minute."""
 
 
 class Identity(Protocol):
-    """Returns the value of the Authorization header, or empty. `renew`: the last value was
-    refused.
-    """
+    """Returns the value of the Authorization header, or empty. `renew`: the last value was refused."""
 
     async def header(self, *, renew: bool = False) -> str: ...
 
@@ -251,9 +247,7 @@ def _provided(name: str, provider: dict[str, Any]) -> Identity:
 
 
 def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:
-    """Return `<name>-data` (base64), else the content of `<name>` (path relative to its
-    kubeconfig).
-    """
+    """Return `<name>-data` (base64), else the content of `<name>` (path relative to its kubeconfig)."""
     if data := entry.get(f"{name}-data"):
         try:
             return base64.b64decode(data, validate=True)

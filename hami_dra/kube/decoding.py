@@ -67,9 +67,7 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 
 
 class SpecChanged(Invalid):
-    """A patch would change an immutable spec, if only because the server writes the spec
-    differently.
-    """
+    """A patch would change an immutable spec, if only because the server writes the spec differently."""
 
 
 class _Cause(msgspec.Struct):
@@ -158,9 +156,7 @@ def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgs
 
 
 def _decoded_json(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
-    """Decode a document of which every part is kept: nothing in it is too deep or large for
-    Python.
-    """
+    """Decode a document of which every part is kept: nothing in it is too deep or large for Python."""
     return _decoded_again(decoder, sanitized(bytes(text), numbers=True))
 
 

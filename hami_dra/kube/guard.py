@@ -56,9 +56,7 @@ class LoopGuard:
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def each(self, key: str) -> "_Each":
-        """Return a context manager for the handling of one object. `key` names the object in the
-        log.
-        """
+        """Return a context manager for the handling of one object. `key` names the object in the log."""
         return _Each(self, key)
 
     async def run(self, key: str, work: Awaitable[object]) -> None:
@@ -84,9 +82,7 @@ class LoopGuard:
         return isinstance(error, self._passing)
 
     def _is_news(self, key: str, error: Exception) -> bool:
-        """Return whether this object fails like this for the first time: retries must not fill the
-        log.
-        """
+        """Return whether this object fails like this for the first time: retries must not fill the log."""
         kind = (key, type(error).__name__)
         known = kind in self._logged
         self._logged[kind] = None
@@ -97,9 +93,7 @@ class LoopGuard:
 
 
 class _Each:
-    """Context manager for one object, written as a class because a generator is slower than most
-    work.
-    """
+    """Context manager for one object, written as a class because a generator is slower than most work."""
 
     __slots__ = ("_guard", "_key")
 

@@ -91,9 +91,7 @@ class Lanes:
         self._timers[lane, key] = asyncio.get_running_loop().call_later(seconds, self.add, lane, key, work)
 
     def drop_one(self) -> None:
-        """Drop the youngest work of the longest lane: a namespace that floods the lanes loses
-        first.
-        """
+        """Drop the youngest work of the longest lane: a namespace that floods the lanes loses first."""
         lane = max(self._waiting, key=lambda name: len(self._waiting[name]))
         self._waiting[lane].popitem()
         self._length -= 1

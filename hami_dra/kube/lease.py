@@ -65,9 +65,7 @@ class Election(Protocol):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Return the annotations of the Lease as this process last saw them, at the latest
-        renewal.
-        """
+        """Return the annotations of the Lease as this process last saw them, at the latest renewal."""
 
     def holds(self) -> bool:
         """Return whether this process may write now. Call right before every write."""
@@ -91,9 +89,7 @@ def unique_identity() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout +
-    clock_margin`.
-    """
+    """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout + clock_margin`."""
 
     duration: int = 15
     renew_deadline: float = 8.0
@@ -172,9 +168,7 @@ class LeaderElector:
         self._editing = threading.Lock()
 
     def holds(self) -> bool:
-        """Return whether this process may write now. Call right before every write, in any
-        thread.
-        """
+        """Return whether this process may write now. Call right before every write, in any thread."""
         return self._clock() < self._term_ends and not self._resigned
 
     @property

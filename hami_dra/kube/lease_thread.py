@@ -34,9 +34,7 @@ class ThreadedElection:
         self._elector.edit_annotation(key, edit)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Run the election; see `LeaderElector.run`. `lead` runs in the caller's loop, one at a
-        time.
-        """
+        """Run the election; see `LeaderElector.run`. `lead` runs in the caller's loop, one at a time."""
         here = asyncio.get_running_loop()
 
         async def lead_here() -> None:

@@ -49,9 +49,7 @@ class ListerWatcher(Generic[T]):
         return opened or self._cluster.watch(self._kind, resource_version=str(version), **self._scope)
 
     async def version(self) -> int:
-        """Return the version that `list` would have now, by a read of a few bytes. Raises
-        ClusterError.
-        """
+        """Return the version that `list` would have now, by a read of a few bytes. Raises ClusterError."""
         return int(await self._cluster.resource_version(self._kind, **self._scope))
 
     async def close(self) -> None:

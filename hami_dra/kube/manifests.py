@@ -29,9 +29,7 @@ class UnknownKind(ValueError):
 
 
 def shipped_folder(name: str) -> Path:
-    """Return the folder `manifests` or `deviceclasses`, of the checkout or of the installed
-    package.
-    """
+    """Return the folder `manifests` or `deviceclasses`, of the checkout or of the installed package."""
     for root in (_INSTALLED, _CHECKOUT):
         if (root / name).is_dir():
             return root / name

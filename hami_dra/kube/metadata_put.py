@@ -41,9 +41,7 @@ Field = tuple[int, bytes, bytes]
 
 
 def can_apply(patch: object) -> bool:
-    """Return whether it is a merge patch of labels, annotations and finalizers only, guarded or
-    not.
-    """
+    """Return whether it is a merge patch of labels, annotations and finalizers only, guarded or not."""
     if not isinstance(patch, Mapping) or set(patch) != {"metadata"} or not isinstance(patch["metadata"], Mapping):
         return False
     return set(patch["metadata"]) <= {*_GUARDS, *_MAPS, "finalizers"}

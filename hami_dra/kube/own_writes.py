@@ -18,9 +18,7 @@ from hami_dra.kube.protocol import EventType, WatchEvent
 T = TypeVar("T", bound=Object)
 
 _MOST: Final = 256
-"""Largest number of responses kept. Most are used within milliseconds, those of unwatched kinds
-never.
-"""
+"""Largest number of responses kept. Most are used within milliseconds, those of unwatched kinds never."""
 _VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')
 
 
@@ -61,9 +59,7 @@ class OwnWrites:
             self._kept.popitem(last=False)
 
     def forget(self, kind: Kind[Any]) -> None:
-        """Forget the responses of a kind. Called before a list: a restored etcd hands out versions
-        again.
-        """
+        """Forget the responses of a kind. Called before a list: a restored etcd hands out versions again."""
         for key in [key for key in self._kept if (key.group, key.version, key.plural) == _key(kind, "")[:3]]:
             del self._kept[key]
 

@@ -33,9 +33,7 @@ APPLY: Final[PatchType] = "apply"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept of a list of which only the metadata of the objects matter."""
 MOST_WRITE_SECONDS: Final = 5.0
-"""Upper bound of every write, whatever the settings; a new leader waits that long before it
-reads.
-"""
+"""Upper bound of every write, whatever the settings; a new leader waits that long before it reads."""
 
 
 class ClusterError(Exception):
@@ -75,9 +73,7 @@ class Unavailable(ClusterError):
 
 
 class ConfigError(Exception):
-    """The operator's settings cannot work; the message names the setting and the fix. Never
-    retried.
-    """
+    """The operator's settings cannot work; the message names the setting and the fix. Never retried."""
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -109,9 +105,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Result of a list. `broken` lists unreadable objects; partly readable ones are in `items`,
-    too.
-    """
+    """Result of a list. `broken` lists unreadable objects; partly readable ones are in `items`, too."""
 
     items: tuple[T, ...]
     resource_version: str

@@ -50,15 +50,11 @@ T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 log = logging.getLogger(__name__)
 
 _FAILED_WATCHES_BEFORE_LIST: Final = 3
-"""After this many failed watches list again: the server may not know the version any more (etcd
-restored).
-"""
+"""After this many failed watches list again: the server may not know the version any more (etcd restored)."""
 
 
 class Handler(Protocol[T_contra]):
-    """Receives changes. An object deleted and created again is reported as (old, None), (None,
-    new).
-    """
+    """Receives changes. An object deleted and created again is reported as (old, None), (None, new)."""
 
     def changed(self, old: T_contra | None, new: T_contra | None) -> None: ...
 
@@ -189,9 +185,7 @@ class Reflector(Generic[T]):
         await self._list(self._source.list, watching=True)
 
     def observe(self, new: T) -> None:
-        """Report the result of the caller's own write, so that the store is never behind our own
-        writes.
-        """
+        """Report the result of the caller's own write, so that the store is never behind our own writes."""
         version = _version(new)
         if version <= self._seen:
             return

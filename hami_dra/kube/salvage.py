@@ -37,9 +37,7 @@ _TEXTS: Final = (
 
 
 def identity(document: Any) -> Object:
-    """Return the readable part of an object's metadata, possibly empty. `document`: its decoded
-    JSON.
-    """
+    """Return the readable part of an object's metadata, possibly empty. `document`: its decoded JSON."""
     found = _mapping(_mapping(document).get("metadata"))
     texts = {name: found[name] for name in _TEXTS if isinstance(found.get(name), str)}
     maps = {

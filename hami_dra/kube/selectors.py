@@ -25,9 +25,7 @@ SELECTABLE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "resourceslices": ("spec.nodeName", "spec.driver", "spec.pool.name"),
     "namespaces": ("status.phase",),
 }
-"""By plural, in addition to name and namespace; any other field is refused, as by the API
-server.
-"""
+"""By plural, in addition to name and namespace; any other field is refused, as by the API server."""
 
 
 class InvalidSelector(ValueError):
@@ -46,9 +44,7 @@ def label_predicate(selector: str) -> Predicate:
 
 
 def match_expressions(selector: str) -> list[dict[str, Any]]:
-    """Return a label selector as the `matchExpressions` of a LabelSelector. Raises
-    InvalidSelector.
-    """
+    """Return a label selector as the `matchExpressions` of a LabelSelector. Raises InvalidSelector."""
     return [_match_expression(term) for term in _terms(selector)]
 
 

@@ -53,9 +53,7 @@ async def run_in(loop: asyncio.AbstractEventLoop, start: Start[T]) -> T:
 
 
 class SideThread:
-    """A thread that runs from `with` to the end of the block. Everything started in it must have
-    ended.
-    """
+    """A thread that runs from `with` to the end of the block. Everything started in it must have ended."""
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

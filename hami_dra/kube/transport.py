@@ -32,9 +32,7 @@ from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
 
 JSON_TYPE: Final = "application/json"
 _MOST_WAIT: Final = 30.0
-"""Seconds; upper bound of any Retry-After of a server or proxy, because a process that sleeps for
-hours seems dead.
-"""
+"""Seconds; upper bound of any Retry-After of a server or proxy, because a process that sleeps for hours seems dead."""
 SSLProtocol.max_size = 2**16
 """Bytes of the buffer that asyncio allocates for each TLS connection; its own value, 256 KiB, makes
 a connection that carries an event now and then cost half a megabyte with OpenSSL's copy. No larger
@@ -64,18 +62,14 @@ class Timeouts:
 
 
 class _TimelyBody(aiohttp.BytesPayload):
-    """A body that is not sent after a deadline on the boot clock; without it the request is
-    incomplete.
-    """
+    """A body that is not sent after a deadline on the boot clock; without it the request is incomplete."""
 
     def __init__(self, data: bytes, not_after: float) -> None:
         super().__init__(data)
         self._not_after = not_after
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write the body, or raise TimeoutError. No other code of this loop runs until the system
-        call.
-        """
+        """Write the body, or raise TimeoutError. No other code of this loop runs until the system call."""
         if boot_clock() >= self._not_after:
             raise TimeoutError
         await super().write_with_length(writer, content_length)
@@ -177,9 +171,7 @@ class Transport:
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> tuple[int, bytes, float]:
-        """Return status code, body, and the seconds that the server asks to wait. Raises
-        Unavailable.
-        """
+        """Return status code, body, and the seconds that the server asks to wait. Raises Unavailable."""
         with _Unanswered(what, self._access.server):
             response = await self._ask(
                 method, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
@@ -218,9 +210,7 @@ class Transport:
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> aiohttp.ClientResponse:
-        """Return a response of which the headers were read; after a 401 the second one, with
-        renewed credentials.
-        """
+        """Return a response of which the headers were read; after a 401 the second one, with renewed credentials."""
         headers = CIMultiDict((("Accept", accept), *self._access.impersonation))
         if content_type:
             headers["Content-Type"] = content_type

@@ -24,9 +24,7 @@ _PERCENT: Final = {"%": 1.0}
 _CELSIUS: Final = {"c": 1.0, "°c": 1.0, "℃": 1.0}
 _WATTS: Final = {"w": 1.0, "mw": 0.001}
 _FAR_OFF: Final = 2
-"""A total that differs from the card's memory by more than this factor has a wrong unit, or belongs
-to another card.
-"""
+"""A total that differs from the card's memory by more than this factor has a wrong unit, or belongs to another card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,9 +77,7 @@ class UsageReader(Protocol):
         """Return the paths of all folders that this driver has made for containers."""
 
     def release(self) -> Sequence[str]:
-        """Take back what an earlier driver did to containers. Needs no prepared claim. Returns
-        problems.
-        """
+        """Take back what an earlier driver did to containers. Needs no prepared claim. Returns problems."""
 
     def close(self) -> None:
         """End what it does to containers. May be called twice."""

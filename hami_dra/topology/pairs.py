@@ -17,9 +17,7 @@ import numpy as np
 from hami_dra.api.arrays import Bools, Ints
 
 PCIE: Final[Mapping[str, int]] = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60}
-"""Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single
-switch, one board.
-"""
+"""Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single switch, one board."""
 LANE: Final = 100
 """Score of one lane of the fast interconnect."""
 

@@ -31,9 +31,7 @@ class Measured:
     total: Ints
     """Sum of the pair scores inside the set."""
     damage: Ints
-    """Sum of the pair scores between the set and the remaining cards: connections lost to later
-    pods.
-    """
+    """Sum of the pair scores between the set and the remaining cards: connections lost to later pods."""
     cliques: Bools
     """Every two cards of the set are linked."""
 
@@ -47,9 +45,7 @@ def _combinations(size: int, count: int) -> Sets:
 
 
 def all_sets(free: Sequence[int], count: int) -> Sets | None:
-    """Return every set of `count` (at least 1) free cards, ascending; None if there are too
-    many.
-    """
+    """Return every set of `count` (at least 1) free cards, ascending; None if there are too many."""
     if comb(len(free), count) > MOST_SETS:
         return None
     return np.array(free, dtype=np.intp)[_combinations(len(free), count)]

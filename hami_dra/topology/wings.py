@@ -21,9 +21,7 @@ PAIRS: Final = ((0, 4), (1, 5), (2, 6), (3, 7))
 QUADS: Final = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7), (1, 2, 5, 6))
 """Two pairs each, in the order in which they are tried."""
 _SIZES: Final = {1: (1, 3, 2, 4)}
-"""Preferred numbers of free cards in a wing, best first; for other counts: the fewer, the
-better.
-"""
+"""Preferred numbers of free cards in a wing, best first; for other counts: the fewer, the better."""
 _NUMBERS: Final = range(128)
 """Valid card numbers; larger ones are ignored (ResourceSliceMaxDevices)."""
 

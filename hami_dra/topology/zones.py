@@ -116,9 +116,7 @@ def _walk(zones: Zones, free: int, count: int) -> Pick:
 
 
 def _by_size(groups: Sequence[int], free: int) -> list[int]:
-    """Return the free cards of each group that has some, small groups first, equal ones in their
-    order.
-    """
+    """Return the free cards of each group that has some, small groups first, equal ones in their order."""
     return sorted((group & free for group in groups if group & free), key=int.bit_count)
 
 
@@ -128,8 +126,6 @@ def _pairs(groups: Sequence[int], cards: int) -> int:
 
 
 def _joined(cards: Sequence[int], near: Sequence[Sequence[bool]]) -> tuple[int, ...]:
-    """Return groups of at least two of the cards, as masks; a link reported by one side is
-    enough.
-    """
+    """Return groups of at least two of the cards, as masks; a link reported by one side is enough."""
     links = {card: {peer: int(near[card][peer]) for peer in cards if peer != card} for card in cards}
     return tuple(sum(1 << card for card in island) for island in islands(links))

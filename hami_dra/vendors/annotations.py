@@ -27,9 +27,7 @@ DECISION_ANNOTATIONS: Final = (
 )
 """Annotations that affect decisions, which are therefore in a snapshot."""
 USER_ANNOTATIONS: Final = _POLICIES | PREFERENCE_ANNOTATIONS | {names.GANG_TOPOLOGY_KEY}
-"""Annotations that people write on pods, claims, templates and classes to choose how hami-dra
-places them.
-"""
+"""Annotations that people write on pods, claims, templates and classes to choose how hami-dra places them."""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
     names.QUOTA_USED,
     names.NODE_LACKS,
@@ -39,9 +37,7 @@ READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
 MOST_LENGTH: Final = 2**14
 """Characters of one value; a request with every filter there is has 1,000."""
 MOST_OF_TENANT: Final = 2**13
-"""Characters of all values that are kept of one pod, claim or template, because a tenant chooses
-how many there are.
-"""
+"""Characters of all values that are kept of one pod, claim or template, because a tenant chooses how many there are."""
 MOST_OF_POLICY: Final = 2**8
 """Characters of a policy or of weights; a list of every policy there is has half as many."""
 TOO_LONG: Final = "(too long)"

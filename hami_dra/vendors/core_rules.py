@@ -13,9 +13,7 @@ from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import NUMBER
 
 WHOLE = 100
-"""Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi:
-Totalcore == 100).
-"""
+"""Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi: Totalcore == 100)."""
 
 
 def refuse(cards: Cards, ask: CardRequest) -> Codes:

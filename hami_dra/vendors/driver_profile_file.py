@@ -94,11 +94,9 @@ class DriverProfileFile(_Strict, frozen=True):
     attributes: AttributeRoles = AttributeRoles()
     capacity: CapacityRoles = CapacityRoles()
     number_in_name: Annotated[int, Meta(ge=1, le=9)] | UnsetType = UNSET
-    """Which number in a device's name is its index, if no attribute is: 1 reads 4 from gpu-4-132.
-    """
+    """Which number in a device's name is its index, if no attribute is: 1 reads 4 from gpu-4-132."""
     default_shares: Annotated[int, Meta(ge=1, le=1000)] = 1
-    """How many allocations share a device that allows several and publishes no capacity `shares`.
-    """
+    """How many allocations share a device that allows several and publishes no capacity `shares`."""
 
 
 def parse_driver_profile(raw: Any) -> DriverProfile:
@@ -133,9 +131,7 @@ def _profile(found: DriverProfileFile) -> DriverProfile:
     partition = None if attributes.partition is UNSET else attributes.partition
 
     def full(name: str | UnsetType | None) -> str | None:
-        """An attribute with its domain: the lookup tries the bare name too, if the domain is the
-        driver's.
-        """
+        """An attribute with its domain: the lookup tries the bare name too, if the domain is the driver's."""
         if name is None or name is UNSET:
             return None
         return name if "/" in name else f"{found.driver}/{name}"

@@ -35,9 +35,7 @@ class Grant:
 
 
 def grants(tenancies: Iterable[Tenancy]) -> tuple[Grant, ...]:
-    """Return one grant for each card, by its index: the order in which the vendors' libraries
-    number cards.
-    """
+    """Return one grant for each card, by its index: the order in which the vendors' libraries number cards."""
     by_index: dict[int, list[Tenancy]] = {}
     for tenancy in sorted(tenancies, key=lambda tenancy: (tenancy.device, tenancy.request, tenancy.share_id)):
         by_index.setdefault(tenancy.card.index, []).append(tenancy)
@@ -97,9 +95,7 @@ def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
 
 
 def needed_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNode, ...]:
-    """Return the device nodes; raises Unpreparable when one is missing, except on simulated
-    machines.
-    """
+    """Return the device nodes; raises Unpreparable when one is missing, except on simulated machines."""
     found = optional_nodes(host, paths)
     missing = set(paths) - {node.path for node in found}
     if missing and host.settings.nodes_required:
@@ -128,9 +124,7 @@ def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
 
 
 class ByAmount:
-    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts
-    alone.
-    """
+    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts alone."""
 
     device_name: str
     reads: tuple[str, ...] = ()

@@ -27,9 +27,7 @@ Filters = Mapping[str, tuple[str, ...]]
 
 
 class InvalidLegacy(ValueError):
-    """A resource or annotation cannot be converted; the message names it, the problem and
-    the fix.
-    """
+    """A resource or annotation cannot be converted; the message names it, the problem and the fix."""
 
 
 class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
@@ -68,9 +66,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
     """The request of one container for one vendor."""
 
     alternatives: Annotated[tuple[CardChoice, ...], msgspec.Meta(max_length=7)] = ()
-    """Alternatives if this cannot be allocated, most preferred first; a choice has no alternatives
-    itself.
-    """
+    """Alternatives if this cannot be allocated, most preferred first; a choice has no alternatives itself."""
 
     def is_only(self, capacity: Mapping[str, int]) -> bool:
         return not self.alternatives and super().is_only(capacity)
@@ -107,9 +103,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         )
 
     def _joined_exact(self, other: "LegacyRequest") -> "LegacyRequest | None":
-        """Join two requests of which at least one takes whole cards of one size: the result takes
-        such cards, too.
-        """
+        """Join two requests of which at least one takes whole cards of one size: the result takes such cards, too."""
         whole, part = (self, other) if self.exact else (other, self)
         if part.memory_percent is not None or (part.exact and part.capacity != whole.capacity):
             return None
@@ -123,9 +117,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
 
 @dataclass(frozen=True, slots=True)
 class LegacyReading:
-    """The reading of one container for one vendor. `request` is None if it requests no card (a
-    count of 0).
-    """
+    """The reading of one container for one vendor. `request` is None if it requests no card (a count of 0)."""
 
     request: LegacyRequest | None
     warnings: tuple[str, ...] = ()
@@ -174,9 +166,7 @@ class ContainerResources:
         return amount.value()
 
     def both(self, one: str, other: str, choice: str) -> InvalidLegacy:
-        """Return the error for a container that uses two names. `choice` completes "ask for
-        ...".
-        """
+        """Return the error for a container that uses two names. `choice` completes "ask for ..."."""
         return InvalidLegacy(f"{self.field(one)} and {self.field(other)} are both given; ask for {choice}")
 
     def needs(self, name: str, other: str) -> None:
@@ -213,14 +203,10 @@ class LegacyVendor(Protocol):
     def device_class(self, request: CardChoice) -> str: ...
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return the annotations of a pod that choose among cards, normalised: equal lists give
-        equal filters.
-        """
+        """Return the annotations of a pod that choose among cards, normalised: equal lists give equal filters."""
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
-        """Return one CEL expression for each filter; text of users is quoted. Refuses unknown
-        filters.
-        """
+        """Return one CEL expression for each filter; text of users is quoted. Refuses unknown filters."""
 
     def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
         """Return the request as the pod's annotations change it. Refuses what no card could meet."""
@@ -231,9 +217,7 @@ class LegacyVendor(Protocol):
         """
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
-        """Return the environment variables that HAMi's webhook gives a container with this
-        request.
-        """
+        """Return the environment variables that HAMi's webhook gives a container with this request."""
 
 
 class WithoutFilters:

@@ -1,6 +1,4 @@
-"""Options that several vendors read; a vendor's own are in its folder. Listed in
-`VendorPlugin.options`.
-"""
+"""Options that several vendors read; a vendor's own are in its folder. Listed in `VendorPlugin.options`."""
 
 from typing import Final
 

@@ -50,9 +50,7 @@ class VendorPlugin:
     parts: str = ""
     """How a card can be shared, for people: `memory, cores; MIG`. Empty: whole cards only."""
     options: tuple[VendorOption[Any], ...] = ()
-    """What an operator may configure for its cards; becomes flags of `hami-dra driver` and
-    `slices`.
-    """
+    """What an operator may configure for its cards; becomes flags of `hami-dra driver` and `slices`."""
     host_paths: tuple[HostPath, ...] = ()
     """Where packages install the vendor's tools and libraries on a node."""
     rules: Vendor
@@ -69,9 +67,7 @@ class VendorPlugin:
     In: the folder for what must outlive the program; None: nothing does. Touches no hardware.
     """
     sampler: Callable[[Backend], Sampler | None]
-    """Make the sampler for the cards that this back end finds; None if there is none. Touches no
-    hardware.
-    """
+    """Make the sampler for the cards that this back end finds; None if there is none. Touches no hardware."""
     usage: Callable[[VendorSettings, Callable[[], float]], UsageReader] | None = None
     """Make the reader of what containers use of shared cards. None: not known. Touches no file.
 
@@ -85,9 +81,7 @@ class VendorPlugin:
     there is no such library.
     """
     record: Callable[..., Card] = DrivenCard
-    """Make the record of a simulated card, from the fields of its class and of `Card`, for
-    reference machines.
-    """
+    """Make the record of a simulated card, from the fields of its class and of `Card`, for reference machines."""
     partitioner: Callable[[Backend], Partitioner] | None = None
     """Create the partitioner that works with this back end. None: no partitions."""
     simulated_partitioner: Callable[[Iterable[Card], Path], Partitioner] | None = None

@@ -13,18 +13,14 @@ from hami_dra.vendors.protocol import Vendor
 
 @dataclass(frozen=True, slots=True)
 class RequestPreferences:
-    """The preferences of one claim, by driver. Hashable; a vendor that is not named gets its
-    defaults.
-    """
+    """The preferences of one claim, by driver. Hashable; a vendor that is not named gets its defaults."""
 
     by_driver: tuple[tuple[str, Preferences], ...] = ()
     by_request: tuple[tuple[str, "RequestPreferences"], ...] = ()
     """Requests (`request`, or `request/subrequest`) with other preferences."""
 
     def for_request(self, name: str) -> "RequestPreferences":
-        """Return the preferences of one request of the claim. `name`: spelt as in allocation
-        results.
-        """
+        """Return the preferences of one request of the claim. `name`: spelt as in allocation results."""
         for request, request_preferences in self.by_request:
             if request == name:
                 return request_preferences

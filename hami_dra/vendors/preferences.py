@@ -14,9 +14,7 @@ from hami_dra.api.similar_names import did_you_mean
 
 
 class InvalidPreference(ValueError):
-    """An annotation has an invalid value; `annotation` is its name, the message has the problem and
-    the fix.
-    """
+    """An annotation has an invalid value; `annotation` is its name, the message has the problem and the fix."""
 
     def __init__(self, annotation: str, message: str) -> None:
         super().__init__(message)
@@ -103,9 +101,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
 
 
 def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return a value that Go's ParseBool takes, `default` for an empty one. Raises
-    InvalidPreference.
-    """
+    """Return a value that Go's ParseBool takes, `default` for an empty one. Raises InvalidPreference."""
     text = annotations.get(name, "").strip()
     value = parse_bool(text) if text else default
     if value is None:

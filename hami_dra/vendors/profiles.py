@@ -17,9 +17,7 @@ from hami_dra.vendors.protocol import DriverProfile
 from hami_dra.vendors.registry import vendor_of
 
 HAMI_SLOTS: Final = 10
-"""HAMi's deviceSplitCount: the number of allocations that share a card without a published
-limit.
-"""
+"""HAMi's deviceSplitCount: the number of allocations that share a card without a published limit."""
 
 FOREIGN: Final[tuple[DriverProfile, ...]] = (
     # kubernetes-sigs/dra-driver-nvidia-gpu: attributes in its own domain; memory, with the gate

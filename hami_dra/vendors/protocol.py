@@ -69,9 +69,7 @@ class DriverProfile:
     """Attributes whose values name a card in use and nouse lists, in addition to its uuid."""
     pcie_root: str | None = names.ATTR_PCIE_ROOT
     default_shares: int = 1
-    """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has
-    1).
-    """
+    """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has 1)."""
 
     def number_of(self, device_name: str) -> int | None:
         """Return the index that the name of a device tells, or None.
@@ -157,9 +155,7 @@ class Layout:
     numa: tuple[int, ...]
     product: tuple[str, ...]
     lanes: tuple[tuple[int, ...], ...]
-    """Lanes of the fast interconnect from one card to another; 0 on the diagonal, without a link,
-    or if unknown.
-    """
+    """Lanes of the fast interconnect from one card to another; 0 on the diagonal, without a link, or if unknown."""
     distance: tuple[str, ...]
     """By card a string of n letters of `hami.io/distance`; `-` on the diagonal, `0` if unknown."""
     instance_type: str = ""
@@ -197,9 +193,7 @@ class NodeView:
     device_keys: tuple[str, ...]
     """The device policy: `("topology-aware",)`, `("spread", "mutex")`."""
     plain: bool = True
-    """The request names no capacity and takes whole devices; a request for 100 % of a capacity is
-    not the same.
-    """
+    """The request names no capacity and takes whole devices; a request for 100 % of a capacity is not the same."""
 
     def mask(self, wanted: CardState) -> int:
         """Return the cards in that state as a bit mask by position."""
@@ -208,14 +202,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTier:
-    """Sets of cards that are equally good: the device policy chooses among them. At least one of
-    `sets` and `pools`.
-    """
+    """Sets of cards that are equally good: the device policy chooses among them. At least one of `sets` and `pools`."""
 
     score: float
-    """Score of the choice for this node against other nodes: higher is better, with any node
-    policy.
-    """
+    """Score of the choice for this node against other nodes: higher is better, with any node policy."""
     tie: float = field(default=0.0, kw_only=True)
     """Second score, only between nodes that are equal by the node policy too."""
     sets: tuple[int, ...] = ()
@@ -236,9 +226,7 @@ class CandidateTier:
 
 
 class PartitionUse(Enum):
-    """Whether partitions (`DriverProfile.partition`) may be taken if no legal set of whole cards
-    works.
-    """
+    """Whether partitions (`DriverProfile.partition`) may be taken if no legal set of whole cards works."""
 
     NO = "no"
     ANY = "any"
@@ -267,9 +255,7 @@ class Vendor:
     name: str
     profile: DriverProfile
     annotations: frozenset[str] = frozenset()
-    """Annotations of pod, claim, template and class that it reads; the first object that has one
-    counts.
-    """
+    """Annotations of pod, claim, template and class that it reads; the first object that has one counts."""
     parameters: Mapping[str, str] = MappingProxyType({})
     """Fields of `DeviceConfig` (in JSON spelling) → the equivalent annotation. The parameters of a
     claim or class count, request by request, if no object has the annotation.
@@ -308,9 +294,7 @@ class Vendor:
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
     def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (overridden)
-        """Return whether `arrange` may return sets: if not, cards of one kind are
-        interchangeable.
-        """
+        """Return whether `arrange` may return sets: if not, cards of one kind are interchangeable."""
         return False
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (for vendors to override)

@@ -26,9 +26,7 @@ MAX_TEXT: Final = 64
 CORES: Final = 100
 """Percent: the cores of one whole card."""
 MAX_PARTS: Final = 10
-"""Maximum parts of a capacity that is handed out in listed amounts
-(CapacityRequestPolicyDiscreteMaxOptions).
-"""
+"""Maximum parts of a capacity that is handed out in listed amounts (CapacityRequestPolicyDiscreteMaxOptions)."""
 _LANES: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SELF: Final = "-"
 _NONE: Final = "0"
@@ -46,14 +44,10 @@ class PublishingVendor(Protocol):
     driver: str
 
     def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
-        """Return the vendor's cards of one machine, by index; partitions after all cards. Raises
-        Unpublishable.
-        """
+        """Return the vendor's cards of one machine, by index; partitions after all cards. Raises Unpublishable."""
 
     def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
-        """Return shared counters that `devices` of these cards consume; empty without
-        partitions.
-        """
+        """Return shared counters that `devices` of these cards consume; empty without partitions."""
 
     def device_classes(self) -> list[Json]:
         """Return complete DeviceClass objects; the first serves whole cards."""
@@ -138,9 +132,7 @@ def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
 
 
 def in_bytes(amount: int) -> str:
-    """Return bytes as the API server writes them, so that the stored text equals the sent one:
-    `15Gi`.
-    """
+    """Return bytes as the API server writes them, so that the stored text equals the sent one: `15Gi`."""
     return str(Quantity.from_int(amount, Format.BINARY_SI))
 
 
@@ -150,9 +142,7 @@ def counted(amount: int) -> str:
 
 
 def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
-    """Return memory in whole MiB, so that the step of 1 MiB divides it. A request without `memory`
-    takes all of it.
-    """
+    """Return memory in whole MiB, so that the step of 1 MiB divides it. A request without `memory` takes all of it."""
     mebibytes = int(size * scaling) // MIB
     if mebibytes < 2:
         raise Unpublishable(f"{size} bytes of memory times {scaling} is not enough to be shared in steps of 1Mi")
@@ -164,9 +154,7 @@ def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
 
 
 def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
-    """Return cores in percent. A request without `core_rules` takes the whole card; `cores: 0`
-    means no limit.
-    """
+    """Return cores in percent. A request without `core_rules` takes the whole card; `cores: 0` means no limit."""
     total = int(CORES * scaling)
     most = str(min(CORES, total))
     return {
@@ -189,9 +177,7 @@ def parts_capacity(parts: int, default: int) -> Json:
 
 
 def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
-    """Return memory that the hardware cuts into these fractions of the card: ascending, the last
-    one is 1.
-    """
+    """Return memory that the hardware cuts into these fractions of the card: ascending, the last one is 1."""
     total = size // MIB * MIB
     # not in whole MiB: a percentage of the card, to the byte, must not be more than the part that
     # covers it

@@ -61,9 +61,7 @@ class QuotaName:
         return PREFIX + self.resource
 
     def limit(self, hard: Quantity) -> int:
-        """Return grains. A number with a binary suffix means bytes if the name is about memory
-        (`10Gi` of `gpumem`).
-        """
+        """Return grains. A number with a binary suffix means bytes if the name is about memory (`10Gi` of `gpumem`)."""
         if self.grain > 1 and hard.format is Format.BINARY_SI and hard.nanos >= self.grain * NANO:
             return hard.nanos // (self.grain * NANO)
         return hard.nanos * self.per_unit // NANO
@@ -84,9 +82,7 @@ class QuotaName:
         return self.counted is Counted.EVERY or (self.counted is Counted.WHOLE) is whole
 
     def of(self, taken: Mapping[str, int], *, whole: bool, model: str) -> int:
-        """Return the amount of one holding of one card. `taken`: capacity → amount, rounded up to
-        its whole units.
-        """
+        """Return the amount of one holding of one card. `taken`: capacity → amount, rounded up to its whole units."""
         if not self.is_about(model) or not self.counts(whole=whole):
             return 0
         return taken.get(self.capacity, 0) // self.grain if self.capacity else 1

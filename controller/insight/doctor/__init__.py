@@ -1,6 +1,4 @@
-"""Diagnosis of a cluster that runs hami-dra: pure checks, each with a fix, over a collected
-state.
-"""
+"""Diagnosis of a cluster that runs hami-dra: pure checks, each with a fix, over a collected state."""
 
 from controller.insight.doctor.examine import examine
 from controller.insight.doctor.model import (

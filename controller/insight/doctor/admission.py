@@ -24,9 +24,7 @@ from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
 
 def fence(state: State) -> Iterator[Finding]:
-    """Check in exclusive mode that every managed driver's fence is in force, and its taint not
-    misused.
-    """
+    """Check in exclusive mode that every managed driver's fence is in force, and its taint not misused."""
     if state.installation.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
         return
     published = {item.spec.driver for item in state.objects.slices if item.spec.devices}
@@ -292,9 +290,7 @@ def webhook(state: State) -> Iterator[Finding]:
 
 
 def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
-    """Check the webhook that warns about pods and workloads as they are applied: nothing fails
-    without it.
-    """
+    """Check the webhook that warns about pods and workloads as they are applied: nothing fails without it."""
     configuration = named(live, kinds.VALIDATING_WEBHOOK.name, names.WEBHOOK)
     hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
     advice = hooks.get(ADVICE_WEBHOOK)

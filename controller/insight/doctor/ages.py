@@ -7,9 +7,7 @@ from hami_dra.api.times import elapsed
 
 
 def older(moment: str | None, now: datetime, least: timedelta) -> bool:
-    """Return whether the age is at least `least`. Without a timestamp (files omit it) it counts as
-    old.
-    """
+    """Return whether the age is at least `least`. Without a timestamp (files omit it) it counts as old."""
     found = elapsed(moment, now)
     return found is None or found >= least
 

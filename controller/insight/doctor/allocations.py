@@ -1,6 +1,4 @@
-"""Checks of allocations: leaked claims, devices allocated twice, waiting pods, quotas without
-effect.
-"""
+"""Checks of allocations: leaked claims, devices allocated twice, waiting pods, quotas without effect."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -66,9 +64,7 @@ def claims(state: State) -> Iterator[Finding]:
 
 
 def _vanished(state: State) -> Iterator[Finding]:
-    """Report claims deleted under pods that still hold their devices, and pods without their
-    claims.
-    """
+    """Report claims deleted under pods that still hold their devices, and pods without their claims."""
     fix = (
         "delete these pods to free the devices; manifests/claim-policy.yaml keeps claims from being deleted under them"
     )
@@ -101,9 +97,7 @@ def _vanished(state: State) -> Iterator[Finding]:
 
 
 def devices(state: State) -> Iterator[Finding]:
-    """Report overcommitted devices, devices held but not published, and foreign allocations on
-    ours.
-    """
+    """Report overcommitted devices, devices held but not published, and foreign allocations on ours."""
     uses: dict[DeviceId, list[ClaimAllocationUse]] = defaultdict(list)
     for claim in state.objects.claims:
         for result in claim.results:
@@ -216,9 +210,7 @@ def _kept_away(pod: Pod, why: str, state: State) -> Finding:
 
 
 def quotas(state: State) -> Iterator[Finding]:
-    """Report unknown resource names (which limit nothing), unenforceable quotas, exceeded
-    limits.
-    """
+    """Report unknown resource names (which limit nothing), unenforceable quotas, exceeded limits."""
     for title, problem in sorted(state.inventory.quotas.problems.items()):
         said, _, fix = problem.rpartition("; ")
         yield Finding(

@@ -1,6 +1,4 @@
-"""Checks of the prerequisites: Kubernetes' version, APIs and gates; a leader; the accounts'
-rights.
-"""
+"""Checks of the prerequisites: Kubernetes' version, APIs and gates; a leader; the accounts' rights."""
 
 from collections import defaultdict
 from collections.abc import Iterator

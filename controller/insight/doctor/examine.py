@@ -1,6 +1,4 @@
-"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a
-`DoctorReport`. Pure.
-"""
+"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `DoctorReport`. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -147,9 +147,7 @@ def node_lacks(state: State) -> Iterator[Finding]:
 
 
 def device_plugins(state: State) -> Iterator[Finding]:
-    """Report cards offered by both a device plugin and a driver: neither knows the other's
-    allocations.
-    """
+    """Report cards offered by both a device plugin and a driver: neither knows the other's allocations."""
     drivers: dict[str, set[str]] = defaultdict(set)
     for item in state.objects.slices:
         if item.spec.node_name and item.spec.devices:

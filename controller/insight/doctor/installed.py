@@ -1,6 +1,4 @@
-"""Presence of an installation, judged by its admission objects and its lease. Read by the
-checks.
-"""
+"""Presence of an installation, judged by its admission objects and its lease. Read by the checks."""
 
 from typing import Any, Final
 

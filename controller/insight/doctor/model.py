@@ -58,9 +58,7 @@ class DoctorReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One right that a shipped manifest grants to a ServiceAccount, and the API server's verdict on
-    it.
-    """
+    """One right that a shipped manifest grants to a ServiceAccount, and the API server's verdict on it."""
 
     account: str
     """Name of the ServiceAccount."""
@@ -96,9 +94,7 @@ class WebhookSeen:
     certificates_checked: bool = True
     """False: what checks certificates is not installed (the extra `controller`)."""
     conversion: str | None = None
-    """Result of a dry-run creation of a legacy pod: empty = converted, else what went wrong; None:
-    not tried.
-    """
+    """Result of a dry-run creation of a legacy pod: empty = converted, else what went wrong; None: not tried."""
     missing_runtime_classes: Mapping[str, str] = field(default_factory=dict)
     """Vendor → the RuntimeClass named by the webhook's Deployment, if it does not exist."""
 
@@ -115,18 +111,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """Facts that only a live cluster provides. A part that could not be read is None;
-    `State.unread` says why.
-    """
+    """Facts that only a live cluster provides. A part that could not be read is None; `State.unread` says why."""
 
     version: ServerVersion
     serves_taint_rules: bool
     gates: Mapping[str, bool] | None = None
     """Feature gates of the API server."""
     admission: Mapping[str, tuple[Raw, ...]] | None = None
-    """Kind → its objects as JSON: policies, bindings, webhook configurations, regardless of their
-    origin.
-    """
+    """Kind → its objects as JSON: policies, bindings, webhook configurations, regardless of their origin."""
     lease: Lease | None = None
     """The controller's lease; None: there is none."""
     lease_known: bool = True

@@ -12,9 +12,7 @@ from hami_dra.api import kinds, names
 
 Raw = Mapping[str, Any]
 ACCOUNTS: Final = (names.CONTROLLER, names.DRIVER, names.WEBHOOK)
-"""ServiceAccounts of permanently running programs. `hami-dra-uninstall` exists only during an
-uninstall.
-"""
+"""ServiceAccounts of permanently running programs. `hami-dra-uninstall` exists only during an uninstall."""
 _MANIFESTS: Final = {
     names.CONTROLLER: "rbac-controller.yaml",
     names.DRIVER: "rbac-driver.yaml",

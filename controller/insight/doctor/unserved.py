@@ -30,9 +30,7 @@ def schedulers(state: State) -> Iterator[Finding]:
 
 
 def unconverted(state: State) -> Iterator[Finding]:
-    """Report pods that wait for cards by resource names that no device plugin or DeviceClass
-    serves.
-    """
+    """Report pods that wait for cards by resource names that no device plugin or DeviceClass serves."""
     offered = {
         name for node in state.objects.nodes for name, amount in node.status.allocatable.items() if str(amount) != "0"
     }

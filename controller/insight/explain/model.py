@@ -38,9 +38,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
 
 class PolicyUsed(msgspec.Struct, frozen=True, rename="camel"):
     axis: str
-    """`node`, `packing` (if its weights matter), `device`, `weights`, or the annotation with a
-    vendor's preferences.
-    """
+    """`node`, `packing` (if its weights matter), `device`, `weights`, or the annotation with a vendor's preferences."""
     value: str
     origin: str
     """`annotation of Pod default/x`, `parameters of ...`, `controller default`."""
@@ -130,9 +128,7 @@ class RunnerUp(msgspec.Struct, frozen=True, rename="camel"):
     lost_by: float
     """Difference in the deciding key; 0 for `name` and `nominated`."""
     because: str
-    """The first key in which it was worse: `rank`, `topology`, `node score`, `tie`, `name`,
-    `nominated`.
-    """
+    """The first key in which it was worse: `rank`, `topology`, `node score`, `tie`, `name`, `nominated`."""
     text: str = ""
 
 
@@ -195,15 +191,11 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     reasons: dict[str, int] = {}
     """First reason code → number of cards or nodes, over the nodes that do not fit."""
     why: tuple[str, ...] = ()
-    """Of a refused pod, why some nodes do not fit, beyond the message: plugin of kube-scheduler,
-    object, figure.
-    """
+    """Of a refused pod, why some nodes do not fit, beyond the message: plugin of kube-scheduler, object, figure."""
     policies: tuple[PolicyUsed, ...] = ()
     requests: tuple[RequestAsked, ...] = ()
     nodes: tuple[NodeExplanation, ...] = ()
-    """The chosen node, the runner-up, the other fitting nodes from best to worst, then those that
-    do not fit.
-    """
+    """The chosen node, the runner-up, the other fitting nodes from best to worst, then those that do not fit."""
     chosen: tuple[ChosenDevice, ...] = ()
     runner_up: RunnerUp | None = None
     fitting: int = 0

@@ -83,9 +83,7 @@ class Contenders:
         return rows[np.lexsort(keys)]
 
     def second(self, chosen: int) -> int:
-        """Return the row of the node that would have been chosen without `chosen`; -1 if
-        none fits.
-        """
+        """Return the row of the node that would have been chosen without `chosen`; -1 if none fits."""
         rows, estimates = self._fitting[self._fitting != chosen], self.trace.estimates
         if not rows.size:
             return -1

@@ -206,9 +206,7 @@ class _Rows:
         return [row for row in order if row >= 0][:SHOWN]
 
     def _unfit(self, fitting: list[int]) -> list[int]:
-        """Return the nodes that do not fit: those that failed for their cards first, each group by
-        name.
-        """
+        """Return the nodes that do not fit: those that failed for their cards first, each group by name."""
         nodes = self._inventory.nodes
         others = nodes.present[: nodes.size].copy()
         others[fitting] = False
@@ -296,8 +294,6 @@ def _cards_of(inventory: Inventory, row: int) -> list[Device]:
 
 
 def _judged(codes: Codes) -> Codes:
-    """Return a copy in which cards that only the search can evaluate have no reason against
-    them.
-    """
+    """Return a copy in which cards that only the search can evaluate have no reason against them."""
     judged: Codes = np.where(codes == UNJUDGED, 0, codes).astype(np.uint8)
     return judged

@@ -186,9 +186,7 @@ def _product(device: Device) -> str:
 
 
 def _requested(view: ResolvedRequest, listing: Sequence[tuple[str, str]]) -> str:
-    """Return the annotations, else the selectors: of a converted pod, a selector says the same in
-    CEL.
-    """
+    """Return the annotations, else the selectors: of a converted pod, a selector says the same in CEL."""
     if listing:
         return "requested: " + ", ".join(f"{name}={printable(value)}" for name, value in listing)
     selectors = " && ".join(each.expression for each in view.selectors)

@@ -217,9 +217,7 @@ def vendor_name(driver: str) -> str:
 
 
 def troubles(device: Device) -> tuple[bool, Sequence[str]]:
-    """Return whether an operator cordoned the device, and its other taints as text
-    (`xid=xid-79`).
-    """
+    """Return whether an operator cordoned the device, and its other taints as text (`xid=xid-79`)."""
     taints = [taint for taint in device.taints if keeps_away(taint)]
     others = [taint for taint in taints if taint.key != names.CORDON_TAINT]
     return len(others) < len(taints), [_text(taint) for taint in others]

@@ -23,15 +23,11 @@ class Tenant(View, frozen=True, kw_only=True):
     claim: str
     """Name of the claim."""
     pod: str
-    """Name of its pod, the first by name of several; empty if no pod uses the claim yet, or any
-    longer.
-    """
+    """Name of its pod, the first by name of several; empty if no pod uses the claim yet, or any longer."""
     more_pods: tuple[str, ...] = ()
     """The other pods of a shared claim."""
     device: str
-    """Name of the device that it holds: the card's own, or that of a part of it (a MIG
-    instance).
-    """
+    """Name of the device that it holds: the card's own, or that of a part of it (a MIG instance)."""
     memory: int
     cores: int
     shares: int
@@ -61,9 +57,7 @@ class Card(View, frozen=True, kw_only=True):
     island: int
     """Fast-interconnect island on the node; 0: none."""
     links: str
-    """`hami.io/links`: one character for each card index of the node, lanes in base 36; empty if
-    unknown.
-    """
+    """`hami.io/links`: one character for each card index of the node, lanes in base 36; empty if unknown."""
     memory_total: int
     memory_used: int
     cores_total: int
@@ -79,9 +73,7 @@ class Card(View, frozen=True, kw_only=True):
     parts_used: int
     """Number of its parts (MIG instances) that are held."""
     free: bool
-    """No claim holds any of it, and a pod could have it now: healthy, in service, its node
-    ready.
-    """
+    """No claim holds any of it, and a pod could have it now: healthy, in service, its node ready."""
     tenants: tuple[Tenant, ...] = ()
 
     @property
@@ -127,9 +119,7 @@ class NamespaceView(View, frozen=True, kw_only=True):
 
 
 class Held(View, frozen=True, kw_only=True):
-    """A device that claims hold and no slice publishes: its slice is gone, incomplete or
-    invalid.
-    """
+    """A device that claims hold and no slice publishes: its slice is gone, incomplete or invalid."""
 
     device: str
     """`driver/pool/device`"""
@@ -203,9 +193,7 @@ class Packing(View, frozen=True, kw_only=True):
     full_cards: int
     """Usable, with nothing left."""
     free_islands: dict[int, int]
-    """Size → number of groups of that many free cards, each within one island, that could be
-    allocated at once.
-    """
+    """Size → number of groups of that many free cards, each within one island, that could be allocated at once."""
     free_capacity: float
     """Free capacity of all usable cards, in cards."""
     fragmentation: float

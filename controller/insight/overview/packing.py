@@ -140,9 +140,7 @@ def _nodes(table: CardTable, rows: Positions) -> tuple[Ints, Ints]:
 
 
 def _islands(table: CardTable, free: Positions, size: int) -> Ints:
-    """Return the number of groups of `size` linked free cards by driver. `free`: rows of free
-    cards.
-    """
+    """Return the number of groups of `size` linked free cards by driver. `free`: rows of free cards."""
     count = len(table.drivers)
     rows = free[(table.island[free] > 0) & (table.inventory.devices.node[free] >= 0)]
     numbers, island = np.unique(table.island[rows], return_inverse=True)

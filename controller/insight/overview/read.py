@@ -191,9 +191,7 @@ def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[Device
 
 
 def _place(table: CardTable, row: int) -> tuple[str, int | None]:
-    """Return the name of the device's node and the node's state; None as state if it does not
-    exist.
-    """
+    """Return the name of the device's node and the node's state; None as state if it does not exist."""
     node = int(table.inventory.devices.node[row])
     if node >= 0:
         return table.inventory.nodes.names[node], int(table.node_states[node])

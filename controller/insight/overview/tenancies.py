@@ -76,9 +76,7 @@ class Tenancies:
 
 
 def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
-    """Return claim → pods that refer to it, for claims without reservations (files often have
-    none).
-    """
+    """Return claim → pods that refer to it, for claims without reservations (files often have none)."""
     found: dict[str, set[str]] = defaultdict(set)
     for pod in pods if wanted else ():
         if not is_finished(pod):

@@ -62,9 +62,7 @@ def pending_pods(
     may_be_meant: Callable[[str], bool] = lambda _key: True,
     on_pod: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> PendingPods:
-    """Return the waiting pods with claims. `may_be_meant`: by key, which of them. Raises
-    BadManifest.
-    """
+    """Return the waiting pods with claims. `may_be_meant`: by key, which of them. Raises BadManifest."""
     items = gather(documents).items
     view = _cluster(items, settings)
     waiting = [

@@ -38,14 +38,11 @@ class SimulationReport:
     gangs: list[Json] = field(default_factory=list)
     """In the order of placement."""
     explanation: Explanation | None = None
-    """Of the pod that the settings name, as it was decided in its turn. Not part of the document.
-    """
+    """Of the pod that the settings name, as it was decided in its turn. Not part of the document."""
     notes: list[str] = field(default_factory=list)
     """Messages for people: skipped, assumed or converted objects. Not part of the document."""
     notices: list[str] = field(default_factory=list)
-    """What pods and workloads say without effect (`controller.webhook.notices`). Not part of the
-    document.
-    """
+    """What pods and workloads say without effect (`controller.webhook.notices`). Not part of the document."""
 
     def document(self) -> Json:
         gangs = {"gangs": self.gangs} if self.gangs else {}

@@ -36,9 +36,7 @@ class Played:
 
 
 OnPod = Callable[[int, int], None]
-"""(pods decided, pods in total). Called after each pod, and often during a long decision; may raise
-to stop.
-"""
+"""(pods decided, pods in total). Called after each pod, and often during a long decision; may raise to stop."""
 
 
 def _quiet(_done: int, _total: int) -> None:

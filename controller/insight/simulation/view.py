@@ -198,9 +198,7 @@ class SimulatedCluster:
         return self._allocations[claim.metadata.uid]
 
     def claim_of(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
-        """Return the claim that the resource claim controller would generate. Raises
-        BadManifest.
-        """
+        """Return the claim that the resource claim controller would generate. Raises BadManifest."""
         inner: Raw = template.raw.get("spec", {})
         metadata = {
             **inner.get("metadata", {}),
@@ -215,9 +213,7 @@ class SimulatedCluster:
         return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
 
     def generate_volume_claim(self, source: str, raw: Raw) -> None:
-        """Add a PersistentVolumeClaim that a controller would create, unless it exists. Raises
-        BadManifest.
-        """
+        """Add a PersistentVolumeClaim that a controller would create, unless it exists. Raises BadManifest."""
         item = read(source, kinds.PERSISTENT_VOLUME_CLAIM, raw)
         if item.key not in self.inventory.volumes.objects.claims:
             self.feed(item)

@@ -64,9 +64,7 @@ def of_stateful_set(workload: Mapping[str, Any], pod_name: str, namespace: str) 
 
 
 def with_claims(spec: Mapping[str, Any], workload: Mapping[str, Any], pod_name: str) -> Raw:
-    """Return the spec of a StatefulSet's pod with its claims as volumes; they replace volumes of
-    their names.
-    """
+    """Return the spec of a StatefulSet's pod with its claims as volumes; they replace volumes of their names."""
     claims = {
         _name(each): f"{_name(each)}-{pod_name}" for each in _listed(workload.get("spec"), "volumeClaimTemplates")
     }

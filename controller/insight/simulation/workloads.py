@@ -27,9 +27,7 @@ _DAEMON_TOLERATIONS: Final = (
     ("pid-pressure", "NoSchedule"),
     ("unschedulable", "NoSchedule"),
 )
-"""Tolerations added by the DaemonSet controller (pkg/controller/daemon/util,
-AddOrUpdateDaemonPodTolerations).
-"""
+"""Tolerations added by the DaemonSet controller (pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations)."""
 
 
 EXPANDED: Final = (*kinds.WORKLOADS, *kinds.POD_SETS)
@@ -98,9 +96,7 @@ class Workloads:
         return [self._pod(item, template, name) for name in self._free_names(meta.namespace, meta.name, wanted)]
 
     def _belongs_to_another(self, item: Item) -> bool:
-        """Return whether a ReplicaSet's Deployment is in the input too: the Deployment
-        covers both.
-        """
+        """Return whether a ReplicaSet's Deployment is in the input too: the Deployment covers both."""
         return any(
             owner.controller and (owner.kind, item.object.metadata.namespace, owner.name) in self._workloads
             for owner in item.object.metadata.owner_references
@@ -168,9 +164,7 @@ def _count(item: Item, field: str, default: int) -> int:
 
 
 def _owners(pod: Pod) -> Iterable[tuple[str, str, str]]:
-    """Yield the controller of the pod, and the Deployment behind a ReplicaSet: (kind, namespace,
-    name).
-    """
+    """Yield the controller of the pod, and the Deployment behind a ReplicaSet: (kind, namespace, name)."""
     namespace = pod.metadata.namespace
     for owner in pod.metadata.owner_references:
         if owner.controller:

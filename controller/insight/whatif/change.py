@@ -47,9 +47,7 @@ class Change:
     policies: tuple[tuple[str, str], ...] = ()
     """Differences between the two as (annotation, value), for the conclusion and for `override`."""
     override: bool = False
-    """Apply `policies` to pods, claims, templates and classes that ask for another by annotation,
-    too.
-    """
+    """Apply `policies` to pods, claims, templates and classes that ask for another by annotation, too."""
     additions: tuple[Document, ...] = ()
     """Pods to add, with the objects that belong to them."""
     without_nodes: tuple[str, ...] = ()

@@ -78,9 +78,7 @@ class Comparison(View, frozen=True, kw_only=True):
     unplaced: tuple[Unplaced, ...]
     """All pods that find no node, in the order of placement."""
     gone: tuple[str, ...]
-    """Pods of removed nodes that no controller would recreate elsewhere: those of DaemonSets, and
-    static pods.
-    """
+    """Pods of removed nodes that no controller would recreate elsewhere: those of DaemonSets, and static pods."""
     cards_before: int
     cards_after: int
     """Number of published cards."""

@@ -183,9 +183,7 @@ class BindingCycle:
             self._gate.lift(current, "allocated", placed=True, lane=lane, check=check)
 
     def _failed(self, pod: Pod, result: str, pause: float) -> None:
-        """Decide the pod again after `pause` seconds. `result`: name of the failure in the
-        metric.
-        """
+        """Decide the pod again after `pause` seconds. `result`: name of the failure in the metric."""
         self._count_as_written(pod)
         self._metrics.commits.labels(result).inc()
         self._triggers.released(pod)
@@ -201,9 +199,7 @@ class BindingCycle:
             self._wake()
 
     def _count_as_written(self, pod: Pod) -> None:
-        """Forget what was assumed: from now on the claims say what counts, and whether the pod
-        does.
-        """
+        """Forget what was assumed: from now on the claims say what counts, and whether the pod does."""
         for uid in self._assumed[pod.metadata.uid]:
             self._inventory.forget(uid)
         self._assumed_pods.end(pod)

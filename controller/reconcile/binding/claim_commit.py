@@ -184,9 +184,7 @@ class ClaimCommitter:
 
 
 async def _all(steps: list[Any]) -> list[Any]:
-    """Return results and exceptions, in order. A single step runs directly: most pods have one
-    claim.
-    """
+    """Return results and exceptions, in order. A single step runs directly: most pods have one claim."""
     if len(steps) == 1:
         try:
             return [await steps[0]]

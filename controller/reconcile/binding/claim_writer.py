@@ -32,18 +32,12 @@ log = logging.getLogger(__name__)
 
 _CONFLICTS_MOST = 10
 _CONFLICT_PAUSE = 0.02
-"""Conflicts of one write, and seconds before it is sent again after the first; doubles: ten seconds
-in total.
-"""
+"""Conflicts of one write, and seconds before it is sent again after the first; doubles: ten seconds in total."""
 _FAILURES_MOST = 6
 _FAILURE_PAUSE = 0.2
-"""Other failures of one write and its reads, and the pause after the first; doubles: six seconds in
-total.
-"""
+"""Other failures of one write and its reads, and the pause after the first; doubles: six seconds in total."""
 _LATEST_WRITE = 120.0
-"""Seconds after which no write can still take effect: twice kube-apiserver's default limit for a
-request.
-"""
+"""Seconds after which no write can still take effect: twice kube-apiserver's default limit for a request."""
 _READ_AGAIN = 15.0
 
 
@@ -56,9 +50,7 @@ class GivenUp(Stale):
 
 
 class Rejected(Exception):
-    """The API server refuses the content or the right: a retry will not help. The message is for
-    people.
-    """
+    """The API server refuses the content or the right: a retry will not help. The message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +108,7 @@ class ClaimWriter:
         allocation = with_allocator(allocation, self._installation)
         wanted = _shares(allocation)
         may_land_on = ""
-        """resourceVersion that guarded a write without an answer, as long as nothing newer was
-        read.
-        """
+        """resourceVersion that guarded a write without an answer, as long as nothing newer was read."""
         try:
             while may_go_on():
                 may_land_on = claim.metadata.resource_version

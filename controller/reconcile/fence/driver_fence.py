@@ -168,9 +168,7 @@ class DriverFence:
         return not self._again.is_set()
 
     async def _prove(self) -> bool:
-        """Wait for the quiet time, then probe. Returns whether it held and nothing changed
-        meanwhile.
-        """
+        """Wait for the quiet time, then probe. Returns whether it held and nothing changed meanwhile."""
         await self._quiet(self._settings.quiet_time)
         if self._again.is_set():
             return False

@@ -22,9 +22,7 @@ from hami_dra.kube.protocol import ClusterError, ConfigError
 
 
 def require_fenceable(drivers: DriverSettings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:
-    """Raise ConfigError if a managed driver can be fenced neither by a rule nor by its own
-    slices.
-    """
+    """Raise ConfigError if a managed driver can be fenced neither by a rule nor by its own slices."""
     if taint_rule_kind is not None:
         return
     foreign = sorted(drivers.managed - drivers.own_drivers)
@@ -61,9 +59,7 @@ class Fence:
         return not self._ready
 
     def holds(self, drivers: Collection[str]) -> bool:
-        """Return whether the fences of all these drivers are known to hold. Unmanaged drivers have
-        none.
-        """
+        """Return whether the fences of all these drivers are known to hold. Unmanaged drivers have none."""
         return all(driver in self._ready for driver in drivers if driver in self._fences)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -142,9 +138,7 @@ class _SharedListing:
         """Number of the last list that succeeded."""
 
     async def fresh(self) -> None:
-        """Wait until the claims were listed by a request made after this call. Raises
-        ClusterError.
-        """
+        """Wait until the claims were listed by a request made after this call. Raises ClusterError."""
         asked = self._begun
         async with self._turn:
             if self._listed > asked:

@@ -43,9 +43,7 @@ class FenceKeeper:
         self.holding: dict[str, DeviceTaintRule] = {}
 
     def lost(self, driver: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
-        """Return whether this change took the driver's rule out of force; it is then removed from
-        `holding`.
-        """
+        """Return whether this change took the driver's rule out of force; it is then removed from `holding`."""
         rule = new or old
         assert rule is not None
         held = self.holding.get(driver)
@@ -55,9 +53,7 @@ class FenceKeeper:
         return True
 
     def asks_for_work(self, driver: str, new: DeviceTaintRule | None) -> bool:
-        """Return whether `put` or `let_go` has something to do after this change of a driver's
-        rule.
-        """
+        """Return whether `put` or `let_go` has something to do after this change of a driver's rule."""
         return new is None or not is_kept(new, driver)
 
     def may_let_go(self, rule: DeviceTaintRule | None) -> bool:

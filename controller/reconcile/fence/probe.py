@@ -33,9 +33,7 @@ _INTERVAL = 0.25
 _LEAVING_MOST = 30.0
 """Seconds within which the objects of an earlier probe must disappear."""
 _OTHER_REASONS = 10.0
-"""Seconds in which a refusal for another reason may become one about devices: kube-scheduler may
-see the class late.
-"""
+"""Seconds in which a refusal for another reason may become one about devices: kube-scheduler may see the class late."""
 _NO_DEVICES = "cannot allocate all claims"
 """The text of kube-scheduler's plugin DynamicResources for a node without devices for the pod."""
 _KINDS: tuple[Kind[Any], ...] = (POD, RESOURCE_CLAIM, DEVICE_CLASS)
@@ -44,9 +42,7 @@ _KINDS: tuple[Kind[Any], ...] = (POD, RESOURCE_CLAIM, DEVICE_CLASS)
 class Outcome(Enum):
     HOLDS = "holds"
     UNTESTED = "untested"
-    """Refused, but for a reason that proves nothing about the fence, or there was nothing to
-    refuse.
-    """
+    """Refused, but for a reason that proves nothing about the fence, or there was nothing to refuse."""
     BROKEN = "broken"
     UNSEEN = "unseen"
     """kube-scheduler did not handle the pod in time."""

@@ -59,9 +59,7 @@ class Target:
 def find_target(
     inventory: Inventory, driver: str, features: FeatureGates, bodies_for: Callable[[Sequence[str]], Bodies]
 ) -> Target | None:
-    """Return a node that would serve the probe. `bodies_for`: returns the probe for given
-    capacities.
-    """
+    """Return a node that would serve the probe. `bodies_for`: returns the probe for given capacities."""
     tried: set[tuple[int, tuple[str, ...]]] = set()
     fits = inventory.node_fit(bodies_for(()).pod).mask
     for row, capacities in islice(_candidates(inventory, driver), _TRIES):
@@ -87,9 +85,7 @@ def is_still_free(inventory: Inventory, target: Target) -> bool:
 
 
 def _candidates(inventory: Inventory, driver: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield rows of devices without an exclusive holder, idle ones first, with capacities to
-    request.
-    """
+    """Yield rows of devices without an exclusive holder, idle ones first, with capacities to request."""
     devices = inventory.devices
     open_rows = np.flatnonzero((devices.active & ~devices.exclusive & ~devices.blocked)[: devices.size])
     mine = [row for row in open_rows.tolist() if devices.device(row).id.driver == driver]

@@ -64,9 +64,7 @@ def rule_body(driver: str, name: str = "") -> dict[str, Any]:
 
 
 def rule_spec(driver: str) -> dict[str, Any]:
-    """Return the spec; as a merge patch it also removes everything that would narrow the
-    selector.
-    """
+    """Return the spec; as a merge patch it also removes everything that would narrow the selector."""
     return {
         "deviceSelector": {"driver": driver, "pool": None, "device": None},
         "taint": {"key": names.FENCE_TAINT, "value": None, "effect": NO_SCHEDULE},

@@ -30,9 +30,7 @@ _PER_NAMESPACE: Final = 2
 """Concurrent writes of quotas, and those in one namespace."""
 _RETRY_FIRST: Final = 5.0
 _RETRY_MOST: Final = 300.0
-"""Seconds for which an unwritable quota is left alone; doubles from the first to the second
-value.
-"""
+"""Seconds for which an unwritable quota is left alone; doubles from the first to the second value."""
 
 
 class QuotaNotes:

@@ -18,9 +18,7 @@ class UsageCollector(Collector):
         self._uses = uses
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Describe the metrics. Labels are drivers and their capacities: few, and none before the
-        first allocation.
-        """
+        """Describe the metrics. Labels are drivers and their capacities: few, and none before the first allocation."""
         yield GaugeMetricFamily(
             "hami_dra_devices_in_use",
             "Number of devices with at least one allocation, regardless of who made it.",

@@ -24,9 +24,7 @@ class VanishedWatch:
         """UIDs of claim and pod."""
 
     def report_all(self) -> None:
-        """Report changes; called at the start of a term and after each change of claims, pods and
-        slices.
-        """
+        """Report changes; called at the start of a term and after each change of claims, pods and slices."""
         if self._version == self._vanished.version:
             return
         self._version = self._vanished.version

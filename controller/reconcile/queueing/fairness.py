@@ -71,9 +71,7 @@ class FairOrder:
             heapq.heappush(self._waiting, (flow.tag, turn, namespace))
 
     def pop(self, is_valid: Callable[[Turn], bool]) -> Turn | None:
-        """Return the next turn, or None if no namespace has one. Void turns are dropped on
-        the way.
-        """
+        """Return the next turn, or None if no namespace has one. Void turns are dropped on the way."""
         if not self.has_turn(is_valid):
             # No namespace waits: all start equal the next time.
             self._flows.clear()
@@ -101,9 +99,7 @@ class FairOrder:
         return False
 
     def charge(self, seconds: float, others: Mapping[str, float] = MappingProxyType({})) -> None:
-        """Charge the cost of the turn that `pop` returned last. `others`: what of it is charged to
-        other namespaces.
-        """
+        """Charge the cost of the turn that `pop` returned last. `others`: what of it is charged to other namespaces."""
         if self._served is not None:
             self._served.tag += max(0.0, seconds - sum(others.values()) - self._least)
             self._served = None

@@ -34,9 +34,7 @@ class Conversion(Protocol):
     """Facts about pods that were converted from legacy resources."""
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
-        """Return the extended resources it requested originally. Raises ValueError for a foreign
-        annotation.
-        """
+        """Return the extended resources it requested originally. Raises ValueError for a foreign annotation."""
 
     def claim_or_template(self, pod: Pod) -> Mapping[str, Any] | None:
         """Return the ResourceClaim, or ResourceClaimTemplate, that the pod was converted to, or None for
@@ -271,9 +269,7 @@ def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
 
 
 def _claim(claim: ResourceClaim, pod: Pod) -> object:
-    """Return what matters of a claim. A claim of one pod alone equals that of another with its
-    spec.
-    """
+    """Return what matters of a claim. A claim of one pod alone equals that of another with its spec."""
     if claim.status.allocation is None and _is_own(claim, pod):
         return claim.spec
     return claim.key, claim.metadata.uid, claim.spec, claim.status.allocation

@@ -246,9 +246,7 @@ class Queue:
         return self._next_order() is not None and self._is_refused_above(self._priorities[0])
 
     def next_timer(self) -> float:
-        """Return when `pop` may have a pod that it has not now; FOREVER if only events can change
-        that.
-        """
+        """Return when `pop` may have a pod that it has not now; FOREVER if only events can change that."""
         pause = min(heap[0][0] if heap else FOREVER for heap in (self._pauses, self._reviews))
         while self._timers:
             until, key, version = self._timers[0]

@@ -50,13 +50,9 @@ class Change(Flag):
     RESOURCES_FREED = auto()
     """A node has more left: a pod was deleted, resized, or counts elsewhere."""
     PODS_MOVED = auto()
-    """Pods of a namespace were placed, left a node, or changed their labels: topology spread is
-    counted again.
-    """
+    """Pods of a namespace were placed, left a node, or changed their labels: topology spread is counted again."""
     PODS_JOINED = auto()
-    """Pods of any namespace began to count on a node, or changed their labels: affinity is counted
-    again.
-    """
+    """Pods of any namespace began to count on a node, or changed their labels: affinity is counted again."""
     PODS_LEFT = auto()
     """Pods of any namespace left a node, or changed their labels: so for anti-affinity."""
     NODE_FEATURES = auto()

@@ -82,9 +82,7 @@ class SelectorBudgets:
         self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
         self._caused: dict[str, float] = {}
         self._spent: dict[str, tuple[float, float]] = {}
-        """Namespace → (debt in CPU seconds, time of that value); each minute pays back a minute's
-        allowance.
-        """
+        """Namespace → (debt in CPU seconds, time of that value); each minute pays back a minute's allowance."""
 
     def of(self, namespace: str, content: Callable[[], Digest], now: float) -> "DecisionBudget":
         """Return the budget of one evaluation of a pod.
@@ -133,9 +131,7 @@ class SelectorBudgets:
             self._spent = {name: entry for name, entry in self._spent.items() if self._debt(name, now) > 0}
 
     def wait_of(self, namespace: str, now: float) -> float:
-        """Return how long the namespace must wait before it may evaluate one more slice; 0: not at
-        all.
-        """
+        """Return how long the namespace must wait before it may evaluate one more slice; 0: not at all."""
         over = self._debt(namespace, now) + self.limits.slice - self.limits.namespace
         return max(0.0, over * 60.0 / self.limits.namespace)
 

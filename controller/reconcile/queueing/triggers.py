@@ -149,9 +149,7 @@ class Triggers:
             self._node_may_help(node.metadata.name)
 
     def class_changed(self, _old: Object | None, _new: Object | None) -> None:
-        """Classes carry policies and selectors: pods that wait because of one must be assessed
-        again.
-        """
+        """Classes carry policies and selectors: pods that wait because of one must be assessed again."""
         self.made_room(Change.CLASS)
         self.evaluate_waiting(lambda _pod: True)
 
@@ -169,9 +167,7 @@ class Triggers:
     def devices_changed(
         self, old: ResourceSlice | DeviceTaintRule | None, new: ResourceSlice | DeviceTaintRule | None
     ) -> None:
-        """Note changed slices and taint rules. A slice's annotation lists holdings for deleted
-        claims.
-        """
+        """Note changed slices and taint rules. A slice's annotation lists holdings for deleted claims."""
         if old is None or new is None or old.spec != new.spec:
             self.made_room(Change.DEVICES_PUBLISHED)
         elif old.metadata.annotations != new.metadata.annotations:
@@ -202,9 +198,7 @@ class Triggers:
         self._timeouts.forget(pod.metadata.uid)
 
     def made_room(self, change: Change, namespace: str = "") -> None:
-        """Let one pod of each group that this change may help try. `namespace`: it helps only pods
-        there.
-        """
+        """Let one pod of each group that this change may help try. `namespace`: it helps only pods there."""
         self.news.add(change, namespace)
         self._wake()
 
@@ -214,9 +208,7 @@ class Triggers:
         self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
     def _labels_decide(self, old: Pod, new: Pod) -> bool:
-        """Return whether other nodes may fit the pod by its new labels: most labels are read by
-        nothing.
-        """
+        """Return whether other nodes may fit the pod by its new labels: most labels are read by nothing."""
         if old.metadata.labels == new.metadata.labels:
             return False
         by_labels = any(map(self._inventory.refuses_by_labels, (old, new)))
@@ -238,9 +230,7 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
 
 
 def _on_node(pod: Pod) -> object:
-    """Return what a pod means for its node. Until it has finished it counts, even while being
-    deleted.
-    """
+    """Return what a pod means for its node. Until it has finished it counts, even while being deleted."""
     return pod.spec.node_name, is_live(pod), is_bound(pod)
 
 

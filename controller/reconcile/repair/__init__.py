@@ -1,6 +1,4 @@
-"""Put the cluster right: allocations that cannot be used, leaked claims, pods that were not
-converted, uninstall.
-"""
+"""Put the cluster right: allocations that cannot be used, leaked claims, pods that were not converted, uninstall."""
 
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.repair.external_allocations import ClaimAllocationUse, ExternalAllocationWatch, overlaps

@@ -70,9 +70,7 @@ class Deallocator:
         self._wake = asyncio.Event()
 
     def on_done(self, evaluate: Callable[[Pod], None]) -> None:
-        """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of
-        them.
-        """
+        """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of them."""
         self._evaluate = evaluate
 
     # --- handlers, subscribed by the controller ----------------------------------------------------
@@ -203,9 +201,7 @@ class Deallocator:
             self._events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
-        """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present
-        pod.
-        """
+        """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present pod."""
         if pod.status.nominated_node_name != node:
             return pod
         meta = pod.metadata

@@ -31,9 +31,7 @@ class PinnedPod:
     since: float
     condition: Condition | None
     refused_at: float | None = None
-    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart
-    the time.
-    """
+    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart the time."""
     not_before: float = float("-inf")
 
 

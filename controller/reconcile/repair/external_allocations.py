@@ -29,9 +29,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 5.0
 _LOOK_AGAIN_MOST = 300.0
-"""Seconds until a device with an unwritable claim is checked again; doubles from the first to the
-second value.
-"""
+"""Seconds until a device with an unwritable claim is checked again; doubles from the first to the second value."""
 
 Totals = Callable[[str], Mapping[str, int] | None]
 """`driver/pool/device` → capacity name → total of the device; None for an unpublished device."""

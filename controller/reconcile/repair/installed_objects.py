@@ -89,9 +89,7 @@ async def take_stock(cluster: Cluster) -> InstalledObjects:
 
 
 def summary(present: InstalledObjects) -> list[str]:
-    """Return a line for each object that is removed, and for each kind of mark on objects of
-    others.
-    """
+    """Return a line for each object that is removed, and for each kind of mark on objects of others."""
     ours = [*present.admission, *present.rules, *present.probes]
     lines = [f"{kind.name} {each.key}" for kind, each in ours]
     marks = (
@@ -159,9 +157,7 @@ def _with_unreadable(listing: Listing[Any]) -> Iterable[Object]:
 
 
 def _is_the_probe(found: Object) -> bool:
-    """Return whether it is the probe; the label alone proves nothing, because any user can
-    set it.
-    """
+    """Return whether it is the probe; the label alone proves nothing, because any user can set it."""
     return found.metadata.name == names.PROBE and found.metadata.namespace in ("", names.PROBE_NAMESPACE)
 
 

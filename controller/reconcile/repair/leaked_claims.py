@@ -36,9 +36,7 @@ _CLAIMS_AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 4
 """Concurrent listings of namespaces, and writes: in all, and for one namespace."""
 _PATIENCE: Final = 20.0
-"""Seconds for one request or claim: a claim that another client keeps changing must not delay the
-others.
-"""
+"""Seconds for one request or claim: a claim that another client keeps changing must not delay the others."""
 _BACKOFF: Final = 600.0
 """Largest number of seconds between two attempts on one claim."""
 
@@ -66,9 +64,7 @@ class LeakedClaims:
                     self._free_allocations()
 
     def _free_allocations(self) -> None:
-        """Free unused allocations: one LIST for each of their namespaces, at most two writes for
-        each claim.
-        """
+        """Free unused allocations: one LIST for each of their namespaces, at most two writes for each claim."""
         by_namespace: dict[str, list[ResourceClaim]] = {}
         for claim in self._due():
             by_namespace.setdefault(claim.metadata.namespace, []).append(claim)

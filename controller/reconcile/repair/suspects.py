@@ -35,9 +35,7 @@ class Suspects:
         """By the claim's uid."""
 
     def due(self, claims: Iterable[ResourceClaim], now: float, limit: int) -> list[ResourceClaim]:
-        """Return at most `limit` of the claims that are due: from each namespace in turn, longest
-        overdue first.
-        """
+        """Return at most `limit` of the claims that are due: from each namespace in turn, longest overdue first."""
         seen = {claim.metadata.uid: claim for claim in claims}
         self._known = {
             uid: suspicion

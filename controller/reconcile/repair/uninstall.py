@@ -332,9 +332,7 @@ class Uninstaller:
             await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
 
     async def _remove_templates(self) -> None:
-        """Remove the templates that no pod waits for at present: pods may have been created
-        meanwhile.
-        """
+        """Remove the templates that no pod waits for at present: pods may have been created meanwhile."""
         pods = await self._cluster.list(kinds.POD)
         needed = {ref.template for pod in pods.items if is_live(pod) for ref in claim_refs(pod) if not ref.key}
         if any(broken.object.key not in {pod.key for pod in pods.items} for broken in pods.broken):

@@ -1,6 +1,4 @@
-"""What every loop of the controller shares: clock, settings, informers, guarded writes, events,
-metrics.
-"""
+"""What every loop of the controller shares: clock, settings, informers, guarded writes, events, metrics."""
 
 from controller.reconcile.runtime import messages, patches
 from controller.reconcile.runtime.clock import Clock, LoopClock

@@ -27,7 +27,5 @@ class Context:
     metrics: Metrics
 
     def guard(self, loop: str, *passing: type[Exception]) -> LoopGuard:
-        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is
-        handled in it.
-        """
+        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is handled in it."""
         return self.metrics.guard(loop, (LeadershipLost, *passing))

@@ -38,8 +38,7 @@ MOST: Final = 2_000
 MOST_BYTES: Final = 32 << 20
 _DETAILS_PER_SECOND: Final = 5.0
 _BURST: Final = 50.0
-"""A snapshot costs as much as a decision: after the burst they take a few thousandths of the time.
-"""
+"""A snapshot costs as much as a decision: after the burst they take a few thousandths of the time."""
 _BYTES_OF_MEMBER: Final = 300
 """What a member adds to the explanation of its gang, about."""
 
@@ -88,9 +87,7 @@ class _LoggedDecision:
 
 
 class DecisionLog:
-    """The latest decision of each pod; of those the latest `most`, in at most about
-    `most_bytes`.
-    """
+    """The latest decision of each pod; of those the latest `most`, in at most about `most_bytes`."""
 
     def __init__(
         self, most: int = MOST, most_bytes: int = MOST_BYTES, details_per_second: float = _DETAILS_PER_SECOND
@@ -118,9 +115,7 @@ class DecisionLog:
         at: datetime,
         now: float,
     ) -> None:
-        """Record a decision before the inventory changes. `at`: wall clock, `now`: monotonic
-        seconds.
-        """
+        """Record a decision before the inventory changes. `at`: wall clock, `now`: monotonic seconds."""
         key = request.pod.key
         before = self._kept.get(key)
         if answer.trace is None and before is not None and _is_same(before, request, answer):
@@ -162,9 +157,7 @@ class DecisionLog:
         self._keep(pod.key, _LoggedDecision(at, pod.metadata.uid, None, said, tuple(claims)))
 
     def together(self, gang: GangExplanation, pods: Iterable[Pod]) -> None:
-        """Record that these pods, whose latest decisions are recorded, were decided as members of a
-        gang.
-        """
+        """Record that these pods, whose latest decisions are recorded, were decided as members of a gang."""
         for pod in pods:
             kept = self._kept.get(pod.key)
             if kept is not None and kept.uid == pod.metadata.uid:

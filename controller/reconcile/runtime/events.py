@@ -40,9 +40,7 @@ log = logging.getLogger(__name__)
 
 CONTROLLER: Final = "hami.io/controller"
 _WAITING_MOST: Final = 2_000
-"""Limit for warnings, and for all others. Beyond it, the namespace with the most waiting events
-loses its last one.
-"""
+"""Limit for warnings, and for all others. Beyond it, the namespace with the most waiting events loses its last one."""
 _AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 2
 """Concurrent requests for each of the two kinds, and those for one namespace: at 25 events a

@@ -47,9 +47,7 @@ class Hold:
 
 
 class HeldBack:
-    """The postponed pods. Seconds are of the monotonic clock. `pod`: returns the present pod of a
-    key.
-    """
+    """The postponed pods. Seconds are of the monotonic clock. `pod`: returns the present pod of a key."""
 
     def __init__(
         self,
@@ -129,9 +127,7 @@ class HeldBack:
     # --- keeping up -------------------------------------------------------------------------------
 
     async def run(self, evaluate: Callable[[str], None]) -> None:
-        """Run until cancelled. Calls `evaluate` with a namespace whose pods may no longer be
-        postponed.
-        """
+        """Run until cancelled. Calls `evaluate` with a namespace whose pods may no longer be postponed."""
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             self._read()

@@ -29,9 +29,7 @@ class InFlight:
         return uid in self._works
 
     def begin(self, uids: Iterable[str]) -> None:
-        """Record a write to these objects. Writes to one object may overlap; each ends
-        separately.
-        """
+        """Record a write to these objects. Writes to one object may overlap; each ends separately."""
         self._works.update(list(uids))  # given a mapping, Counter would add its values
 
     def put_off(self, uid: str, pod_key: str) -> None:
@@ -40,9 +38,7 @@ class InFlight:
         self._put_off.setdefault(uid, {})[pod_key] = None
 
     def end(self, uids: Iterable[str]) -> list[str]:
-        """Return the keys of the pods to evaluate now, each once. Remaining obstacles put them off
-        again.
-        """
+        """Return the keys of the pods to evaluate now, each once. Remaining obstacles put them off again."""
         keys: dict[str, None] = {}
         for uid in uids:
             self._works[uid] -= 1

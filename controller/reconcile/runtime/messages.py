@@ -48,9 +48,7 @@ class Message:
     reason: str
     note: str
     topic: str = ""
-    """Notes of one topic about one object differ only in figures: not each of them becomes an
-    event.
-    """
+    """Notes of one topic about one object differ only in figures: not each of them becomes an event."""
     brief: str = ""
     """The note for the other members of the object's gang."""
 
@@ -99,9 +97,7 @@ def _shared(pod: Pod, other: Pod) -> str:
 
 
 def refused(pod: Pod, refusal: Unschedulable) -> Message:
-    """Return the one message about a pod that found no node: what fails, with both figures, and the
-    next command.
-    """
+    """Return the one message about a pod that found no node: what fails, with both figures, and the next command."""
     reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
     return Message(WARNING, reason, refusal.sentence(pod.key), "" if refusal.error else "nodes")
 
@@ -130,9 +126,7 @@ def gang_blocked(state: GangState, blocked: Pod, why: str) -> Message:
 
 
 def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
-    """Return the one message about a gang without room; the command is about the member that came
-    closest.
-    """
+    """Return the one message about a gang without room; the command is about the member that came closest."""
     counts = refusal.refusal.node_counts
     reason, note = FILTERING_FAILED, f"{state.key}: {refusal.message}"
     brief = refusal.reason.asked if refusal.reason is not None else refusal.message
@@ -149,9 +143,7 @@ def _with_gang(state: GangState, why: str) -> str:
 
 
 def over_budget(refusal: Unschedulable, pause: float) -> Message:
-    """Return a message about a selector that takes too long. `pause`: seconds until the next
-    attempt.
-    """
+    """Return a message about a selector that takes too long. `pause`: seconds until the next attempt."""
     note = (
         f"{refusal.error}. The pod is not placed. Write the selector without loops, or ask your administrator for a DeviceClass; "
         f"hami-dra tries again in {_span(pause)}"

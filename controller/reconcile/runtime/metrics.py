@@ -167,9 +167,7 @@ class Metrics:
         self.build_info.labels(version("hami-dra")).set(1)
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
-        """Initialise the series at start. Counters start at 0: otherwise their first increase would
-        be missed.
-        """
+        """Initialise the series at start. Counters start at 0: otherwise their first increase would be missed."""
         self._managed = frozenset(managed)
         self.exclusive.set(int(exclusive))
         for driver in self._managed:

@@ -59,9 +59,7 @@ def unprotect(claim: ResourceClaim) -> Json:
 
 
 def nominate(pod: Pod, node: str) -> Json:
-    """Return the nomination of a node. kube-scheduler tries this node first, and no other if it
-    fits.
-    """
+    """Return the nomination of a node. kube-scheduler tries this node first, and no other if it fits."""
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
 
 

@@ -12,6 +12,4 @@ State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
 
 class QueueStats(Protocol):
     def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
-        """Return the number of pods in each state and the creation time of the oldest of each,
-        where there is one.
-        """
+        """Return the number of pods in each state and the creation time of the oldest of each, where there is one."""

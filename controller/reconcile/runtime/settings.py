@@ -20,20 +20,14 @@ from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
 class Mode(StrEnum):
     EXCLUSIVE = "exclusive"
-    """The controller is the only writer of allocations; the fence keeps kube-scheduler's allocator
-    off.
-    """
+    """The controller is the only writer of allocations; the fence keeps kube-scheduler's allocator off."""
     NATIVE = "native"
-    """kube-scheduler allocates; the controller observes, accounts, and removes leftovers of
-    exclusive mode.
-    """
+    """kube-scheduler allocates; the controller observes, accounts, and removes leftovers of exclusive mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorLimits:
-    """CPU seconds that evaluating selectors may take. A reasonable one takes 1 to 4 microseconds a
-    device.
-    """
+    """CPU seconds that evaluating selectors may take. A reasonable one takes 1 to 4 microseconds a device."""
 
     slice: float = 0.02
     """Without interruption; then other pods get their turn."""
@@ -46,9 +40,7 @@ class SelectorLimits:
     namespace: float = 6.0
     """All selectors of the claims of a namespace, per minute; the rest waits."""
     retry_first: float = 60.0
-    """Seconds after which a claim that took too long is evaluated again; doubles each time up to
-    `retry_most`.
-    """
+    """Seconds after which a claim that took too long is evaluated again; doubles each time up to `retry_most`."""
     retry_most: float = 3600.0
 
 
@@ -60,9 +52,7 @@ class DriverSettings:
     managed: frozenset[str] = frozenset()
     """Drivers whose devices only this controller allocates."""
     own_drivers: frozenset[str] = frozenset()
-    """The managed drivers that publish the fence taint themselves if the cluster has no
-    DeviceTaintRule.
-    """
+    """The managed drivers that publish the fence taint themselves if the cluster has no DeviceTaintRule."""
     profiles: DriverProfiles = BUILT_IN_PROFILES
     """How devices of other drivers are read (`--manage-profile`)."""
 
@@ -97,9 +87,7 @@ class QueueingSettings:
     """How long pods wait for each thing that may let them be placed."""
 
     gate_patience: float = 10.0
-    """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it
-    afterwards.
-    """
+    """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it afterwards."""
     gang_hold: float = 120.0
     """How long the members of a gang that wait for a node keep their devices when kube-scheduler
     refused another one and some members run already.
@@ -107,9 +95,7 @@ class QueueingSettings:
     nomination_patience: float = 60.0
     """How long a pod waits for the node that kube-scheduler is emptying for it."""
     refusal_time: float = 30.0
-    """How long a node stays refused for a pod the first time; doubles each time up to
-    `refusal_time_most`.
-    """
+    """How long a node stays refused for a pod the first time; doubles each time up to `refusal_time_most`."""
     refusal_time_most: float = 600.0
     reconsider: float = 300.0
     """An unschedulable pod is evaluated again after this time even if nothing happened."""
@@ -127,14 +113,10 @@ class BindingSettings:
     """How decisions are written."""
 
     installation: str = "hami-dra"
-    """Name in our allocations (`hami_dra.api.allocator`): claims of another installation are never
-    touched.
-    """
+    """Name in our allocations (`hami_dra.api.allocator`): claims of another installation are never touched."""
     commits_at_once: int = 64
     slow_commits_at_once: int = 8
-    """Commits of one namespace, for a minute after one of its commits has taken longer than the
-    write timeout.
-    """
+    """Commits of one namespace, for a minute after one of its commits has taken longer than the write timeout."""
     retry_first: float = 1.0
     """Pause of a pod after a failed commit; doubles each time up to `retry_most`."""
     retry_most: float = 60.0
@@ -165,9 +147,7 @@ class RepairSettings:
     """When allocations are undone or freed."""
 
     unschedulable_timeout: float = 15.0
-    """How long kube-scheduler may report a pod as unschedulable after our commit before the commit
-    is undone.
-    """
+    """How long kube-scheduler may report a pod as unschedulable after our commit before the commit is undone."""
     silent_factor: float = 4.0
     """Multiple of that time if the pod's condition has not changed since the commit: kube-scheduler
     may not have tried yet.
@@ -199,9 +179,7 @@ class ObservabilitySettings:
     quota_interval: float = 5.0
     """Least time between two updates of the usage annotation of quotas."""
     card_metrics: bool = True
-    """Whether /metrics has series for each card and each pod; figures by driver are always
-    there.
-    """
+    """Whether /metrics has series for each card and each pod; figures by driver are always there."""
     legacy_metrics: frozenset[NameSet] = frozenset()
     """Additional sets of metric names."""
 
@@ -216,9 +194,7 @@ class LeadershipSettings:
     lease_name: str = names.CONTROLLER
     lease: Timings = field(default_factory=Timings)
     stall_limit: float = 20.0
-    """How long one decision may stall the main loop before this replica releases its lease and
-    exits.
-    """
+    """How long one decision may stall the main loop before this replica releases its lease and exits."""
 
     @property
     def unhealthy_after(self) -> float:

@@ -87,9 +87,7 @@ def read(text: str) -> tuple[StalledDecision, ...]:
 
 
 def noted(text: str, pod: PodRef, at: datetime, by: str) -> str:
-    """Return the annotation with one more stall of the pod or its gang. Idempotent for the same
-    stall.
-    """
+    """Return the annotation with one more stall of the pod or its gang. Idempotent for the same stall."""
     known = read(text)
     moment = timestamp(at)
     former = next((entry for entry in known if entry.is_about(pod)), None)

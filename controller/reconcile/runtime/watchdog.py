@@ -47,9 +47,7 @@ _LOG_SECONDS: Final = 2.0
 
 
 class StallClock:
-    """Seconds for which a value has been unchanged, excluding time in which the observer did not
-    run.
-    """
+    """Seconds for which a value has been unchanged, excluding time in which the observer did not run."""
 
     def __init__(self, now: float) -> None:
         self.seconds = 0.0

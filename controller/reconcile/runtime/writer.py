@@ -36,9 +36,7 @@ class Writer:
         subresource: str = "",
         patch_type: PatchType = MERGE,
     ) -> T:
-        """Patch an object. Raises ClusterError (`Unavailable` also on a timeout) and
-        `LeadershipLost`.
-        """
+        """Patch an object. Raises ClusterError (`Unavailable` also on a timeout) and `LeadershipLost`."""
         return await self._guarded(
             f"patch {kind.plural} {name}",
             lambda: self._cluster.patch(

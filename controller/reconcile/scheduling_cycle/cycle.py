@@ -50,9 +50,7 @@ from hami_dra.kube.waiting import wait_at_most
 log = logging.getLogger(__name__)
 
 _ROOM_INTERVAL: Final = 0.02
-"""Seconds between two rounds over the groups of refused pods: a burst of events causes one
-round.
-"""
+"""Seconds between two rounds over the groups of refused pods: a burst of events causes one round."""
 _NOMINATION_INTERVAL: Final = 1.0
 
 
@@ -289,9 +287,7 @@ class SchedulingCycle:
     def _refuse(
         self, pod: Pod, ready: Schedulable, refusal: Unschedulable, now: float, *, refused_at: float | None
     ) -> None:
-        """Queue an unschedulable pod, and release its allocated claims, which keep devices from
-        other pods.
-        """
+        """Queue an unschedulable pod, and release its allocated claims, which keep devices from other pods."""
         if refusal.overrun is not None:
             self._unplaced.over_budget(pod, refusal, refusal.overrun.until, now)
         else:

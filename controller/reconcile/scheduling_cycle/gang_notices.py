@@ -30,9 +30,7 @@ ARRIVAL: Final = 3.0
 may still be created.
 """
 NOTED: Final = 8
-"""Number of members for which the reason why the gang is incomplete is stored; it changes with
-every new member.
-"""
+"""Number of members for which the reason why the gang is incomplete is stored; it changes with every new member."""
 _ROUND: Final = 1.0
 _A_ROUND: Final = 8
 """Events in a round of `_ROUND` seconds."""

@@ -43,9 +43,7 @@ class GangSearches:
                 self._assumed_pods.refresh(pod)
 
     def is_outdated(self, found: GangAssessment) -> bool:
-        """Return whether the gang counts but is no longer what is being decided; its own findings
-        may be the reason.
-        """
+        """Return whether the gang counts but is no longer what is being decided; its own findings may be the reason."""
         key = found.state.key
         if self._counting is None or self._counting[0] != key:
             return False

@@ -85,9 +85,7 @@ class GangCycle:
     # --- one evaluation ---------------------------------------------------------------------------
 
     def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
-        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next
-        turn.
-        """
+        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next turn."""
         self._evaluate(key, pod, now)
         self.searches.make_way(None)
 
@@ -312,9 +310,7 @@ class GangCycle:
         self.members.forget(state.key)
 
     def _committed(self, key: GangKey, uids: Collection[str]) -> None:
-        """Evaluate the gang if members wait that were not committed, including members created
-        since.
-        """
+        """Evaluate the gang if members wait that were not committed, including members created since."""
         if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
             self.members.wake(key)
 

@@ -74,9 +74,7 @@ class UnplacedPods:
             self._gate.lift(pod, why)
 
     def _let_see(self, pod: Pod, now: float) -> float:
-        """Remove the gate of an unschedulable pod once its timeout is over. Returns when to check
-        again.
-        """
+        """Remove the gate of an unschedulable pod once its timeout is over. Returns when to check again."""
         if not has_our_gate(pod):
             return FOREVER
         until = self._timeouts.runs_out(pod.metadata.uid, "room", now)

@@ -58,15 +58,11 @@ class AllocatingDevices:
         )
 
     def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
-        """Take a candidate by count. Returns None, and changes nothing, if that is not possible
-        now.
-        """
+        """Take a candidate by count. Returns None, and changes nothing, if that is not possible now."""
         return self._take(view, candidate, must=False) if self.available(view, candidate) else None
 
     def take_all(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
-        """Take one of all devices. Raises AllocatorError if a constraint prevents it: no other
-        choice can help.
-        """
+        """Take one of all devices. Raises AllocatorError if a constraint prevents it: no other choice can help."""
         if self._held(view, candidate.device) or not self._candidates.usable(view, candidate.device):
             return None
         if not self._affordable(view, candidate):
@@ -132,9 +128,7 @@ class AllocatingDevices:
         return Taken(view, candidate, charge)
 
     def _constrain(self, view: ResolvedRequest, device: Device) -> int | None:
-        """Add the device to all constraints, or to none; then return the position of the first that
-        it breaks.
-        """
+        """Add the device to all constraints, or to none; then return the position of the first that it breaks."""
         of_claim = self.constraints[view.claim_index]
         for added, index in enumerate(view.constraints):
             if not of_claim[index].add(view, device):

@@ -88,9 +88,7 @@ def _only(problem: AllocationInput, wanted: ClaimRequests, requests: tuple[Reque
 
 
 class _Needed:
-    """A request: the least number of devices that it needs, and all devices of any of its
-    alternatives.
-    """
+    """A request: the least number of devices that it needs, and all devices of any of its alternatives."""
 
     def __init__(self, group: RequestGroup, candidates: Candidates) -> None:
         self.alternatives = [

@@ -25,9 +25,7 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device that the request may use, or one that cannot be judged (`error`, raised when the
-    search reaches it).
-    """
+    """A device that the request may use, or one that cannot be judged (`error`, raised when the search reaches it)."""
 
     device: Device
     pool: Pool
@@ -65,9 +63,7 @@ class Candidates:
         self._candidate_by_device: dict[int, dict[Device, Candidate]] = {}
 
     def of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
-        """Return the candidates of a request by count. Devices of incomplete or invalid pools are
-        left out.
-        """
+        """Return the candidates of a request by count. Devices of incomplete or invalid pools are left out."""
         found = self._by_shape.get(view.shape_index)
         if found is None:
             found = self._by_shape[view.shape_index] = tuple(self._scan(view))
@@ -84,9 +80,7 @@ class Candidates:
         return found
 
     def equivalence_key(self, view: ResolvedRequest, device: Device) -> Hashable:
-        """Return a value that is equal for devices that the request cannot tell apart. Raises
-        AllocatorError.
-        """
+        """Return a value that is equal for devices that the request cannot tell apart. Raises AllocatorError."""
         by_device = self._candidate_by_device.get(view.shape_index)
         if by_device is None:
             candidates = self.all_of(view) if view.all_devices else self.of(view)

@@ -26,9 +26,7 @@ _NANOS_PER_MILLI: Final = NANO // 1000
 
 
 class CapacityError(ValueError):
-    """An amount that upstream refuses to calculate with; it ends the allocation, regardless of
-    other devices.
-    """
+    """An amount that upstream refuses to calculate with; it ends the allocation, regardless of other devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +164,7 @@ def _next_step(value: int, minimum: int, step: int, request: Quantity) -> int:
 
 
 def _round_up_to_values(request: Quantity, policy: api.CapacityRequestPolicy) -> Quantity:
-    """Return the first of the (ascending) values that is large enough, or the request if
-    none is.
-    """
+    """Return the first of the (ascending) values that is large enough, or the request if none is."""
     return next((value for value in map(Quantity.parse, map(_text, policy.valid_values)) if request <= value), request)
 
 

@@ -19,25 +19,19 @@ from hami_dra.api import resource as api
 
 Scalar = int | bool | str
 Value = tuple[str, frozenset[Scalar]]
-"""Type and elements; one element if there are no lists. Values of different types are never
-equal.
-"""
+"""Type and elements; one element if there are no lists. Values of different types are never equal."""
 UNKNOWN: Value = ("", frozenset())
 
 
 class Constraint(Protocol):
     def add(self, view: ResolvedRequest, device: Device) -> bool:
-        """Add the device, unless it breaks the constraint. Raises AllocatorError (derived
-        attributes).
-        """
+        """Add the device, unless it breaks the constraint. Raises AllocatorError (derived attributes)."""
 
     def remove(self) -> None:
         """Undo the latest successful `add`."""
 
     def value(self, view: ResolvedRequest, device: Device) -> Value | None:
-        """Return the device's value for the constraint; None if it has no such attribute. Raises
-        AllocatorError.
-        """
+        """Return the device's value for the constraint; None if it has no such attribute. Raises AllocatorError."""
 
 
 def build(claim: api.ResourceClaim, *, lists: bool) -> tuple[Constraint, ...]:
@@ -120,9 +114,7 @@ class Distinct(_Attribute):
 
 
 def value_of(name: str, view: ResolvedRequest, device: Device, *, lists: bool) -> Value | None:
-    """Return what the request sees of the device's attribute; None if it has none. Raises
-    AllocatorError.
-    """
+    """Return what the request sees of the device's attribute; None if it has none. Raises AllocatorError."""
     derived = view.derived.get(name)
     attribute = device.attribute(name) if derived is None else derived.of(device)
     return None if attribute is None else _value(attribute, lists=lists)

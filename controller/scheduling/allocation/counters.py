@@ -15,17 +15,13 @@ from hami_dra.api.resource import Counter
 CounterName = tuple[str, str]
 """(counter set, counter)."""
 Groups = frozenset[str] | None
-"""The compatibility groups common to all devices on a counter set; None: none of them
-declares any.
-"""
+"""The compatibility groups common to all devices on a counter set; None: none of them declares any."""
 
 _CONSUMPTION: WeakKeyDictionary[Device, tuple[tuple[CounterName, Amount], ...]] = WeakKeyDictionary()
 
 
 def drawn_counters(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
-    """Return what the device takes of the counters of its pool, once for all its shares. Raises
-    AllocatorError.
-    """
+    """Return what the device takes of the counters of its pool, once for all its shares. Raises AllocatorError."""
     found = _CONSUMPTION.get(device)
     if found is None:
         sums: dict[CounterName, Amount] = {}
@@ -45,9 +41,7 @@ def declared_groups(device: Device) -> tuple[tuple[str, Groups], ...]:
 
 
 class Counters:
-    """The counters of all pools of one node. What is left is computed once per pool, at
-    first use.
-    """
+    """The counters of all pools of one node. What is left is computed once per pool, at first use."""
 
     def __init__(self, usage: Usage, *, groups: bool) -> None:
         """`groups`: compatibility groups are enforced (DRADeviceCompatibilityGroups)."""

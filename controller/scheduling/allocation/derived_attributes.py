@@ -24,9 +24,7 @@ class DerivedAttribute:
         return DerivedAttribute(self.expression, self.origin.of_claim(key))
 
     def of(self, device: Device) -> api.DeviceAttribute:
-        """Evaluate on a device. Raises AllocatorError: the expression does not compile, or fails on
-        this device.
-        """
+        """Evaluate on a device. Raises AllocatorError: the expression does not compile, or fails on this device."""
         try:
             return compile_attribute(self.expression).evaluate(device.selector_input)
         except CompileError as error:

@@ -1,6 +1,4 @@
-"""Errors that end an allocation without an answer. "No solution" is none of them: then `solve`
-returns None.
-"""
+"""Errors that end an allocation without an answer. "No solution" is none of them: then `solve` returns None."""
 
 from typing import Final
 
@@ -17,9 +15,7 @@ class AllocatorError(Exception):
 
 
 class NotAllowedByClass(AllocatorError):
-    """The claim asks for something that its DeviceClass does not allow (a final field, less than
-    the minimum).
-    """
+    """The claim asks for something that its DeviceClass does not allow (a final field, less than the minimum)."""
 
 
 class SelectorOverBudget(Exception):

@@ -13,9 +13,7 @@ from hami_dra.api.booleans import parse_bool
 
 
 class UnknownGate(ValueError):
-    """A name that is no gate of DRA, or a value that is not true or false; the message lists the
-    gates.
-    """
+    """A name that is no gate of DRA, or a value that is not true or false; the message lists the gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,12 @@ class FeatureGates:
 
     @property
     def binding_conditions(self) -> bool:
-        """Whether devices with binding conditions may be used: needs two gates, as in
-        kube-scheduler.
-        """
+        """Whether devices with binding conditions may be used: needs two gates, as in kube-scheduler."""
         return self.device_binding_conditions and self.claim_device_status
 
     @property
     def experimental(self) -> bool:
-        """Whether an alpha gate makes kube-scheduler use the variant of its allocator that
-        implements all of them.
-        """
+        """Whether an alpha gate makes kube-scheduler use the variant of its allocator that implements all of them."""
         return (
             self.list_type_attributes
             or self.compatibility_groups

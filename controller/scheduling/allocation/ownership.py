@@ -40,9 +40,7 @@ class Owner(Enum):
     MANAGED = "managed"
     FOREIGN = "foreign"
     MIXED = "mixed"
-    """Some requests can only be met by managed devices, others only by foreign ones: it must be
-    split.
-    """
+    """Some requests can only be met by managed devices, others only by foreign ones: it must be split."""
     UNKNOWN = "unknown"
     """No device matches it now, or it cannot be evaluated."""
 

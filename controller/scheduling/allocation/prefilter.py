@@ -41,9 +41,7 @@ _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
 _STATES_KEPT: Final = 1 << 11
-"""States of cards cached per shape of request: the code of a card is valid for the next one in the
-same state.
-"""
+"""States of cards cached per shape of request: the code of a card is valid for the next one in the same state."""
 
 
 class Prefilter:
@@ -78,9 +76,7 @@ class Prefilter:
 
 
 def prefilter_of(inventory: Inventory) -> Prefilter:
-    """Return the prefilter of the inventory. A pure cache: results are identical without it, only
-    slower.
-    """
+    """Return the prefilter of the inventory. A pure cache: results are identical without it, only slower."""
     return inventory.derived(Prefilter, Prefilter)
 
 
@@ -174,9 +170,7 @@ class RequestColumns:
         return possible
 
     def ask(self, rows: Positions) -> CardRequest:
-        """Return the amounts that the request takes of the devices in some rows; 0 if it never
-        could.
-        """
+        """Return the amounts that the request takes of the devices in some rows; 0 if it never could."""
         kind = self._inventory.devices.kind[rows]
         return CardRequest(
             slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind]
@@ -266,9 +260,7 @@ class RequestColumns:
         return codes
 
     def _judge_published(self, rows: Positions) -> Codes:
-        """Return the first failing reason as if no card were in use; UNJUDGED where the search must
-        report an error.
-        """
+        """Return the first failing reason as if no card were in use; UNJUDGED where the search must report an error."""
         devices = self._inventory.devices
         self._kinds.learn(devices.kind_samples)
         kind = devices.kind[rows]
@@ -329,18 +321,14 @@ class RequestColumns:
             self._judge_vendors(codes, rows, kind)
 
     def _judge_lists(self, codes: Codes, rows: Positions, kind: Ints) -> None:
-        """Judge cards by use and nouse lists: by name, so one by one, and only if there are such
-        lists.
-        """
+        """Judge cards by use and nouse lists: by name, so one by one, and only if there are such lists."""
         for number, (vendor, preferences) in enumerate(self._preferences):
             if preferences.lists:
                 for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
                     codes[position] = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
-        """Judge cards by vendor. The vendors' reasons come before or after amounts, by their
-        numbers.
-        """
+        """Judge cards by vendor. The vendors' reasons come before or after amounts, by their numbers."""
         kinds = self._kinds
         for number, (vendor, preferences) in enumerate(self._preferences):
             of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | REPLACEABLE[codes]))

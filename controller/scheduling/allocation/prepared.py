@@ -90,8 +90,6 @@ def prepared_of(inventory: Inventory) -> Prepared:
 
 
 def _digest(claim: ResourceClaim) -> bytes:
-    """Return the spec, or a hash in its place: a claim may have more than a megabyte of
-    selectors.
-    """
+    """Return the spec, or a hash in its place: a claim may have more than a megabyte of selectors."""
     spec = _encoder.encode(claim.spec)
     return spec if len(spec) <= _LONG else hashlib.blake2b(spec, digest_size=32).digest()

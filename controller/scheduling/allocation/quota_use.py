@@ -31,9 +31,7 @@ class QuotaUse:
     def allows(
         self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate] = (), missing: int = 0
     ) -> bool:
-        """Return whether the candidate may be taken, and `missing` more of the `others` for the
-        same request.
-        """
+        """Return whether the candidate may be taken, and `missing` more of the `others` for the same request."""
         if view.admin_access:
             return True
         later = self._reserves[view.claim_index, view.request_index]
@@ -91,9 +89,7 @@ class QuotaUse:
         return self._least(view, found, len(found) if view.all_devices else view.count)
 
     def _least(self, view: ResolvedRequest, candidates: Iterable[Candidate], count: int) -> Cost:
-        """Return, by resource, the sum of the `count` cheapest; devices that cannot be judged count
-        0.
-        """
+        """Return, by resource, the sum of the `count` cheapest; devices that cannot be judged count 0."""
         costs = [self._headroom.nothing if each.error else self.cost(view, each.device) for each in candidates]
         return tuple(sum(nsmallest(count, amounts)) for amounts in zip(*costs, strict=True)) or self._headroom.nothing
 

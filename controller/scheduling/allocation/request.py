@@ -208,9 +208,7 @@ class _Resolver:
             )
 
     def _derived_attributes(self, owner: str, name: str, spec: api.ExactDeviceRequest) -> dict[str, DerivedAttribute]:
-        """Return the attributes that a request of this name derives, by name. Raises
-        AllocatorError.
-        """
+        """Return the attributes that a request of this name derives, by name. Raises AllocatorError."""
         if spec.derived_attributes and not self._features.derived_attributes:
             raise AllocatorError(
                 f"{owner}: request {name}: derivedAttributes needs the feature gate DRADerivedAttributes"

@@ -48,9 +48,7 @@ class Shape:
         self._values = values
         self._hash = hash(values)
         self.drivers: tuple[ChangeLog, int, frozenset[str]] | None = None
-        """Memo of `ownership.matching_drivers`: the log of published devices, the version read, and
-        the drivers.
-        """
+        """Memo of `ownership.matching_drivers`: the log of published devices, the version read, and the drivers."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -81,9 +79,7 @@ class ConsumptionCache:
         self._last_consumption: Consumption | None = None
 
     def matches_last(self, device: Device) -> Consumption | None:
-        """Return the consumption of the last device if the driver, the sharing and the capacities
-        are equal.
-        """
+        """Return the consumption of the last device if the driver, the sharing and the capacities are equal."""
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
             return None
@@ -101,9 +97,7 @@ class ConsumptionCache:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ResolvedRequest:
-    """One request, or one alternative of a `firstAvailable` request, for which devices are chosen.
-    Immutable.
-    """
+    """One request, or one alternative of a `firstAvailable` request, for which devices are chosen. Immutable."""
 
     claim: api.ResourceClaim
     claim_key: str
@@ -131,9 +125,7 @@ class ResolvedRequest:
     capacity_requests: Mapping[str, str]
     """Capacity name → quantity as the claim spells it."""
     memory_percents: Mapping[str, int]
-    """Driver → percentage of the card's memory that is taken instead of `memory` in
-    `capacity_requests`.
-    """
+    """Driver → percentage of the card's memory that is taken instead of `memory` in `capacity_requests`."""
     minimums: Minimums
     """The least that the class lets a request take. Devices that give less (a percentage of a small
     card) do not fit.
@@ -148,9 +140,7 @@ class ResolvedRequest:
     shape_index: int
     """Small number of the shape, within the problem."""
     derived: Mapping[str, DerivedAttribute]
-    """Attributes that the request derives from those of a device, by the name under which
-    constraints find them.
-    """
+    """Attributes that the request derives from those of a device, by the name under which constraints find them."""
     features: FeatureGates
     _consumptions: ConsumptionCache = field(repr=False)
     """Memo, shared by requests of one shape."""
@@ -193,9 +183,7 @@ class ResolvedRequest:
 
     @property
     def names_amounts(self) -> bool:
-        """Whether a part of each device is requested; else the driver's default is taken, usually
-        all of it.
-        """
+        """Whether a part of each device is requested; else the driver's default is taken, usually all of it."""
         return bool(self.capacity_requests or self.memory_percents)
 
     def consumed(self, device: Device) -> Mapping[str, int] | None:

@@ -70,9 +70,7 @@ class Solution:
 
 
 def allocation_result(claim: ClaimRequests, picks: Sequence[Pick], node_name: str) -> Json:
-    """Return the allocation. Raises AllocatorError: a slice with a node selector that cannot be
-    merged.
-    """
+    """Return the allocation. Raises AllocatorError: a slice with a node selector that cannot be merged."""
     chosen = {pick.request.request_index: pick.request for pick in picks}
     devices: Json = {"results": [_device_result(pick) for pick in picks]}
     config = _configuration(claim, chosen)

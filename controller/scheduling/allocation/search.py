@@ -331,15 +331,11 @@ class Search:
     # -- feasibility -------------------------------------------------------------------------------
 
     def _affords_any(self) -> bool:
-        """Return whether the quota leaves a solution, or a device that cannot be judged and its
-        error.
-        """
+        """Return whether the quota leaves a solution, or a device that cannot be judged and its error."""
         return self.quota_use is None or not self.quota_use.infeasible or any_unjudged(self.problem, self.candidates)
 
     def _is_infeasible(self) -> Generator[None, None, bool]:
-        """Return whether there is no solution: by counting, or because a part of the problem alone
-        has none.
-        """
+        """Return whether there is no solution: by counting, or because a part of the problem alone has none."""
         # A device that cannot be judged may still end the search with an error.
         if any_unjudged(self.problem, self.candidates):
             return False

@@ -36,9 +36,7 @@ class Origin:
 
 Test = Callable[[Device], bool]
 FAILURES: Final = (cel.CompileError, cel.EvaluationError, OverBudget)
-"""Errors that a test may raise. `SliceSpent` is not among them: it says nothing about selector or
-device.
-"""
+"""Errors that a test may raise. `SliceSpent` is not among them: it says nothing about selector or device."""
 
 
 class Judge(Protocol):
@@ -109,9 +107,7 @@ class Selector:
                 )
 
     def error_on(self, device: Device) -> str:
-        """Return the error on a device; empty if there is none. Raises SelectorOverBudget,
-        SliceSpent.
-        """
+        """Return the error on a device; empty if there is none. Raises SelectorOverBudget, SliceSpent."""
         try:
             self.matches(device)
         except AllocatorError as error:
@@ -119,9 +115,7 @@ class Selector:
         return ""
 
     def compile_error(self) -> AllocatorError | None:
-        """Return the error if the selector does not compile. Raises SelectorOverBudget,
-        SliceSpent.
-        """
+        """Return the error if the selector does not compile. Raises SelectorOverBudget, SliceSpent."""
         compiled = self._compiled()
         return self._error(compiled) if isinstance(compiled, cel.CompileError) else None
 
@@ -132,9 +126,7 @@ class Selector:
 
     @property
     def attribute_names(self) -> frozenset[str]:
-        """The bare names of the attributes and capacities that it reads. Raises SelectorOverBudget,
-        SliceSpent.
-        """
+        """The bare names of the attributes and capacities that it reads. Raises SelectorOverBudget, SliceSpent."""
         compiled = self._compiled()
         if isinstance(compiled, cel.CompileError):
             return frozenset()

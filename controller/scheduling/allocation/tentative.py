@@ -15,9 +15,7 @@ _NOTHING: Final[Mapping[str, Amount]] = {}
 
 
 class Undivided(Usage):
-    """A ledger without DRAConsumableCapacity: a share holds the whole device, as in
-    kube-scheduler.
-    """
+    """A ledger without DRAConsumableCapacity: a share holds the whole device, as in kube-scheduler."""
 
     def __init__(self, base: Usage) -> None:
         self._base = base
@@ -48,18 +46,14 @@ class Delta:
 
 @dataclass(slots=True)
 class _Shared:
-    """Shares of one device, including those with admin access (upstream counts them while it
-    searches).
-    """
+    """Shares of one device, including those with admin access (upstream counts them while it searches)."""
 
     count: int = 0
     amounts: dict[str, Amount] = field(default_factory=dict)
 
 
 class TentativeUsage(Usage):
-    """The ledger plus the tentative allocations, including those of earlier claims and requests of
-    the pod.
-    """
+    """The ledger plus the tentative allocations, including those of earlier claims and requests of the pod."""
 
     def __init__(self, base: Usage) -> None:
         self.base = base
@@ -90,9 +84,7 @@ class TentativeUsage(Usage):
     # -- queries of the search ---------------------------------------------------------------------
 
     def held(self, device: DeviceId) -> bool:
-        """Return whether a claim of this search, with or without admin access, or the ledger holds
-        the whole device.
-        """
+        """Return whether a claim of this search, with or without admin access, or the ledger holds the whole device."""
         return bool(self._holders.get(device)) or self.base.in_use(device)
 
     def held_by(self, device: DeviceId, claim_index: int) -> bool:
@@ -102,9 +94,7 @@ class TentativeUsage(Usage):
         return claim_index in self._holders.get(device, ())
 
     def has_room(self, device: DeviceId, consumption: Consumption) -> bool:
-        """Return whether the rest of every capacity is enough. `consumption` already fits the
-        totals.
-        """
+        """Return whether the rest of every capacity is enough. `consumption` already fits the totals."""
         used = self.base.consumed(device)
         own = self._shared.get(device)
         if own is None and not used:

@@ -11,9 +11,7 @@ from hami_dra.vendors.reasons import NUMBER
 
 
 def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferences, row: int) -> int:
-    """Return the number of the reason why the lists refuse the device of this row; 0 if they do
-    not.
-    """
+    """Return the number of the reason why the lists refuse the device of this row; 0 if they do not."""
     if not preferences.lists:
         return 0
     device = inventory.devices.device(row)

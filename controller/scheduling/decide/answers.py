@@ -1,6 +1,4 @@
-"""The answers of `decide`: a `Decision`, an `Unschedulable` with the reasons by card and node, or
-`Unfinished`.
-"""
+"""The answers of `decide`: a `Decision`, an `Unschedulable` with the reasons by card and node, or `Unfinished`."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -71,8 +69,7 @@ class Unschedulable:
     overrun: Overrun | None = None
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     examples: Mapping[str, str] = field(default_factory=dict)
-    """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure.
-    """
+    """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure."""
     reason: RefusalReason | None = None
     """What the message says; None where it is an error."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
@@ -95,9 +92,7 @@ class EqualRefusals:
         self._latest: deque[Unschedulable] = deque(maxlen=8)
 
     def of(self, answer: "Decision | Unschedulable") -> "Decision | Unschedulable":
-        """Return an equal refusal of before, if it is among the latest. `answer`: without its
-        trace.
-        """
+        """Return an equal refusal of before, if it is among the latest. `answer`: without its trace."""
         if not isinstance(answer, Unschedulable):
             return answer
         for each in self._latest:

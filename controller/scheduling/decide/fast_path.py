@@ -36,9 +36,7 @@ class FastPath:
         self._column = column
 
     def solve(self, row: int, chooser: PolicyChooser) -> Solution | None:
-        """Return the solution on the node, or None where only the search over all its cards can
-        tell.
-        """
+        """Return the solution on the node, or None where only the search over all its cards can tell."""
         inventory, view = self._inventory, self._view
         rows = inventory.rows_of(row)
         rows = rows[self._column.codes[rows] == 0]

@@ -115,9 +115,7 @@ class IdleNodes:
         return found
 
     def different(self, among: Bools, most: int) -> list[int]:
-        """Return the row of one node of each kind, at most `most`: those with the most devices
-        first.
-        """
+        """Return the row of one node of each kind, at most `most`: those with the most devices first."""
         (_, (column, *_)), *_ = self._wanted
         rows = np.flatnonzero(among)
         order = np.lexsort((self._inventory.nodes.rank[rows], -column.idle().per_node[rows]))
@@ -142,9 +140,7 @@ class IdleNodes:
     # -- one node ----------------------------------------------------------------------------------
 
     def _search(self, row: int, request: SchedulingRequest, *, vendor_rules: bool) -> Verdict | None:
-        """Search the node, emptied. Raises SliceSpent; the next turn continues where this one
-        stopped.
-        """
+        """Search the node, emptied. Raises SliceSpent; the next turn continues where this one stopped."""
         budget, meter = self._inventory.verdicts.budget, self._inventory.verdicts.meter()
         begun = self._known.begun
         if row not in begun:
@@ -203,9 +199,7 @@ class IdleNodes:
         return digest_of_text(repr((numbers, of_devices)))
 
     def _is_divided(self, column: RequestColumns) -> bool:
-        """Return whether a device that could be given draws on shared counters, or is a part of a
-        card.
-        """
+        """Return whether a device that could be given draws on shared counters, or is a part of a card."""
         idle, divided = column.idle(), self._inventory.devices.divided
         return idle.kept("divided", lambda: bool(divided[idle.possible].any()))
 
@@ -214,9 +208,7 @@ class IdleNodes:
 
     @cached_property
     def _read(self) -> "list[_Read]":
-        """The attributes that constraints read: each once, except where requests see different
-        values.
-        """
+        """The attributes that constraints read: each once, except where requests see different values."""
         found = {
             (name, id(view) if name in view.derived else None): _Read(name, view, problem.features.list_type_attributes)
             for problem in self._problems
@@ -299,9 +291,7 @@ class _Known:
         self.numbers: dict[Hashable, int] = {}
         self.verdicts: dict[tuple[int, Hashable], Verdict] = {}
         self.begun: dict[int, Inventory | None] = {}
-        """Row of the node that was searched last → the node emptied, with what an unfinished search
-        found.
-        """
+        """Row of the node that was searched last → the node emptied, with what an unfinished search found."""
 
     def refresh(self) -> None:
         """Forget the kinds of nodes that changed, or whose devices were published again."""

@@ -109,9 +109,7 @@ class LastingSets:
         return most
 
     def _given(self, among: Sequence[RequestWords], count: int) -> _Best | None:
-        """Return the node that could give the first `count` devices of these requests, if there is
-        one.
-        """
+        """Return the node that could give the first `count` devices of these requests, if there is one."""
         counts = {each.key: each.count for each in self._words}
         left = count
         for each in among:

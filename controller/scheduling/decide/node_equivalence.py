@@ -33,9 +33,7 @@ _MOST: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """The common properties of the nodes of one number; `card_states` and `states` by position in
-    the layout.
-    """
+    """The common properties of the nodes of one number; `card_states` and `states` by position in the layout."""
 
     layout: Layout
     card_states: Codes

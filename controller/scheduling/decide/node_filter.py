@@ -1,6 +1,4 @@
-"""Nodes that fit the pod, devices apart: node fit, and the constraints of the scheduling request
-itself. Pure.
-"""
+"""Nodes that fit the pod, devices apart: node fit, and the constraints of the scheduling request itself. Pure."""
 
 import numpy as np
 

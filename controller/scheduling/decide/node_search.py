@@ -94,9 +94,7 @@ class NodeSearch:
     # -- searching ---------------------------------------------------------------------------------
 
     def without_fruitless(self, candidates: Ints) -> Ints:
-        """Return the candidates on which neither an earlier turn nor an equal decision searched
-        without success.
-        """
+        """Return the candidates on which neither an earlier turn nor an equal decision searched without success."""
         known = self._fruitless.known() if self._inventory.verdicts.budget is not None else None
         if known is None:
             return candidates

@@ -201,16 +201,12 @@ class _NodeQuestion:
 
     @property
     def takes_whole_cards(self) -> bool:
-        """Nothing of a card is left for the pod's later requests, judging by the capacities they
-        name.
-        """
+        """Nothing of a card is left for the pod's later requests, judging by the capacities they name."""
         return not self.view.names_amounts
 
 
 def _ask(estimates: NodeEstimates, questions: list[_NodeQuestion], nodes: Positions, size: int) -> None:
-    """Fill in the estimates; each group of nodes that are equivalent for all requests is judged
-    once.
-    """
+    """Fill in the estimates; each group of nodes that are equivalent for all requests is judged once."""
     first, group = _groups(questions)
     scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
@@ -256,9 +252,7 @@ def _groups(questions: list[_NodeQuestion]) -> tuple[Positions, Ints]:
 
 
 def _judge(questions: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
-    """Return the best (score, tie) of a node for all requests in turn, or the reason code why it
-    has no legal set.
-    """
+    """Return the best (score, tie) of a node for all requests in turn, or the reason code why it has no legal set."""
     total = tie = 0.0
     own: dict[str, int] = {}
     taken: dict[str, int] = {}

@@ -1,6 +1,4 @@
-"""Allocation inputs of a pod's claims, for hami-dra and for kube-scheduler, and their columns of
-cards. Pure.
-"""
+"""Allocation inputs of a pod's claims, for hami-dra and for kube-scheduler, and their columns of cards. Pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache

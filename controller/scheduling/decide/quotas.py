@@ -40,9 +40,7 @@ class Shortage:
     """The result of the walk through the requests."""
 
     request: Ints
-    """Per node the index of the request that cannot be met, -1 where all can. Shape
-    (nodes.size,).
-    """
+    """Per node the index of the request that cannot be met, -1 where all can. Shape (nodes.size,)."""
     notes: tuple[str, ...]
     """The quotas that refuse cards, and how much of each is used."""
     codes: tuple[Codes, ...]
@@ -116,9 +114,7 @@ class QuotaVerdicts:
         return Shortage(request, notes, tuple(codes))
 
     def reason(self, nodes: Bools, shortage: Shortage) -> RefusalReason:
-        """Return which key is exceeded, with the least that the pod requests. `nodes`: those that
-        have such devices.
-        """
+        """Return which key is exceeded, with the least that the pod requests. `nodes`: those that have such devices."""
         least = self._total()[:, nodes].min(axis=1).tolist()
         (resource, note) = next(each for each in self._headroom.notes if each[1] in shortage.notes)
         for name, asked, limit in zip(self._headroom.names, least, self._headroom.limits, strict=True):
@@ -263,9 +259,7 @@ class QuotaVerdicts:
 
 @dataclass(slots=True)
 class _Walk:
-    """One request on one node. `codes` and `blamed` are added to; `costs`: by place, like
-    `codes`.
-    """
+    """One request on one node. `codes` and `blamed` are added to; `costs`: by place, like `codes`."""
 
     headroom: QuotaHeadroom
     codes: Ints

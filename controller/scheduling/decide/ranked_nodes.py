@@ -27,9 +27,7 @@ from hami_dra.api.core import Pod
 
 _SHAPES_KEPT: Final = 24
 _FEW: Final = 16
-"""Up to this many changed nodes, move each to its new position; beyond it, evaluating all nodes is
-cheaper.
-"""
+"""Up to this many changed nodes, move each to its new position; beyond it, evaluating all nodes is cheaper."""
 _MOST_NEWS: Final = 16 * _FEW
 """Entries of the change logs that are worth reading for this."""
 _OFTEN: Final = 8
@@ -96,9 +94,7 @@ class RankedNodes:
         self._row_of_rank[rank] = everything
 
     def update(self, codes: Codes, changed: Iterable[int]) -> None:
-        """Move the changed nodes to their new positions. `changed`: rows of all nodes that may
-        differ, each once.
-        """
+        """Move the changed nodes to their new positions. `changed`: rows of all nodes that may differ, each once."""
         ranks = self._inventory.nodes.rank
         for row in changed:
             old, new, rank = self._key[row], self._key_of(codes, row), ranks.item(row)
@@ -131,9 +127,7 @@ class RankedNodes:
 
 
 class _Known:
-    """One shape of pod: the versions it was last seen at, how often in a row, and its nodes if it
-    is frequent.
-    """
+    """One shape of pod: the versions it was last seen at, how often in a row, and its nodes if it is frequent."""
 
     def __init__(self) -> None:
         self.version: tuple[int, ...] = ()

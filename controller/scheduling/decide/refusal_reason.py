@@ -60,9 +60,7 @@ class RefusalReason:
 
 
 def sentence_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
-    """Return the sentence, without a full stop. `besides`: what else is wrong, such as a pool that
-    cannot be used.
-    """
+    """Return the sentence, without a full stop. `besides`: what else is wrong, such as a pool that cannot be used."""
     subject = f"{reason.request}: " if reason.request else ""
     return f"no node fits{'' if reason.never else ' now'}: {subject}{statement_of(reason, besides)}"
 

@@ -108,9 +108,7 @@ _Group = tuple[_Obstacles, list[str]]
 
 
 def _groups(inventory: Inventory, pod: Pod, rows: Positions) -> list[_Group]:
-    """Return the names of the nodes by what keeps the pod off them: fewest obstacles first, taints
-    before states.
-    """
+    """Return the names of the nodes by what keeps the pod off them: fewest obstacles first, taints before states."""
     nodes = inventory.nodes
     ordered = rows[np.argsort(nodes.rank[rows])].tolist()
     if len(ordered) > LOOKED_AT:

@@ -1,6 +1,4 @@
-"""The input of `decide`: a pod with everything that decides its placement, and the options of the
-decision.
-"""
+"""The input of `decide`: a pod with everything that decides its placement, and the options of the decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,9 +48,7 @@ class SchedulingRequest:
     refused_for_companions: Mapping[str, int] = field(default_factory=dict)
     """Node → number of companions that kube-scheduler refused there."""
     plugin_resources: tuple[str, ...] = ()
-    """Extended resources of the cards it may get: nodes whose device plugin still offers one are
-    refused.
-    """
+    """Extended resources of the cards it may get: nodes whose device plugin still offers one are refused."""
     allowed_nodes: AllowedNodes | None = None
     """Only these nodes, for a member of a gang; None: all."""
     masked_devices: frozenset[DeviceId] = frozenset()

@@ -67,9 +67,7 @@ class FruitlessSearches:
         self._ended[touched] = self._given_up[touched] = False
 
     def add(self, row: int, *, given_up: str = "") -> None:
-        """Record an unsuccessful search. `given_up`: the message, if it ended before its result was
-        known.
-        """
+        """Record an unsuccessful search. `given_up`: the message, if it ended before its result was known."""
         (self._given_up if given_up else self._ended)[row] = True
         self.note = given_up or self.note
 
@@ -116,9 +114,7 @@ class FruitlessSearchCache:
         return self._key
 
     def known(self) -> FruitlessSearches | None:
-        """Return the searches, up to date; None where no search of any problem was unsuccessful
-        lately.
-        """
+        """Return the searches, up to date; None where no search of any problem was unsuccessful lately."""
         return self.get() if len(self._cache) else None
 
     def get(self) -> FruitlessSearches:

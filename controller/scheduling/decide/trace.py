@@ -32,13 +32,9 @@ by what the pod prefers of nodes.
 @dataclass(kw_only=True)
 class Trace:
     look: Callable[[], tuple[NodeFilter, Ints]]
-    """Computes `verdicts` and `fitting`; for simple pods they are not needed until they are read
-    here.
-    """
+    """Computes `verdicts` and `fitting`; for simple pods they are not needed until they are read here."""
     wanted: Wanted
-    """Every request with the columns of its alternatives: managed ones first, then those of other
-    drivers.
-    """
+    """Every request with the columns of its alternatives: managed ones first, then those of other drivers."""
     ours: int
     """Number of managed requests in `wanted`."""
     quota: QuotaVerdicts | None
@@ -102,9 +98,7 @@ class Trace:
 
 
 def enough(inventory: Inventory, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
-    """Return the nodes that may meet some alternative. Requests for all devices are left to the
-    search.
-    """
+    """Return the nodes that may meet some alternative. Requests for all devices are left to the search."""
     some = np.zeros(inventory.nodes.size, dtype=np.bool_)
     for view, column in zip(group.alternatives, columns, strict=True):
         some |= np.True_ if view.all_devices else column.enough(view.count)

@@ -96,9 +96,7 @@ class _Refusal:
         return self._beside(self._now(left), there & ~left, left)
 
     def _there(self) -> Bools | RefusalReason:
-        """Return the nodes that could meet each of the requests with idle devices, or why there are
-        none.
-        """
+        """Return the nodes that could meet each of the requests with idle devices, or why there are none."""
         there: Bools = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
         for group, columns in self._trace.wanted:
             could = self._could(group, columns)
@@ -138,9 +136,7 @@ class _Refusal:
         return RequestWords(self._inventory, view, column, listing, self._name(group, view))
 
     def _name(self, group: RequestGroup, view: ResolvedRequest | None = None) -> str:
-        """Return how to call a request, or one of its alternatives: not at all where the pod has
-        only one.
-        """
+        """Return how to call a request, or one of its alternatives: not at all where the pod has only one."""
         several = len(group.alternatives) > 1
         if len(self._trace.wanted) == 1 and not several:
             return ""
@@ -175,9 +171,7 @@ class _Refusal:
     # -- nodes and devices ---------------------------------------------------------------------------
 
     def _elsewhere(self, reason: RefusalReason, there: Bools) -> RefusalReason:
-        """Return the reason of the nodes that have the requested devices, with the number of those
-        that have others.
-        """
+        """Return the reason of the nodes that have the requested devices, with the number of those that have others."""
         others = self._inventory.nodes.present[: len(there)] & ~there
         for _, columns in self._trace.wanted:
             others = others & (columns[-1].idle().of_class > 0)

@@ -93,9 +93,7 @@ class Domain:
     placeable: int
     """Upper bound of the members that fit at once."""
     left: int
-    """Members like the hardest that would still fit after the gang; negative: the members that are
-    lacking.
-    """
+    """Members like the hardest that would still fit after the gang; negative: the members that are lacking."""
     links: float
     """Sum of `Demand.links` over the best nodes, as many as there are such members."""
     score: float

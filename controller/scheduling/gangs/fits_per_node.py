@@ -35,9 +35,7 @@ class NodeFits:
     members: Ints
     """Upper bound of the members that fit at once, at most `MOST`. Shape (nodes.size,)."""
     links: Floats
-    """The vendors' score of the best set of devices for one member, 0 where none scores sets. Shape
-    (nodes.size,).
-    """
+    """The vendors' score of the best set of devices for one member, 0 where none scores sets. Shape (nodes.size,)."""
     devices: int
     """Devices that one member takes."""
 

@@ -20,9 +20,7 @@ class DomainVerdict:
     placed once the domain was tried.
     """
     left: int
-    """Members like the hardest one that would still fit after the gang; negative: that many are
-    lacking.
-    """
+    """Members like the hardest one that would still fit after the gang; negative: that many are lacking."""
     score: float
     """Sum of the node scores of its fitting nodes."""
     tried: bool = False

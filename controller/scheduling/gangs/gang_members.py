@@ -1,6 +1,4 @@
-"""Members of a gang by likeness, and those that must be placed on one node because they share a
-claim. Pure.
-"""
+"""Members of a gang by likeness, and those that must be placed on one node because they share a claim. Pure."""
 
 from collections import Counter
 from collections.abc import Generator, Sequence

@@ -15,9 +15,7 @@ class TopologyConstraint:
     required: bool
     """False: it is only preferred."""
     source: str
-    """Object and field for messages: `PodGroup team/train
-    spec.schedulingConstraints.topology[0].key`.
-    """
+    """Object and field for messages: `PodGroup team/train spec.schedulingConstraints.topology[0].key`."""
 
 
 @dataclass(frozen=True, slots=True)

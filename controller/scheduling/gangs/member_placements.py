@@ -132,9 +132,7 @@ class MemberPlacements:
                 self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
-        """Leave a member out that found no room. Returns whether the others suffice. Raises
-        Hopeless.
-        """
+        """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
         if self.failure is None or len(self.decisions) > self.failure.placeable:
             self.failure = Failure(member, refusal, len(self.decisions))
         if len(self.left) >= self._slack:

@@ -63,9 +63,7 @@ class InOrder:
         return False
 
     def _place_all(self, order: Sequence[Bundle], restriction: Restriction) -> Steps[Bundle | None]:
-        """Return the bundle that found no room where too many members have none; all are taken back
-        then.
-        """
+        """Return the bundle that found no room where too many members have none; all are taken back then."""
         waiting, refused = deque(order), 0
         while waiting:
             bundle = waiting.popleft()

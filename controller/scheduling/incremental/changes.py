@@ -1,6 +1,4 @@
-"""Change logs for incremental updates of derived columns, LRU caches, and tracking of uids that are
-gone.
-"""
+"""Change logs for incremental updates of derived columns, LRU caches, and tracking of uids that are gone."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

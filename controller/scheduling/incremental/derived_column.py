@@ -49,15 +49,11 @@ class LogReader:
         return self._log.version - self._version
 
     def unread(self) -> Positions | None:
-        """Return the changed rows, ascending, each once; None where the log does not know any more:
-        every row, then.
-        """
+        """Return the changed rows, ascending, each once; None where the log does not know any more: every row, then."""
         return self._log.since(self._version) if self._version >= 0 else None
 
     def entries(self) -> list[int] | None:
-        """Return the changed rows in the order they changed, repeated ones included: faster where
-        they are few.
-        """
+        """Return the changed rows in the order they changed, repeated ones included: faster where they are few."""
         return self._log.entries(self._version) if self._version >= 0 else None
 
     def done(self) -> None:

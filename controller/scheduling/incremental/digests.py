@@ -9,9 +9,7 @@ import msgspec
 
 
 def digest_of_text(text: str) -> bytes:
-    """Return 16 bytes. The text need not be valid Unicode: stored selectors may contain
-    anything.
-    """
+    """Return 16 bytes. The text need not be valid Unicode: stored selectors may contain anything."""
     return _digest(text.encode(errors="surrogatepass"))
 
 

@@ -14,13 +14,9 @@ import numpy as np
 from hami_dra.api.arrays import Ints, Positions
 
 MOST: Final = 2**62 - 1
-"""Limit of what nodes offer and pods request: sums and differences of two such amounts fit an
-int64.
-"""
+"""Limit of what nodes offer and pods request: sums and differences of two such amounts fit an int64."""
 CARD_MOST: Final = 2**48 - 1
-"""Limit of a card's capacity, usage and requests: 256 TiB. Products with 10,000, and sums of as
-many, fit an int64.
-"""
+"""Limit of a card's capacity, usage and requests: 256 TiB. Products with 10,000, and sums of as many, fit an int64."""
 _HALF: Final = 32
 
 

@@ -1,6 +1,4 @@
-"""The cluster as columns: devices, nodes, who holds what, which selectors match. Updated by
-difference.
-"""
+"""The cluster as columns: devices, nodes, who holds what, which selectors match. Updated by difference."""
 
 from controller.scheduling.inventory.columns import NOWHERE
 from controller.scheduling.inventory.inventory import Inventory

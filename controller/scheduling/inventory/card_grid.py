@@ -106,9 +106,7 @@ class CardGrid:
         return self
 
     def places(self, node: int, rows: Positions) -> Positions:
-        """Return the columns of some devices on a node; devices that no node owns come after the
-        last column.
-        """
+        """Return the columns of some devices on a node; devices that no node owns come after the last column."""
         order = {row: column for column, row in enumerate(self.rows[node].tolist()) if row >= 0}
         return np.array([order.get(row, self.width + place) for place, row in enumerate(rows.tolist())], dtype=np.intp)
 

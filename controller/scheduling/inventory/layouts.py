@@ -29,9 +29,7 @@ NO_POSITION: Final = -1
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MOST_CARDS: Final = 128
-"""Cards of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets
-applies.
-"""
+"""Cards of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets applies."""
 
 _CARDS_KEPT: Final = 1024
 _DRIVERS: Final = dict.fromkeys([vendor.profile.driver for vendor in VENDORS])
@@ -63,9 +61,7 @@ class Layouts:
         self.position: Ints = _NOTHING
 
     def of(self, node: int, driver: str) -> tuple[Layout, Positions] | None:
-        """Return the layout, and the device row of each position. None: no vendor, no cards, or too
-        many.
-        """
+        """Return the layout, and the device row of each position. None: no vendor, no cards, or too many."""
         self._refresh()
         return self._layouts.get((node, driver))
 
@@ -167,9 +163,7 @@ def _layout(cards: _Cards, instance_type: str) -> Layout:
     unique = len(set(known)) == len(numbers)
 
     def table(text: str, self_index: int) -> str:
-        """Return the characters of a row for the cards that exist, by position; the row itself is
-        by index.
-        """
+        """Return the characters of a row for the cards that exist, by position; the row itself is by index."""
         if not unique:
             return "0" * len(cards)
         return "".join(

@@ -176,9 +176,7 @@ class Ledger:
 def holdings_of(
     allocation: AllocationResult | None, is_shared: Callable[[DeviceId], bool] = lambda _: False
 ) -> tuple[Holding, ...]:
-    """Return the holdings. Shared results have a shareID or consumedCapacity; others hold the
-    device alone.
-    """
+    """Return the holdings. Shared results have a shareID or consumedCapacity; others hold the device alone."""
     if allocation is None:
         return ()
     found = []
@@ -204,9 +202,7 @@ def _amount(text: QuantityText) -> Amount:
 
 
 def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
-    """Return the tenant's sharing class, as numbered by the device's vendor; 0 if the parameters
-    are unreadable.
-    """
+    """Return the tenant's sharing class, as numbered by the device's vendor; 0 if the parameters are unreadable."""
     vendor = vendor_of(result.driver)
     if vendor is None:
         return 0

@@ -44,9 +44,7 @@ class Capacities:
         self._items = tuple(sorted(published.items(), key=lambda item: item[0]))
         self._hash = hash(self._items)
         self.totals: Mapping[str, int] = {name: value_of(each.value) for name, each in published.items()}
-        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no
-        quantity.
-        """
+        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no quantity."""
         self.readable = all(is_quantity(each.value) for each in published.values())
 
     def __hash__(self) -> int:
@@ -90,9 +88,7 @@ class Device:
     shared: bool = field(init=False)
     capacities: Capacities = field(init=False)
     index: int = field(init=False)
-    """Its number on the node: the published one, else the one in its name (`neurondevice3`), else
-    UNNUMBERED.
-    """
+    """Its number on the node: the published one, else the one in its name (`neurondevice3`), else UNNUMBERED."""
     traits: CardTraits = field(init=False)
     is_part: bool = field(init=False)
     card_memory: int = field(init=False)
@@ -171,9 +167,7 @@ def amount_of(quantity: Quantity) -> Amount:
 
 @cached_if_short(1_024)
 def value_of(text: str | float) -> int:
-    """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may
-    contain one.
-    """
+    """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may contain one."""
     try:
         return Quantity.parse(str(text)).value()
     except InvalidQuantity:
@@ -189,9 +183,7 @@ def is_quantity(text: str | float) -> bool:
 
 
 def _is_readable(attribute: api.DeviceAttribute) -> bool:
-    """Return whether a value is set, and versions are valid; `DeviceInput` decides which value
-    counts.
-    """
+    """Return whether a value is set, and versions are valid; `DeviceInput` decides which value counts."""
     if attribute.versions is not None:
         return all(map(_is_version, attribute.versions))
     if attribute.version is not None:
@@ -210,9 +202,7 @@ def _is_version(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool as one node sees it, by the rules of the structured allocator
-    (docs/architecture.md).
-    """
+    """A pool as one node sees it, by the rules of the structured allocator (docs/architecture.md)."""
 
     driver: str
     name: str
@@ -224,9 +214,7 @@ class Pool:
     invalid: str = ""
     """Why the pool cannot be used, or empty."""
     elsewhere: tuple[Device, ...] = ()
-    """Devices of the pool and generation that other nodes see: their allocations draw on the same
-    counters.
-    """
+    """Devices of the pool and generation that other nodes see: their allocations draw on the same counters."""
     binds: bool = False
     """Some device of its slices has binding conditions: such pools come last."""
     among: tuple[Device, ...] = ()
@@ -236,9 +224,7 @@ class Pool:
 
 
 class Usage(Protocol):
-    """Current usage, allocated or assumed. Implemented by the ledger, and by tentative usage on top
-    of it.
-    """
+    """Current usage, allocated or assumed. Implemented by the ledger, and by tentative usage on top of it."""
 
     def in_use(self, device: DeviceId) -> bool:
         """Return whether an exclusive allocation holds the whole device."""

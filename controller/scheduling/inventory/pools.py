@@ -28,9 +28,7 @@ class PoolGates:
     """The feature gates that decide what a pool consists of; defaults of Kubernetes 1.37."""
 
     partitionable_devices: bool = True
-    """Off: slices with shared counters or per-device node selection do not reach any node
-    (DRAPartitionableDevices).
-    """
+    """Off: slices with shared counters or per-device node selection do not reach any node (DRAPartitionableDevices)."""
     compatibility_groups: bool = False
     """Off: slices with devices of compatibility groups are ignored, which leaves their pool
     incomplete (DRADeviceCompatibilityGroups).
@@ -121,9 +119,7 @@ class PoolBook:
         return list(self._local.get(node_name, ()))
 
     def forget_node(self, node_name: str) -> None:
-        """Drop the cached pools of a node whose labels changed: other wide pools may reach
-        it now.
-        """
+        """Drop the cached pools of a node whose labels changed: other wide pools may reach it now."""
         self._built.pop(node_name, None)
 
     def on(self, node: Node) -> list[Pool]:
@@ -139,9 +135,7 @@ class PoolBook:
         return pools
 
     def _forget_pool(self, key: PoolKey) -> None:
-        """Drop the cached pools of all nodes that see the pool, or other slices of it
-        (completeness, counters).
-        """
+        """Drop the cached pools of all nodes that see the pool, or other slices of it (completeness, counters)."""
         if key in self._wide:
             self._built.clear()
         for compiled in self._slices.get(key, {}).values():
@@ -152,9 +146,7 @@ class PoolBook:
 def build(
     key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str], gates: PoolGates = PoolGates()
 ) -> Pool | None:
-    """Return the pool as the node sees it, or None if it does not reach the node or is obsolete.
-    `slices`: by name.
-    """
+    """Return the pool as the node sees it, or None if it does not reach the node or is obsolete. `slices`: by name."""
     everything = list(slices)
     visible = [compiled for compiled in everything if gates.compatibility_groups or not compiled.grouped]
     reaching = [
@@ -204,9 +196,7 @@ def build(
 
 
 def problem_of(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
-    """Return the problem of the newest generation of a pool, for any node; empty if there
-    is none.
-    """
+    """Return the problem of the newest generation of a pool, for any node; empty if there is none."""
     visible = [compiled for compiled in slices if gates.compatibility_groups or not compiled.grouped]
     generation = max((compiled.slice.spec.pool.generation for compiled in visible), default=0)
     newest = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
@@ -254,9 +244,7 @@ def _partitionable(compiled: Compiled) -> bool:
 
 
 def _reach(compiled: Compiled, node: str, labels: Mapping[str, str]) -> tuple[Device, ...] | None:
-    """Return the devices of the slice that the node can use, or None if the slice does not reach
-    it.
-    """
+    """Return the devices of the slice that the node can use, or None if the slice does not reach it."""
     spec = compiled.slice.spec
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return compiled.devices if _reaches(spec.node_name, spec.node_selector, spec.all_nodes, node, labels) else None
@@ -281,9 +269,7 @@ def _reaches(
 def _check(
     seen_slices: list[Compiled], others: list[Compiled], gates: PoolGates
 ) -> tuple[dict[str, api.CounterSet], str]:
-    """Return the counter sets by name, and why the pool is invalid. `others`: slices that the node
-    does not see.
-    """
+    """Return the counter sets by name, and why the pool is invalid. `others`: slices that the node does not see."""
     counters: dict[str, api.CounterSet] = {}
     names = [device.id.device for compiled in seen_slices if gates.has_devices(compiled) for device in compiled.devices]
     if len(set(names)) < len(names):

@@ -96,9 +96,7 @@ class QuotaBook:
         return sorted(self._limits)
 
     def limits(self, namespace: str) -> tuple[Limit, ...]:
-        """Return the limits by name of the quota, then in its own order; several quotas apply side
-        by side.
-        """
+        """Return the limits by name of the quota, then in its own order; several quotas apply side by side."""
         return self._limits.get(namespace, ())
 
     def used(self, namespace: str) -> Charge:
@@ -106,9 +104,7 @@ class QuotaBook:
         return self._used.get(namespace, _NOTHING)
 
     def problem(self, quota: ResourceQuota) -> str:
-        """Return the part of a quota that is not enforced, and the fix; empty if all is
-        enforced.
-        """
+        """Return the part of a quota that is not enforced, and the fix; empty if all is enforced."""
         return self.problems.get(_title(quota), "")
 
     # -- feeds -------------------------------------------------------------------------------------
@@ -132,9 +128,7 @@ class QuotaBook:
                 del self._quotas[namespace]
 
     def seen(self, uid: str, namespace: str) -> None:
-        """Record that a claim, or a holding without one, of this namespace exists. To be called
-        before `recount`.
-        """
+        """Record that a claim, or a holding without one, of this namespace exists. To be called before `recount`."""
         self._gone.discard(uid)
         if self._namespace_of.get(uid) != namespace:
             self._namespace_of[uid] = namespace
@@ -246,9 +240,7 @@ class QuotaBook:
             self._published.pop(device, None)
 
     def _counted(self, device: DeviceId) -> CountedDevice | None:
-        """Return the device as published now or when last counted: a pool being rebuilt is not
-        empty.
-        """
+        """Return the device as published now or when last counted: a pool being rebuilt is not empty."""
         found = self._device_of(device)
         if found is not None:
             self._published[device] = CountedDevice(found.totals, found.model)
@@ -256,9 +248,7 @@ class QuotaBook:
 
 
 def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
-    """Return the limits of a quota for our vendors' cards, and the part that is not enforced, with
-    the fix.
-    """
+    """Return the limits of a quota for our vendors' cards, and the part that is not enforced, with the fix."""
     ours = [resource for resource in quota.spec.hard if resource in QUOTA_NAMES]
     if ours and (quota.spec.scopes or quota.spec.scope_selector):
         return (), (

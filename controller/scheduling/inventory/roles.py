@@ -53,9 +53,7 @@ def consumed_of(device: Device, consumed: Mapping[str, int]) -> Amounts:
 
 
 def ask_of(consumed: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> CardRequest:
-    """Return `consumed_of` for some devices, as arrays of shape (n,). Devices that cannot meet the
-    request have 0.
-    """
+    """Return `consumed_of` for some devices, as arrays of shape (n,). Devices that cannot meet the request have 0."""
     found: list[Amounts] = []
     last: Device | None = None
     last_wanted: Mapping[str, int] | None = None

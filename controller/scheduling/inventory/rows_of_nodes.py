@@ -36,9 +36,7 @@ class RowsOfNodes:
         return self._rows.keys()
 
     def moved(self, rows: Positions) -> set[int]:
-        """Record the devices in these rows as they are now. Returns the nodes where something
-        changed.
-        """
+        """Record the devices in these rows as they are now. Returns the nodes where something changed."""
         columns, devices = self._devices, self._devices.devices
         touched: set[int] = set()
         for row, node in zip(rows.tolist(), columns.node[rows].tolist(), strict=True):

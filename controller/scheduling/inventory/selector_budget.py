@@ -25,9 +25,7 @@ class Payer(StrEnum):
 
 
 class SliceSpent(Exception):
-    """The time slice is over: let other pods have theirs, then call again. All evaluations so far
-    are cached.
-    """
+    """The time slice is over: let other pods have theirs, then call again. All evaluations so far are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,7 @@ class Overrun:
     expression: str
     payer: Payer
     what: str
-    """The figure and the limit, such as `took 1.2 s of CPU and 40 devices are left; a selector may
-    take 1 s`.
-    """
+    """The figure and the limit, such as `took 1.2 s of CPU and 40 devices are left; a selector may take 1 s`."""
     until: float = 0.0
     """The time from which it may be evaluated again, by the clock of the accounting."""
 
@@ -66,14 +62,10 @@ class Budget(Protocol):
     def clock(self) -> float: ...
 
     def admit(self, expression: str, payer: Payer) -> None:
-        """Called before the expression is compiled or evaluated on new devices. Raises OverBudget,
-        SliceSpent.
-        """
+        """Called before the expression is compiled or evaluated on new devices. Raises OverBudget, SliceSpent."""
 
     def charge(self, expression: str, payer: Payer, seconds: float, *, done: int, left: int) -> None:
-        """`done` devices took `seconds`, `left` are still to come. Raises OverBudget,
-        SliceSpent.
-        """
+        """`done` devices took `seconds`, `left` are still to come. Raises OverBudget, SliceSpent."""
 
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         """A single evaluation exceeded `limits`."""
@@ -102,9 +94,7 @@ class TimeMeter:
 
 
 class Heartbeat:
-    """A budget without limits beyond those of Kubernetes; `beat` is called often during evaluation,
-    and may raise.
-    """
+    """A budget without limits beyond those of Kubernetes; `beat` is called often during evaluation, and may raise."""
 
     account: Final = ""
     limits: Final = KUBERNETES

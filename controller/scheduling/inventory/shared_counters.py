@@ -39,9 +39,7 @@ class SharedCounters:
         self._holding: set[DeviceId] = set()
 
     def hold(self, device: DeviceId, *, held: bool) -> Collection[DeviceId]:
-        """Record whether the device is held. Returns the devices for which that may make a
-        difference.
-        """
+        """Record whether the device is held. Returns the devices for which that may make a difference."""
         draws = self._draws.get(device)
         if draws is None or held is (device in self._holding):
             return ()
@@ -52,9 +50,7 @@ class SharedCounters:
         return set[DeviceId]().union(*(self._members[name] for name, _ in draws))
 
     def overdrawn(self) -> list[str]:
-        """Return each overdrawn `set/counter`: other rules than these allocated the devices that
-        are held.
-        """
+        """Return each overdrawn `set/counter`: other rules than these allocated the devices that are held."""
         return [f"{counter_set}/{name}" for (counter_set, name), left in sorted(self._left.items()) if left < 0]
 
     def blocked(self, device: DeviceId) -> bool:

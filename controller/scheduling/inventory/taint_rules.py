@@ -38,9 +38,7 @@ def concerns(rule: DeviceTaintRule | None, driver: str, pool: str) -> bool:
 
 
 def _selects(selector: DeviceTaintSelector | None, device: DeviceId) -> bool:
-    """Return whether the selector matches. Without a selector no device does; an unset field
-    matches any.
-    """
+    """Return whether the selector matches. Without a selector no device does; an unset field matches any."""
     if selector is None:
         return False
     wanted = (selector.driver, selector.pool, selector.device)

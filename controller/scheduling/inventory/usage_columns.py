@@ -40,9 +40,7 @@ class UsageColumns:
     # -- rows --------------------------------------------------------------------------------------
 
     def put(self, device: Device, node: int) -> None:
-        """Add the row of a device of a node, or replace it where it differs. `node`: as
-        `DeviceColumns.node`.
-        """
+        """Add the row of a device of a node, or replace it where it differs. `node`: as `DeviceColumns.node`."""
         row = self._devices.row_of(device.id)
         if row >= 0:
             if self._devices.is_current(row, device, node):

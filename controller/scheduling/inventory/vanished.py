@@ -114,9 +114,7 @@ class VanishedClaims:
     # -- reading -----------------------------------------------------------------------------------
 
     def all(self) -> list[VanishedClaim]:
-        """Return the claims that count now, by name; a claim reported by several drivers is one
-        entry for each.
-        """
+        """Return the claims that count now, by name; a claim reported by several drivers is one entry for each."""
         found = [_view_of_seen(seen) for seen in self._seen.values()]
         found += [
             self._view_of_report(report)
@@ -159,9 +157,7 @@ class VanishedClaims:
         return uid in self._seen
 
     def pod_changed(self, over: Iterable[str], new: Pod | None) -> None:
-        """`over`: uids of pods that are gone or have finished. To be called after the pods are
-        counted.
-        """
+        """`over`: uids of pods that are gone or have finished. To be called after the pods are counted."""
         for uid in over:
             self._uses(uid, ())
             self._users.pop(uid, None)
@@ -182,9 +178,7 @@ class VanishedClaims:
         return self._pods.bound(pod_uid) is None and self._release(pod_uid)
 
     def slice_changed(self, name: str, slice_: ResourceSlice | None, claims: Sequence[HeldClaim] = ()) -> None:
-        """Record the held claims that a slice reports; `slice_` None: it is gone, or not
-        believed.
-        """
+        """Record the held claims that a slice reports; `slice_` None: it is gone, or not believed."""
         before = self._reports.pop(name, ())
         for report in before:
             for uid in (report.claim.uid, *report.claim.pods):
@@ -206,9 +200,7 @@ class VanishedClaims:
     # -- inside ------------------------------------------------------------------------------------
 
     def _holders(self, claim: ResourceClaim) -> dict[str, str]:
-        """Return uid → key of the existing pods that use the claim: reserved for, or bound and
-        referring to it.
-        """
+        """Return uid → key of the existing pods that use the claim: reserved for, or bound and referring to it."""
         namespace = claim.metadata.namespace
         found = {
             each.uid: f"{namespace}/{each.name}"
@@ -302,9 +294,7 @@ def _by_name(holders: Iterable[Holder]) -> tuple[Holder, ...]:
 
 
 def _report(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _Report:
-    """Return the report. Its devices are of the slice's driver and pool, regardless of what the
-    entry says.
-    """
+    """Return the report. Its devices are of the slice's driver and pool, regardless of what the entry says."""
     spec = slice_.spec
     held: list[Holding] = []
     for each in claim.devices:

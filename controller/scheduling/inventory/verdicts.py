@@ -180,9 +180,7 @@ class Verdicts:
         return matches
 
     def _matches(self, column: "_Column", device: Device, payer: Payer) -> bool:
-        """Evaluate where the column has no verdict. Raises EvaluationError, OverBudget,
-        SliceSpent.
-        """
+        """Evaluate where the column has no verdict. Raises EvaluationError, OverBudget, SliceSpent."""
         row = device.row
         if row < 0 or self._columns.devices[row] is not device:
             code = self._alone(column, device, payer)
@@ -273,9 +271,7 @@ def _key(expressions: tuple[str, ...]) -> Hashable:
 
 
 class _Column(DerivedColumns):
-    """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error
-    message.
-    """
+    """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error message."""
 
     __slots__ = ("_columns", "_errors", "_known", "_names_read", "codes", "expression", "selector")
 
@@ -308,9 +304,7 @@ class _Column(DerivedColumns):
         self.codes[rows] = _UNKNOWN
 
     def code(self, device: Device, limits: Limits) -> int:
-        """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of
-        Kubernetes.
-        """
+        """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of Kubernetes."""
         selector = self.selector
         assert isinstance(selector, Selector)
         if not (selector.references.complete and device.readable):

@@ -1,6 +1,4 @@
-"""Terms of inter-pod affinity, parsed as kube-scheduler parses them (framework.AffinityTerm,
-framework.PodInfo).
-"""
+"""Terms of inter-pod affinity, parsed as kube-scheduler parses them (framework.AffinityTerm, framework.PodInfo)."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -138,9 +136,7 @@ def _preferred(pod: Pod, affinity: PodAffinity | None, sign: int) -> Iterable[We
 
 
 def bounded_weight(weight: int) -> int:
-    """Return the weight of a preferred term. The API server lets 1 to 100 through; a file may say
-    anything.
-    """
+    """Return the weight of a preferred term. The API server lets 1 to 100 through; a file may say anything."""
     return min(max(weight, 0), 100)
 
 

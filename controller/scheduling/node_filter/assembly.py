@@ -77,16 +77,12 @@ class FilterAssembly:
         )
 
     def set_meter(self, meter: Callable[[], Meter | None]) -> None:
-        """Report work that the terms of some namespace cause to the meter of the decision that is
-        being made.
-        """
+        """Report work that the terms of some namespace cause to the meter of the decision that is being made."""
         self.state.groups.meter = self.state.anti_affinity.meter = self.attraction.meter = meter
         self.volumes.binding.meter = meter
 
     def set_version(self, version: tuple[int, int]) -> None:
-        """Let the plugins judge as those of this version of Kubernetes (major, minor), before pods
-        are fed.
-        """
+        """Let the plugins judge as those of this version of Kubernetes (major, minor), before pods are fed."""
         self.volumes.limits.scaling = version >= VOLUME_LIMIT_SCALING
         self.pods.resizes_by_sums = version >= RESIZES_BY_SUMS
         self.state.reads_unlabelled_namespaces = version < NAMESPACES_MERGED

@@ -1,6 +1,4 @@
-"""Reason codes of nodes in the order of kube-scheduler's filter plugins, and the plugin behind
-each.
-"""
+"""Reason codes of nodes in the order of kube-scheduler's filter plugins, and the plugin behind each."""
 
 from typing import Final
 

@@ -27,9 +27,7 @@ _PENDING_KEPT: Final = 64
 _LINKS_KEPT: Final = 250_000
 """Terms of all classes together. Beyond it all classes are dropped, and made again at first use."""
 _PORTION: Final = 2_000
-"""Requirements that are held against labels, and pods that are counted, between two reports to the
-meter.
-"""
+"""Requirements that are held against labels, and pods that are counted, between two reports to the meter."""
 _MOST_NAMESPACES: Final = 32
 """A term that names more is looked up for every namespace."""
 _EVERY: Final = None
@@ -95,8 +93,7 @@ class PodClass:
         self.blamed = Blamed()
         self._most_pending = _PENDING_KEPT
         self.counts: dict[str, NodeCounts] = {}
-        """By topology key: per node the weights of the terms about this class that its pods have.
-        """
+        """By topology key: per node the weights of the terms about this class that its pods have."""
         self._terms_with: Counter[str] = Counter()
         """Number of terms by topology key."""
 
@@ -136,9 +133,7 @@ class PodClass:
         return {key: counts for key in nodes.label_keys if (counts := self.counts.get(key)) is not None}
 
     def columns_on(self, nodes: NodeColumns, own: Placed | None) -> dict[str, Ints]:
-        """Return `counts_on` as columns of shape (nodes.size,), less what the pod itself
-        contributes.
-        """
+        """Return `counts_on` as columns of shape (nodes.size,), less what the pod itself contributes."""
         found = self.counts_on(nodes).items()
         if own is None:
             return {key: counts.column() for key, counts in found}
@@ -268,9 +263,7 @@ class ExistingTerms:
         self._classes.drop(lambda each: each.namespace == name)
 
     def _start(self, held: HeldTerm) -> None:
-        """Let the index see a new term, and the classes that it may be about: they read it at their
-        next use.
-        """
+        """Let the index see a new term, and the classes that it may be about: they read it at their next use."""
         self._index.add(held)
         if (selector := held.term.selector) is not None:
             for each in self._classes_by_label.candidates(selector.source):

@@ -40,14 +40,11 @@ class NodeFit:
     mask: Bools
     """The pod fits; rows without a node are False."""
     codes: Codes
-    """Number of the first failing reason (`codes.CODES`), 0 where it fits, 255 where there is no
-    node.
-    """
+    """Number of the first failing reason (`codes.CODES`), 0 where it fits, 255 where there is no node."""
     refusal: PodRefusal | None = None
     """Why the pod fits no node, whatever room there is."""
     filters: tuple[PodFilter, ...] = field(default=(), compare=False, repr=False)
-    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory.
-    """
+    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory."""
 
 
 class ShapeFit:
@@ -77,9 +74,7 @@ class ShapeFit:
 
 
 class NodeByNodeFit(ShapeFit):
-    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes
-    and their loads.
-    """
+    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes and their loads."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         super().__init__()
@@ -131,9 +126,7 @@ class NodeFilters:
         self._layered: Shared[LayeredFit] = Shared(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
-        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not
-        count against it.
-        """
+        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count against it."""
         if (excess := excess_of(pod)) is not None:
             codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
             return NodeFit(np.zeros(self._nodes.size, dtype=np.bool_), codes, excess)
@@ -163,9 +156,7 @@ class NodeFilters:
         return found
 
     def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
-        """Return whether the node admits the pod regardless of which `unbound` pods are bound
-        before it.
-        """
+        """Return whether the node admits the pod regardless of which `unbound` pods are bound before it."""
         filters, refusal = self._filters_of(pod, own) if unbound and excess_of(pod) is None else ((), None)
         return refusal is None and all(each.holds_in_any_order(row, unbound) for each in filters)
 
@@ -205,9 +196,7 @@ class NodeFilters:
         return tuple(filters), None
 
     def _base(self, pod: Pod, wanted: Wanted, ports: HostPorts) -> ShapeFit:
-        """Return the verdicts of the plugins that judge a node by itself, for a pod that counts
-        nowhere yet.
-        """
+        """Return the verdicts of the plugins that judge a node by itself, for a pod that counts nowhere yet."""
         nodes, spec = self._nodes, pod.spec
         selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
         key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports

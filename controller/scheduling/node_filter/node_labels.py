@@ -111,9 +111,7 @@ class NodeLabels:
         return mask
 
     def of_term(self, term: NodeSelectorTerm) -> Bools:
-        """Return the nodes that a term of a pod's node affinity matches, which reads `matchFields`.
-        Shape (size,).
-        """
+        """Return the nodes that a term of a pod's node affinity matches, which reads `matchFields`. Shape (size,)."""
         if not term.match_expressions and not term.match_fields:
             return np.zeros(self._nodes.size, dtype=np.bool_)
         mask = self._of_all(term.match_expressions)

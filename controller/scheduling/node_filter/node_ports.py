@@ -26,9 +26,7 @@ class HostPort(NamedTuple):
 
     @property
     def entries(self) -> tuple["HostPort", ...]:
-        """Return under what `NodePorts` has a user of this port: itself, and its number at some
-        address.
-        """
+        """Return under what `NodePorts` has a user of this port: itself, and its number at some address."""
         return self, self._replace(address=_SOME_ADDRESS)
 
     @property

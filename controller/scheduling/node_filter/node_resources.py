@@ -56,9 +56,7 @@ class NodeResources:
         return False
 
     def left(self, resource: str, own: Placed | None = None) -> Ints:
-        """Return the amount of a resource left on the nodes, without the usage of `own`. Shape
-        (nodes.size,).
-        """
+        """Return the amount of a resource left on the nodes, without the usage of `own`. Shape (nodes.size,)."""
         nodes = self._nodes
         left = nodes.offers(resource) - nodes.used(resource)
         own_row = nodes.index_of(own.node) if own is not None else -1

@@ -20,9 +20,7 @@ _FEW: Final = 16
 
 
 class NodeRules:
-    """Columns of shape (nodes.size,), kept per tolerations or affinity. Callers must not change
-    them.
-    """
+    """Columns of shape (nodes.size,), kept per tolerations or affinity. Callers must not change them."""
 
     def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
         self._nodes = nodes

@@ -22,9 +22,7 @@ from hami_dra.api.core import Node, Pod, Taint
 _FIRST_SIZE: Final = 64
 _FIRST_RESOURCES: Final = 8
 _UNKNOWN: Final = 0
-"""Number of all resources that no node offers: tenants may name any number of them, and they must
-use no memory.
-"""
+"""Number of all resources that no node offers: tenants may name any number of them, and they must use no memory."""
 _NOTHING: Final[Mapping[str, int]] = {}
 _UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
 _ALWAYS_DECLARED: Final = frozenset({"cpu", "memory", "pods"})
@@ -56,16 +54,13 @@ class NodeColumns:
         self.nodes: list[Node | None] = []
         self.present: Bools = np.zeros(_FIRST_SIZE, dtype=np.bool_)
         self.changes = ChangeLog()
-        """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon,
-        readiness.
-        """
+        """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon, readiness."""
         self.image_changes = ChangeLog()
         """Rows where a node came, went, or has other images."""
         self.loads = ChangeLog()
         """Rows where what a node offers, or what its pods use of it, changed."""
         self.label_keys: Counter[str] = Counter()
-        """Key of a label → number of nodes that have it. Tenants may name any other topology key.
-        """
+        """Key of a label → number of nodes that have it. Tenants may name any other topology key."""
         self.arrivals = 0
         """Increases whenever a node gets or loses its row."""
         self.scores = NodeScores()
@@ -254,9 +249,7 @@ def own_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _condition_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the taints of the node's conditions. Nodes in files may have no conditions: then there
-    are none.
-    """
+    """Return the taints of the node's conditions. Nodes in files may have no conditions: then there are none."""
     return tuple(
         UNREACHABLE_TAINT if condition.status == "Unknown" else NOT_READY_TAINT
         for condition in node.status.conditions

@@ -143,9 +143,7 @@ class PodAffinityFilter(RecomputedFilter):
         return near
 
     def _counts_anywhere(self, column: Ints) -> bool:
-        """Return whether a pod that matches is in some domain of a term; pods elsewhere do not
-        count.
-        """
+        """Return whether a pod that matches is in some domain of a term; pods elsewhere do not count."""
         counted = column > 0
         return any(
             bool((counted & (self._state.domains.of(term.topology_key) != NO_DOMAIN)).any()) for term in self._terms

@@ -29,9 +29,7 @@ from hami_dra.api.selectors import ParsedSelector
 _KEYS_INDEXED: Final = 64
 _RECENT_KEPT: Final = 256
 _PORTION: Final = 2_000
-"""Requirements that are held against labels, and pods that are counted, between two reports to the
-meter.
-"""
+"""Requirements that are held against labels, and pods that are counted, between two reports to the meter."""
 _MOST_SCOPES: Final = 32
 """Namespaces whose groups are looked up one by one; of more, all groups are."""
 _SPARE_PENDING: Final = 1_024
@@ -147,9 +145,7 @@ class PodGroups:
         """By namespace and content."""
         self._counts: dict[Hashable, MatchingPods] = {}
         self._by_value: Shared[_Values] = Shared(_KEYS_INDEXED, dropped=self._values_dropped)
-        """(namespace or None, key of a label) → its value → groups; for keys that selectors asked
-        for.
-        """
+        """(namespace or None, key of a label) → its value → groups; for keys that selectors asked for."""
         self._values_in: dict[str | None, dict[str, _Values]] = {}
         """The same by namespace, then by key."""
         self._index: SelectorIndex[MatchingPods] = SelectorIndex()

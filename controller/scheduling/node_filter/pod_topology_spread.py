@@ -276,9 +276,7 @@ class SpreadFilter(RecomputedFilter):
 
 
 def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:
-    """Return the selector with matchLabelKeys: the pod's own values of these labels are required
-    too.
-    """
+    """Return the selector with matchLabelKeys: the pod's own values of these labels are required too."""
     selector = constraint.label_selector
     labels = pod.metadata.labels
     added = tuple(

@@ -54,9 +54,7 @@ class PodBook:
         return self._assumed.values()
 
     def spreading(self, namespace: str) -> Collection[tuple[Placed, Hashable]]:
-        """Return the unbound pods of a namespace that have a hard topology spread, and its shape. A
-        live view.
-        """
+        """Return the unbound pods of a namespace that have a hard topology spread, and its shape. A live view."""
         return self._spreading.get(namespace, _NONE).values()
 
     def bound(self, uid: str) -> Pod | None:

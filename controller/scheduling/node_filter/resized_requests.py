@@ -51,9 +51,7 @@ def counted_requests(pod: Pod, *, by_sums: bool) -> Amounts:
 
 
 def resize_state(pod: Pod) -> object:
-    """Return what decides, besides the spec, about the requests that count; equal if nothing
-    changed.
-    """
+    """Return what decides, besides the spec, about the requests that count; equal if nothing changed."""
     status = pod.status
     return (
         status.container_statuses,

@@ -46,9 +46,7 @@ class ImageIndex(DerivedColumns):
         return name in self._by_name
 
     def sizes(self, name: str) -> tuple[Positions, Ints]:
-        """Return the rows of the nodes that have the image, each once, and its size there, in
-        bytes.
-        """
+        """Return the rows of the nodes that have the image, each once, and its size there, in bytes."""
         found = self._by_name.get(name, _NONE).values()
         if not found:
             return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)

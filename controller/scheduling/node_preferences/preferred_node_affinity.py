@@ -1,6 +1,4 @@
-"""Preferred node affinity (kube-scheduler's NodeAffinity): the weights of the terms that a node
-meets, summed.
-"""
+"""Preferred node affinity (kube-scheduler's NodeAffinity): the weights of the terms that a node meets, summed."""
 
 from collections.abc import Iterable
 from typing import Final

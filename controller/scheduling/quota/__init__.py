@@ -1,6 +1,4 @@
-"""ResourceQuota for cards: headroom (`headroom`), impossible pods (`admission`), usage
-(`model`).
-"""
+"""ResourceQuota for cards: headroom (`headroom`), impossible pods (`admission`), usage (`model`)."""
 
 from controller.scheduling.quota.model import QuotaLine, quota_lines
 

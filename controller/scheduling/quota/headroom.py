@@ -31,9 +31,7 @@ class QuotaHeadroom:
     """What the tightest quota for the resource allows in all."""
     nothing: Cost
     notes: tuple[tuple[str, str], ...]
-    """(resource, text for people: which quota limits it, and how much of it is used), the tightest
-    first.
-    """
+    """(resource, text for people: which quota limits it, and how much of it is used), the tightest first."""
 
     def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
         """Return the cost of one holding of the device.

@@ -22,9 +22,7 @@ class QuotaLine(msgspec.Struct, frozen=True, rename="camel"):
     unit: str
     """The unit of `used` and `hard`: cards, MiB, GiB, percent (100 a card), NeuronCores."""
     used: int
-    """Amount that allocated claims of the namespace hold, including those being written now.
-    Rounded up to the unit.
-    """
+    """Amount that allocated claims of the namespace hold, including those being written now. Rounded up to the unit."""
     hard: int
     """The limit, rounded down to the unit. 0: nothing may be allocated."""
 

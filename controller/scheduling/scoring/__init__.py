@@ -1,6 +1,4 @@
-"""Scores and orders: policies, node and device scores, the order in which devices are tried. HAMi's
-semantics.
-"""
+"""Scores and orders: policies, node and device scores, the order in which devices are tried. HAMi's semantics."""
 
 from controller.scheduling.scoring.chooser import CardOfRequest
 from controller.scheduling.scoring.formulas import best_node, device_terms

@@ -160,9 +160,7 @@ class PolicyChooser:
         return device.id if device.id.driver in self._arranging else device.id.driver
 
     def reported(self, solution: Solution) -> tuple[tuple[str, float], ...]:
-        """Return `driver/pool/device` and its score at the moment it was chosen, in order of the
-        results.
-        """
+        """Return `driver/pool/device` and its score at the moment it was chosen, in order of the results."""
         return tuple(
             (str(pick.device.id), self._scores.get((pick.request.claim_key, pick.request.name, pick.device.id), 0.0))
             for picks in solution.picks
@@ -226,9 +224,7 @@ class PolicyChooser:
         return codes
 
     def _add(self, cards: Cards, devices: Sequence[Device], tentative: TentativeUsage) -> None:
-        """Add what the search has chosen so far for this pod. `cards` are copies, so they may be
-        changed.
-        """
+        """Add what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
         for position, device in enumerate(devices):
             delta = tentative.added.get(device.id)
             if delta is None:

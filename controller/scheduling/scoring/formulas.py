@@ -41,9 +41,7 @@ def device_scores(cards: Cards, ask: CardRequest, weights: Weights) -> Floats:
 
 
 def device_terms(cards: Cards, ask: CardRequest, weights: Weights) -> tuple[Floats, Floats, Floats]:
-    """Return the summands of `device_scores`, weights included: slots, cores and memory. Each of
-    shape (n,).
-    """
+    """Return the summands of `device_scores`, weights included: slots, cores and memory. Each of shape (n,)."""
     slots, cores, memory = _loads(cards, ask)
     return 10.0 * weights.slot * slots, 10.0 * weights.core * cores, 10.0 * weights.memory * memory
 
@@ -61,9 +59,7 @@ def _loads(cards: Cards, ask: CardRequest) -> tuple[Floats, Floats, Floats]:
 
 
 def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floats]:
-    """Return the keys that the policy orders cards by, most important first; lower is better. Each
-    of shape (n,).
-    """
+    """Return the keys that the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
     keys: list[Floats] = []
     for key in policy.keys:
         # the latter only if no ranking of nodes is given
@@ -129,9 +125,7 @@ def group_order(
 
 
 def sort_sign(node_policy: str) -> float:
-    """Return the factor of a node's score that makes lower better: the one definition of the best
-    node.
-    """
+    """Return the factor of a node's score that makes lower better: the one definition of the best node."""
     return 1.0 if node_policy == names.SPREAD else -1.0
 
 

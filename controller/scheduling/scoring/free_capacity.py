@@ -32,9 +32,7 @@ _SHAPES_KEPT: Final = 256
 
 
 class FreeCapacity(DerivedColumns):
-    """The grid of cards of one inventory, and per shape of request the capacity left. A
-    cache only.
-    """
+    """The grid of cards of one inventory, and per shape of request the capacity left. A cache only."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.grid = CardGrid(inventory.devices, inventory.nodes)
@@ -176,9 +174,7 @@ class AfterPlacement(DerivedColumns):
         self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
 
     def _choose(self, table: "NodeTable", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
-        """Return the cards that one request takes, on every node. Arrays of shape (nodes,
-        cards).
-        """
+        """Return the cards that one request takes, on every node. Arrays of shape (nodes, cards)."""
         return first_of(
             fit_keys(table.of_home(free), share, table.island, may, scarcity=scarcity, count=count), may, count
         )

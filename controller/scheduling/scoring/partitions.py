@@ -54,9 +54,7 @@ class Surroundings:
 def partitions_view(
     devices: Sequence[Device], cards: Cards, ask: CardRequest, around: Surroundings, *, smallest_first: bool
 ) -> PartitionsView:
-    """Return the view. `cards` and `ask`: of `devices`. `smallest_first`: the vendor
-    requires it.
-    """
+    """Return the view. `cards` and `ask`: of `devices`. `smallest_first`: the vendor requires it."""
     parts = [position for position, device in enumerate(devices) if device.is_part]
     wholes = {_key(device): place for place, device in enumerate(around.devices) if not device.is_part}
     tight = smallest_first or not any(
@@ -128,9 +126,7 @@ def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: Card
 
 
 def _ruled_out(around: Surroundings) -> dict[Device, int]:
-    """Return by part the memory of all parts that its card still offers and would not after this
-    one is taken.
-    """
+    """Return by part the memory of all parts that its card still offers and would not after this one is taken."""
     costs: dict[Device, int] = {}
     taken = {
         device

@@ -66,9 +66,7 @@ class DevicePolicy:
 
     @property
     def hami_keys(self) -> tuple[str, ...]:
-        """The keys for vendors, who know HAMi's policies: those that pack are a `binpack`
-        to them.
-        """
+        """The keys for vendors, who know HAMi's policies: those that pack are a `binpack` to them."""
         return (names.BINPACK,) if self.follows_node else self.keys
 
 
@@ -86,9 +84,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of one pod. `device_policies` is by claim key; claims that are not in it
-    use `device_policy`.
-    """
+    """The policies of one pod. `device_policies` is by claim key; claims that are not in it use `device_policy`."""
 
     node_policy: str = names.BINPACK
     node_policy_origin: str = "default"
@@ -106,9 +102,7 @@ class Policies:
     packing_origin: str = "default"
 
     def for_claim(self, claim_key: str) -> DevicePolicy:
-        """Return the device policy of a claim. If none was chosen, that of a node policy that has
-        one.
-        """
+        """Return the device policy of a claim. If none was chosen, that of a node policy that has one."""
         found = self.device_policies.get(claim_key, self.device_policy)
         if self.node_policy == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
             return _following(self.node_policy, self.node_policy_origin, found.weights)
@@ -125,9 +119,7 @@ class Policies:
         return names.BINPACK if self.node_policy == names.FAIR_SHARE else self.node_policy
 
     def preferences_of(self, claim_key: str, request: str) -> RequestPreferences:
-        """Return the preferences of one request of a claim; `request` as allocation results spell
-        it.
-        """
+        """Return the preferences of one request of a claim; `request` as allocation results spell it."""
         return self.request_preferences.get(claim_key, NO_PREFERENCES).for_request(request)
 
 
@@ -180,9 +172,7 @@ def parse_weights(value: str, where: str) -> Weights:
 
 
 def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
-    """Parse `theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises
-    InvalidPolicy.
-    """
+    """Parse `theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises InvalidPolicy."""
     try:
         return parse_packing(value, default)
     except InvalidWeights as error:

@@ -163,9 +163,7 @@ def _as_annotations(
 
 
 def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None:
-    """Raise InvalidPolicy for an annotation that contradicts a value marked final by a
-    DeviceClass.
-    """
+    """Raise InvalidPolicy for an annotation that contradicts a value marked final by a DeviceClass."""
     for source in sources:
         for name in final.keys() & source.metadata.annotations.keys():
             value, rule = source.metadata.annotations[name], final[name]
@@ -177,9 +175,7 @@ def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None
 
 
 def check_preferences(annotations: Mapping[str, str], where: str) -> None:
-    """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that
-    has them.
-    """
+    """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that has them."""
     _preferences(
         {name: (value, UNSAID) for name, value in annotations.items() if name in PREFERENCE_ANNOTATIONS}, where
     )

@@ -29,9 +29,7 @@ class Ranking(Protocol):
     """The ranking of all nodes for one pod."""
 
     values: Floats
-    """Shape (nodes.size,); the policy says what is best: the lowest for `spread`, else the
-    highest.
-    """
+    """Shape (nodes.size,); the policy says what is best: the lowest for `spread`, else the highest."""
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         """Return the summands of a node's value, by name."""
@@ -47,9 +45,7 @@ class NodeRanker(Protocol):
 
 
 def reads_stored_score(policies: Policies) -> bool:
-    """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking
-    is `Plain`.
-    """
+    """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking is `Plain`."""
     return policies.node_policy != names.FAIR_SHARE and not policies.packing.minds_scarcity
 
 

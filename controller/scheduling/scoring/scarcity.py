@@ -36,18 +36,14 @@ class Scarcity:
         return found
 
     def refresh(self) -> bool:
-        """Recompute, and return whether anything changed. To be called when nodes have other
-        devices.
-        """
+        """Recompute, and return whether anything changed. To be called when nodes have other devices."""
         if not self._weights.minds_scarcity:
             return False
         before, self._by_type = self._by_type, self._judged()
         return not np.array_equal(before, self._by_type)
 
     def _judged(self) -> Ints:
-        """Return the scarcity by number of the type, with a 0 after the last (index -1: no
-        type).
-        """
+        """Return the scarcity by number of the type, with a 0 after the last (index -1: no type)."""
         grid = self._grid
         line, column = np.nonzero(grid.type >= 0)
         types = grid.type[line, column]

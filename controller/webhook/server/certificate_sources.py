@@ -71,9 +71,7 @@ class AuthorityFiles:
 
 
 class SharedSecret:
-    """The webhook's own authority and certificate, in a Secret and a configuration that already
-    exist.
-    """
+    """The webhook's own authority and certificate, in a Secret and a configuration that already exist."""
 
     def __init__(self, cluster: Cluster, namespace: str, secret: str, configuration: str, hosts: Sequence[str]) -> None:
         self._cluster = cluster

@@ -47,9 +47,7 @@ from hami_dra.kube.protocol import Cluster, ClusterError
 log = logging.getLogger(__name__)
 
 _LARGEST_REVIEW: Final = 4 << 20
-"""Bytes: a pod of the largest size that etcd accepts (1.5 MiB), in an AdmissionReview, with room to
-spare.
-"""
+"""Bytes: a pod of the largest size that etcd accepts (1.5 MiB), in an AdmissionReview, with room to spare."""
 _LONGEST_REASON: Final = 300
 _FAREWELL: Final = 10.0
 """Seconds that pending requests get when the server stops."""

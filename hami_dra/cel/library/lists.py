@@ -1,6 +1,4 @@
-"""Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and
-optionals.
-"""
+"""Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and optionals."""
 
 from collections.abc import Callable, Sequence
 from functools import cmp_to_key

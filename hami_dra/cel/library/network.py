@@ -1,6 +1,4 @@
-"""Kubernetes' ip and cidr libraries, with the strictness of Go's net/netip (no zones, no IPv4 in
-IPv6).
-"""
+"""Kubernetes' ip and cidr libraries, with the strictness of Go's net/netip (no zones, no IPv4 in IPv6)."""
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address

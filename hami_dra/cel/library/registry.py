@@ -42,9 +42,7 @@ operators: Final[dict[str, Callable[..., Any]]] = {}
 cost_by_name: Final[dict[str, CostFunction]] = {}
 """Prices by function name, for any overload, as in Kubernetes."""
 wants_meter: Final[set[str]] = set()
-"""Functions whose code takes the Meter first (None in a selector that needs none), for any
-overload.
-"""
+"""Functions whose code takes the Meter first (None in a selector that needs none), for any overload."""
 heavy: Final[set[str]] = set()
 """Functions that may use or return much more than the size of their arguments; selectors with them
 are always metered.

@@ -1,6 +1,4 @@
-"""Strings: contains and similar functions, regular expressions, and cel-go's strings library
-(version 2).
-"""
+"""Strings: contains and similar functions, regular expressions, and cel-go's strings library (version 2)."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -34,9 +34,7 @@ class BadURL(ValueError):
 
 
 class URL:
-    """The parts of an absolute URL, or of a path that starts with a slash; decoded unless said
-    otherwise.
-    """
+    """The parts of an absolute URL, or of a path that starts with a slash; decoded unless said otherwise."""
 
     __slots__ = ("force_query", "fragment", "host", "omit_host", "opaque", "path", "query", "scheme", "user")
 

@@ -45,9 +45,7 @@ class PlannedNode:
 
 
 def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
-    """Return the nodes of a fleet by name. Raises ConfigError, which names the entry of the
-    file.
-    """
+    """Return the nodes of a fleet by name. Raises ConfigError, which names the entry of the file."""
     planned: dict[str, PlannedNode] = {}
     for number, group in enumerate(file.nodes):
         for index in range(group.count):
@@ -80,9 +78,7 @@ def sharing_settings(sharing: Sharing) -> VendorSettings:
 
 
 def with_mig(found: Machine, *, enabled: bool) -> Machine:
-    """Return the machine with all its GPUs in MIG mode, or none. Raises Unpublishable if no GPU
-    supports it.
-    """
+    """Return the machine with all its GPUs in MIG mode, or none. Raises Unpublishable if no GPU supports it."""
     switched = [plugin_of(card.vendor).with_partition_mode(card, enabled) for card in found.cards]
     if enabled and not any(switched):
         raise Unpublishable(f"mig: {found.instance_type} has no GPU that supports MIG: leave mig out")

@@ -36,9 +36,7 @@ _READY: Final = {"type": "Ready", "status": "True", "reason": "Simulated", "mess
 
 
 class Fleet:
-    """Keep a fleet on a cluster: `run()` until cancelled, or `sync_once()`. Raises ConfigError for
-    an invalid file.
-    """
+    """Keep a fleet on a cluster: `run()` until cancelled, or `sync_once()`. Raises ConfigError for an invalid file."""
 
     def __init__(
         self,
@@ -152,9 +150,7 @@ class Fleet:
             self._want_pools(planned, node)
 
     async def _write(self, planned: PlannedNode, node: Node | None) -> Node:
-        """Create the node or update it; return a node of that name that belongs to others
-        unchanged.
-        """
+        """Create the node or update it; return a node of that name that belongs to others unchanged."""
         if node is None:
             try:
                 node = await self._cluster.create(NODE, planned.body)

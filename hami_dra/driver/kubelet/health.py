@@ -36,9 +36,7 @@ _NUMBERS: Final = {Verdict.UNKNOWN: 0, Verdict.HEALTHY: 1, Verdict.UNHEALTHY: 2}
 
 
 class Bulletin:
-    """Read the source for all streams, so that each of them sees a change. `run` until
-    cancelled.
-    """
+    """Read the source for all streams, so that each of them sees a change. `run` until cancelled."""
 
     def __init__(self, source: HealthSource, *, again: float = AGAIN, wall: Callable[[], float] = time.time) -> None:
         self._source = source
@@ -68,9 +66,7 @@ class Bulletin:
             self._turn.notify_all()
 
     async def issues(self) -> AsyncIterator[tuple[tuple[DeviceHealth, ...], int]]:
-        """Yield all devices and the Unix second of their check; the first time at once, then after
-        each update.
-        """
+        """Yield all devices and the Unix second of their check; the first time at once, then after each update."""
         read = 0
         while True:
             async with self._turn:
@@ -99,9 +95,7 @@ def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> None:
 
 
 class _Health:
-    """One version of the service: `messages` is its module; the versions do not differ
-    otherwise.
-    """
+    """One version of the service: `messages` is its module; the versions do not differ otherwise."""
 
     def __init__(self, bulletin: Bulletin, messages: Any) -> None:
         self._bulletin = bulletin

@@ -28,9 +28,7 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 45.0
 """As long as kubelet waits for an answer."""
 LINGER_SECONDS: Final = 2.0
-"""From the end of the registration to that of the service: kubelet checks for removed registrations
-once a second.
-"""
+"""From the end of the registration to that of the service: kubelet checks for removed registrations once a second."""
 
 
 class KubeletPlugin:
@@ -54,9 +52,7 @@ class KubeletPlugin:
         linger: float = LINGER_SECONDS,
     ) -> None:
         self.registered = asyncio.Event()
-        """kubelet knows the driver. Set again when a restarted kubelet calls; kubelet does not
-        announce its end.
-        """
+        """kubelet knows the driver. Set again when a restarted kubelet calls; kubelet does not announce its end."""
         # kubelet works in another folder
         self.service_socket = sockets.service_socket(folder.absolute(), instance)
         self.registration_socket = sockets.registration_socket(registry.absolute(), driver, instance)

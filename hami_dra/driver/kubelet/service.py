@@ -30,9 +30,7 @@ Answer = TypeVar("Answer")
 
 
 class Registration(registration_pb2_grpc.RegistrationServicer):
-    """The registration service: kubelet reads the driver's name and reports the result; again
-    whenever it restarts.
-    """
+    """The registration service: kubelet reads the driver's name and reports the result; again whenever it restarts."""
 
     def __init__(self, driver: str, endpoint: str, versions: Sequence[str], registered: asyncio.Event) -> None:
         self._info = registration_pb2.PluginInfo(
@@ -115,9 +113,7 @@ def add_dra(server: grpc.aio.Server, calls: Calls) -> None:
 
 
 class _Dra:
-    """One version of the service: `messages` is its module. v1beta1 lacks the share id and nothing
-    else.
-    """
+    """One version of the service: `messages` is its module. v1beta1 lacks the share id and nothing else."""
 
     def __init__(self, calls: Calls, messages: Any) -> None:
         self._calls = calls

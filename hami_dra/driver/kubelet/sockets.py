@@ -45,18 +45,14 @@ def service_socket(folder: Path, instance: str = "") -> Path:
 
 
 def sweep(folder: Path, pattern: str) -> None:
-    """Remove sockets that killed instances of earlier pods left: kubelet would retry them
-    indefinitely.
-    """
+    """Remove sockets that killed instances of earlier pods left: kubelet would retry them indefinitely."""
     for path in folder.glob(pattern):
         if path.is_socket() and not _is_served(path):
             path.unlink(missing_ok=True)
 
 
 def clear(path: Path) -> None:
-    """Remove the socket of a killed instance; one that is being served stays. Raises
-    SocketError.
-    """
+    """Remove the socket of a killed instance; one that is being served stays. Raises SocketError."""
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not path.is_socket():

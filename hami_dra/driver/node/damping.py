@@ -40,9 +40,7 @@ class Counted:
 
 @dataclass(slots=True)
 class _Episode:
-    """A fault from its first sighting until it is over; healthy checks may separate several
-    sightings.
-    """
+    """A fault from its first sighting until it is over; healthy checks may separate several sightings."""
 
     fault: Fault
     began: float

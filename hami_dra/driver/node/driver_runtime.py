@@ -153,9 +153,7 @@ class DriverRuntime:
             self.wanted.set()
 
     def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
-        """Return the pool to offer now. The devices, before ranking and fencing, are stored in
-        `offer`.
-        """
+        """Return the pool to offer now. The devices, before ranking and fencing, are stored in `offer`."""
         settings = self._settings
         known = {**times_of(around.published), **self._times}
         published_taints = self._published_taints(around.published)

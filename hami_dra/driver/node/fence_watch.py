@@ -42,9 +42,7 @@ class FenceWatch:
         self._sleep = sleep
 
     def in_slices(self, driver: str, published: Iterable[ResourceSlice]) -> bool:
-        """Return whether the slices of a driver carry the taint. `published`: the slices of this
-        driver.
-        """
+        """Return whether the slices of a driver carry the taint. `published`: the slices of this driver."""
         return self._fence.in_slices(driver, tainted=_is_fenced(published))
 
     async def refresh(self) -> None:

@@ -106,9 +106,7 @@ class Hardware:
             await self._close()
 
     async def _close(self) -> None:
-        """Close the back end. A call that was given up may still hold the hardware, and hang: then
-        it stays open.
-        """
+        """Close the back end. A call that was given up may still hold the hardware, and hang: then it stays open."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._call(self.backend.close)

@@ -53,9 +53,7 @@ class DriverMetrics:
         )
 
     def begin(self) -> None:
-        """Initialise counters at 0; called by the driver at start. Otherwise the first increment
-        would go unnoticed.
-        """
+        """Initialise counters at 0; called by the driver at start. Otherwise the first increment would go unnoticed."""
         for loop in ("events", "offers", "watch claims", "watch node", "watch own slices", "writes"):
             self.internal_errors.labels(loop)
 
@@ -66,9 +64,7 @@ class DriverMetrics:
     def watch(
         self, node: str, watched: Callable[[], Iterable[MonitoredVendor]], also: Collection[NameSet] = ()
     ) -> None:
-        """Export the readings of cards and containers; `watched` is called at each scrape. Call
-        once.
-        """
+        """Export the readings of cards and containers; `watched` is called at each scrape. Call once."""
         self.registry.register(HardwareCollector(node, watched, also))
 
 

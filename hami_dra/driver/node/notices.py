@@ -36,9 +36,7 @@ class Notices:
         self._node_seen = seen
 
     def of_plugin(self, node: Node, driver: str, offered: Mapping[str, str]) -> None:
-        """Report a device plugin. `offered`: the resources that it advertises for this driver's
-        cards, or empty.
-        """
+        """Report a device plugin. `offered`: the resources that it advertises for this driver's cards, or empty."""
         if bool(offered) == (driver in self._with_plugin):
             return
         if offered:

@@ -32,9 +32,7 @@ _RENDER: Final = 128
 
 
 class NullDeviceVendor:
-    """A vendor whose device nodes are /dev/null. Implements
-    `hami_dra.api.containers.ContainerVendor`.
-    """
+    """A vendor whose device nodes are /dev/null. Implements `hami_dra.api.containers.ContainerVendor`."""
 
     def __init__(self, inner: ContainerVendor) -> None:
         self.name = inner.name
@@ -57,9 +55,7 @@ class NullDeviceVendor:
 
 
 class _WithNodes:
-    """The machine with every device node that has a name, and without CDI devices of other
-    programs: those are real.
-    """
+    """The machine with every device node that has a name, and without CDI devices of other programs: those are real."""
 
     cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
     cdi_common_edits: tuple[CommonEdits, ...] = ()

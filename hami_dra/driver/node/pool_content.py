@@ -85,9 +85,7 @@ def pool_content(
 
 
 def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
-    """Return the pool with cards by the rank of their uuid, followed by their partitions in the
-    same order of cards.
-    """
+    """Return the pool with cards by the rank of their uuid, followed by their partitions in the same order of cards."""
 
     def key(device: Json) -> tuple[bool, int]:
         return is_part(pool.driver, device), ranks.get(uuid_of(device), len(ranks))
@@ -187,9 +185,7 @@ def _publishable(
 
 
 def _tainted(device: Json, faults: Faults, options: PoolOptions) -> Json:
-    """Return the device with the configured taint effects, and the cordon. Only lasting faults
-    evict pods.
-    """
+    """Return the device with the configured taint effects, and the cordon. Only lasting faults evict pods."""
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
     effects = {TAINT_KEYS[kind]: effect for kind, effect in options.effects.items()}

@@ -186,9 +186,7 @@ class NodeDriver:
         return found + [f"{key}: {problem}" for key, problem in self._publisher.problems.items()]
 
     async def run(self) -> None:
-        """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last
-        only at the start).
-        """
+        """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last only at the start)."""
         for runtime in self.runtimes.values():
             with self._guard.each(f"containers of {runtime.driver}"):
                 await runtime.release_containers(self._call)
@@ -226,9 +224,7 @@ class NodeDriver:
     # --- called by the reflector ------------------------------------------------------------------
 
     def changed(self, old: Node | None, new: Node | None) -> None:  # noqa: ARG002 (the Node is read again)
-        """Wake the loop. Heartbeats are in Leases, so a Node rarely changes; an unchanged offer is
-        not written.
-        """
+        """Wake the loop. Heartbeats are in Leases, so a Node rarely changes; an unchanged offer is not written."""
         self._news.set()
 
     def synced(self) -> None:
@@ -354,9 +350,7 @@ class NodeDriver:
         return [item for key in keys for item in self._publisher.published(key)]
 
     def _owns(self, item: ResourceSlice) -> bool:
-        """Return whether a slice may be deleted: it is of this node and of a driver whose state is
-        known.
-        """
+        """Return whether a slice may be deleted: it is of this node and of a driver whose state is known."""
         return item.spec.node_name == self._settings.node and any(
             runtime.decided and runtime.driver == item.spec.driver for runtime in self.runtimes.values()
         )

@@ -1,6 +1,4 @@
-"""Settings of the node driver. Created by the CLI and by tests; raises ConfigError, which names the
-option.
-"""
+"""Settings of the node driver. Created by the CLI and by tests; raises ConfigError, which names the option."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -52,9 +50,7 @@ class NodeSettings:
 
     node: str
     instance: str = ""
-    """Uid of the driver's pod: distinguishes the two drivers on the node during a rolling
-    update.
-    """
+    """Uid of the driver's pod: distinguishes the two drivers on the node during a rolling update."""
     root: Path = Path("/var/lib/kubelet")
     """kubelet's `--root-dir`."""
     native: bool = False
@@ -91,9 +87,7 @@ class NodeSettings:
 
     @property
     def fence_mode(self) -> FenceMode:
-        """Return the fence mode. In native mode kube-scheduler allocates, so it is not
-        fenced off.
-        """
+        """Return the fence mode. In native mode kube-scheduler allocates, so it is not fenced off."""
         return "off" if self.native else self.fence
 
     @property

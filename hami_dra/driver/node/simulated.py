@@ -24,9 +24,7 @@ class _Reading:
 
 
 class SimulatedBackend:
-    """The cards of one vendor. `faults`: the file, which may be missing; it is read again at each
-    call.
-    """
+    """The cards of one vendor. `faults`: the file, which may be missing; it is read again at each call."""
 
     tells_events = False
 

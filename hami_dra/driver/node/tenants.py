@@ -18,9 +18,7 @@ from hami_dra.monitor.usage import GrantedContainer
 _WHOLE = 100
 """Percent of the cores of a card."""
 _PLAUSIBLE = 2
-"""No tenant uses more than this many times the memory of the card, or of the share where cards are
-oversubscribed.
-"""
+"""No tenant uses more than this many times the memory of the card, or of the share where cards are oversubscribed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +193,7 @@ def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[st
 
 
 def _cards(view: ContainerView, records: Mapping[str, Record], inventory: Inventory) -> Iterator[tuple[str, int, int]]:
-    """Yield (uuid, bytes, percent) of each card that the container sees, in the order of its
-    indices.
-    """
+    """Yield (uuid, bytes, percent) of each card that the container sees, in the order of its indices."""
     by_index: dict[int, tuple[str, int, int]] = {}
     for uid, request in view.asked:
         for held in records[uid].held if uid in records else ():

@@ -21,9 +21,7 @@ class InThread(Protocol):
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Return or raise the outcome of `work`. On cancellation it returns at once, and the thread
-    ends on its own.
-    """
+    """Return or raise the outcome of `work`. On cancellation it returns at once, and the thread ends on its own."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

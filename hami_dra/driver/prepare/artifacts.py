@@ -32,9 +32,7 @@ _READ = 0o755
 
 
 class ArtifactWriter:
-    """Write artifacts. `cdi_folder`: the folder that containerd reads (`/var/run/cdi`); created if
-    it is missing.
-    """
+    """Write artifacts. `cdi_folder`: the folder that containerd reads (`/var/run/cdi`); created if it is missing."""
 
     def __init__(
         self, vendor: ContainerVendor, host: Host, partitions: Partitions, cdi_folder: Path, files: Files
@@ -120,9 +118,7 @@ class ArtifactWriter:
         return [self._described(records[uid], edits, arrangement, inventory) for uid in uids]
 
     def write(self, record: Record, *, fresh: bool) -> None:
-        """Write the CDI file and the folders of a described record. `fresh`: empty the folders of a
-        view first.
-        """
+        """Write the CDI file and the folders of a described record. `fresh`: empty the folders of a view first."""
         path = self._folder / cdi.file_name(self._vendor.driver, record.uid)
         try:
             if record.spec is not None:
@@ -205,9 +201,7 @@ class ArtifactWriter:
         self._partitions.recut_all_but(_unpartitioned_cards(records.values()))
 
     def _remembered(self, path: Path, record: Record) -> Record:
-        """Return the record from the CDI file of an interrupted claim: the checkpoint has only the
-        intent.
-        """
+        """Return the record from the CDI file of an interrupted claim: the checkpoint has only the intent."""
         if record.state == "prepared":
             return record
         try:
@@ -327,9 +321,7 @@ def _unpartitioned_cards(records: Iterable[Record]) -> set[str]:
 
 
 def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -> GrantedDevice:
-    """Return the device with the partition of its holder, if it is an admin access to a part of a
-    card.
-    """
+    """Return the device with the partition of its holder, if it is an admin access to a part of a card."""
     if not held.admin or held.partition is None or held.partition.by_runtime:
         return held
     for record in records.values():
@@ -360,9 +352,7 @@ def _answers(
 
 
 def _ids(driver: str, uid: str, view: ContainerView | None, edits: Mapping[str, Edits]) -> tuple[str, ...]:
-    """Return the CDI ids of a view. Devices of other programs come first: ours override their
-    settings.
-    """
+    """Return the CDI ids of a view. Devices of other programs come first: ours override their settings."""
     if view is None:
         return ()
     own = (cdi.device_id(driver, uid, view.name),) if cdi.container_edits(edits[view.name]) else ()

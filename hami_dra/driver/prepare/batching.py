@@ -13,9 +13,7 @@ from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
 
 Outcome = Record | str
-"""The record of a prepared claim, or the reason of a failure; "" for a claim that is unprepared
-now.
-"""
+"""The record of a prepared claim, or the reason of a failure; "" for a claim that is unprepared now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +23,7 @@ class Prepare:
     pods: tuple[Pod, ...] = ()
     """Existing pods that the claims are reserved for."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By uid of a claim that is reserved for a PodGroup whose pods cannot be listed: the group and
-    the reason.
-    """
+    """By uid of a claim that is reserved for a PodGroup whose pods cannot be listed: the group and the reason."""
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -59,9 +55,7 @@ class Batch:
     groups: list[Group] = field(default_factory=list)
 
     def outcome(self, uid: str, unsaved: str) -> Outcome:
-        """Return the final outcome of a claim. `unsaved`: why its changes could not be written to
-        the checkpoint.
-        """
+        """Return the final outcome of a claim. `unsaved`: why its changes could not be written to the checkpoint."""
         failed = next((group.why for group in self.groups if uid in group.uids and group.why), "")
         return failed or unsaved or self.records.get(uid, "")
 

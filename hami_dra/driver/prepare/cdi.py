@@ -23,9 +23,7 @@ Json = dict[str, Any]
 
 VERSION: Final = "0.6.0"
 RECORD: Final = "hami.io/claim-record"
-"""Annotation: the `Record`, without the document that contains it. The checkpoint can be rebuilt
-from it.
-"""
+"""Annotation: the `Record`, without the document that contains it. The checkpoint can be rebuilt from it."""
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -66,9 +64,7 @@ def is_uid(text: str) -> bool:
 
 
 def document(driver: str, record: Record, edits: Mapping[str, Edits]) -> Json | None:
-    """Return the CDI document. `edits`: by view. None if no view has edits: containerd would refuse
-    an empty device.
-    """
+    """Return the CDI document. `edits`: by view. None if no view has edits: containerd would refuse an empty device."""
     devices = [
         {"name": device_name(record.uid, view.name), "containerEdits": made}
         for view in record.views
@@ -145,9 +141,7 @@ def _tmpfs(wanted: Tmpfs) -> Json:
 
 
 def undone(smaller: Edits, larger: Edits) -> str:
-    """Describe what remains of `smaller` in a container that is given `larger` after it; empty if
-    nothing does.
-    """
+    """Describe what remains of `smaller` in a container that is given `larger` after it; empty if nothing does."""
     left = [name for name in smaller.env if name not in larger.env]
     left += sorted({node.path for node in smaller.device_nodes} - {node.path for node in larger.device_nodes})
     left += sorted({each.container for each in smaller.tmpfs} - {each.container for each in larger.tmpfs})

@@ -69,9 +69,7 @@ def decode(driver: str, text: bytes) -> Records:
 
 
 class Checkpoint:
-    """The checkpoint file. `path`: the file; `cdi_folder`: the CDI files to rebuild the
-    list from.
-    """
+    """The checkpoint file. `path`: the file; `cdi_folder`: the CDI files to rebuild the list from."""
 
     def __init__(self, driver: str, path: Path, cdi_folder: Path, files: Files) -> None:
         self._driver = driver
@@ -121,9 +119,7 @@ class Checkpoint:
         self._written, self._text = dict(records), text
 
     def tidy(self) -> None:
-        """Remove files of interrupted writes. Call under the lock, so that none is being
-        written.
-        """
+        """Remove files of interrupted writes. Call under the lock, so that none is being written."""
         try:
             for path in self._files.leftovers(self._path.parent, self._path.name):
                 self._files.remove(path)

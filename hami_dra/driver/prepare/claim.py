@@ -51,9 +51,7 @@ def fingerprint(claim: ResourceClaim, driver: str) -> str:
 
 
 def owner_pod(claim: ResourceClaim) -> str:
-    """Return the uid of the pod that the claim was generated for; empty for a claim that users made
-    themselves.
-    """
+    """Return the uid of the pod that the claim was generated for; empty for a claim that users made themselves."""
     owners = claim.metadata.owner_references
     return next(
         (owner.uid for owner in owners if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")), ""

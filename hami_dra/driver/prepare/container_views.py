@@ -116,9 +116,7 @@ def arrange(
 
 
 def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, ContainerView | None]) -> list[str]:
-    """Return the claim's requests in the order of the answer: those that name a larger view come
-    later.
-    """
+    """Return the claim's requests in the order of the answer: those that name a larger view come later."""
     sizes = {request: len(view.asked) if (view := view_of[uid, request]) else 0 for request in requests}
     return sorted(requests, key=sizes.__getitem__)
 
@@ -155,9 +153,7 @@ def _listed(names: Sequence[str], requests: Sequence[str]) -> list[str]:
 
 
 def _check_joinable(seen: _Seen, claims: Iterable[Claimed]) -> None:
-    """Raise Refused if a container uses a claim that other pods may join together with another
-    claim.
-    """
+    """Raise Refused if a container uses a claim that other pods may join together with another claim."""
     used = [claim for claim in claims if claim.uid in seen.by_claim]
     if len(used) > 1 and (joinable := next((claim for claim in used if claim.joinable), None)):
         others = ", ".join(claim.key for claim in used if claim is not joinable)

@@ -16,12 +16,8 @@ class NoRoom(Refused):
 
 
 class NotWritten(PrepareError):
-    """A file could not be written to or read from the node's disk; the same call may
-    succeed later.
-    """
+    """A file could not be written to or read from the node's disk; the same call may succeed later."""
 
 
 class Unreadable(PrepareError):
-    """The prepared claims of this node are unknown. Nothing is prepared until an operator has
-    acted.
-    """
+    """The prepared claims of this node are unknown. Nothing is prepared until an operator has acted."""

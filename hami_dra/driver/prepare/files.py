@@ -22,9 +22,7 @@ CONTAINERS_LABEL: Final = b"system_u:object_r:container_file_t:s0\0"
 (container-selinux, podman-run(1)).
 """
 _NO_LABELS: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
-"""The policy has no such type, so that nothing confines containers; or the file system has no
-labels.
-"""
+"""The policy has no such type, so that nothing confines containers; or the file system has no labels."""
 _OWN_LABEL: Final = Path("/proc/self/attr/current")
 
 
@@ -40,9 +38,7 @@ class Files:
     """The real file system. Overridden by tests."""
 
     def __init__(self, own_label: Path = _OWN_LABEL) -> None:
-        """Use the real file system. `own_label`: the kernel's file with the label of this
-        process.
-        """
+        """Use the real file system. `own_label`: the kernel's file with the label of this process."""
         self._own_label = own_label
 
     def read(self, path: Path) -> bytes | None:
@@ -53,9 +49,7 @@ class Files:
             return None
 
     def write(self, path: Path, content: bytes, mode: int = 0o600) -> None:
-        """Write a file atomically, even on power failure: the old file stays until the new one is
-        on the disk.
-        """
+        """Write a file atomically, even on power failure: the old file stays until the new one is on the disk."""
         temporary = path.with_name(f"{path.name}{_TEMPORARY}")
         try:
             self.write_temporary(temporary, content, mode)
@@ -74,9 +68,7 @@ class Files:
         self.sync_folder(path.parent)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder, which may be missing, without files that are being
-        written.
-        """
+        """Return the names in a folder, which may be missing, without files that are being written."""
         try:
             return sorted(path.name for path in folder.iterdir() if not path.name.endswith(_TEMPORARY))
         except FileNotFoundError:
@@ -122,9 +114,7 @@ class Files:
             os.close(descriptor)
 
     def make_folder(self, path: Path, mode: int) -> None:
-        """Create a folder with its parents; an existing one gets the mode. Never follows a symbolic
-        link at its end.
-        """
+        """Create a folder with its parents; an existing one gets the mode. Never follows a symbolic link at its end."""
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -137,9 +127,7 @@ class Files:
         path.touch(0o600)
 
     def label_for_containers(self, path: Path) -> None:
-        """Let containers write to a folder where SELinux confines them; does nothing where it is
-        off.
-        """
+        """Let containers write to a folder where SELinux confines them; does nothing where it is off."""
         if not _is_selinux_label(self._own_label):
             return
         try:

@@ -112,9 +112,7 @@ def _check_counters(
 
 
 def _check_cut(claim: str, held: GrantedDevice, taken: Sequence[ClaimHolding]) -> None:
-    """Check for holders that got the card in the other MIG mode; their counters do not show the
-    conflict then.
-    """
+    """Check for holders that got the card in the other MIG mode; their counters do not show the conflict then."""
     in_the_way = [
         tenant
         for tenant in taken

@@ -32,9 +32,7 @@ class Partitions:
         self._partitioner = partitioner
 
     def check_free(self, claim: str, held: GrantedDevice) -> None:
-        """Check, before the intent is written, that the place of the partition is free. `claim`:
-        `namespace/name`.
-        """
+        """Check, before the intent is written, that the place of the partition is free. `claim`: `namespace/name`."""
         wanted = held.own_partition
         if wanted is None:
             return
@@ -82,9 +80,7 @@ class Partitions:
         return made and self.instance(claim, held) is None
 
     def instance(self, claim: str, held: GrantedDevice) -> PartitionInstance | None:
-        """Return the instance in the machine; None if there is none, or the container runtime
-        creates it.
-        """
+        """Return the instance in the machine; None if there is none, or the container runtime creates it."""
         wanted = held.partition
         if wanted is None or wanted.by_runtime:
             return None
@@ -116,9 +112,7 @@ class Partitions:
     # --- cards themselves ---
 
     def unpartition(self, claim: str, held: GrantedDevice) -> None:
-        """Put the card out of MIG mode, so that it can be used as one. The intent is on the
-        disk.
-        """
+        """Put the card out of MIG mode, so that it can be used as one. The intent is on the disk."""
         if not held.unpartitioned:
             return
         try:

@@ -106,9 +106,7 @@ def most_at_once(pod: Pod, names: Collection[str]) -> int:
 
 
 def references(pod: Pod, container: Container) -> list[tuple[str, str]]:
-    """Return (name of the ResourceClaim, request; empty = all its requests), claim by claim in
-    kubelet's order.
-    """
+    """Return (name of the ResourceClaim, request; empty = all its requests), claim by claim in kubelet's order."""
     found = []
     for pod_claim in pod.spec.resource_claims:
         name = _claim_name(pod, pod_claim)

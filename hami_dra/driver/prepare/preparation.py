@@ -36,9 +36,7 @@ MOST_SECONDS: Final = 40.0
 _AT_ONCE: Final = 16
 """Concurrent requests to the API server."""
 _POD_GROUPS: Final = ("podgroups", "scheduling.k8s.io")
-"""Resource and API group of the consumer of a claim that is reserved for all pods of a PodGroup at
-once.
-"""
+"""Resource and API group of the consumer of a claim that is reserved for all pods of a PodGroup at once."""
 _WHOLE_POD: Final = Kind(POD.name, POD.group, POD.version, POD.plural, POD.namespaced, Pod)
 """The pod with its containers' environment, which `POD` leaves out."""
 _LAST_SECONDS: Final = 10.0
@@ -103,9 +101,7 @@ class NodePreparation:
         return self.records if await self.refresh() else None
 
     def follow(self) -> None:
-        """Soon, describe prepared claims again where the devices are others now. Returns at
-        once.
-        """
+        """Soon, describe prepared claims again where the devices are others now. Returns at once."""
         self._waiting.append((Unprepare(()), asyncio.get_running_loop().create_future()))
         self._woken.set()
 

@@ -12,9 +12,7 @@ import msgspec
 from hami_dra.api.meta import Struct
 
 State = Literal["preparing", "prepared"]
-"""`preparing`: the artifacts of the record may or may not exist yet; no call was answered
-with it.
-"""
+"""`preparing`: the artifacts of the record may or may not exist yet; no call was answered with it."""
 
 
 class Partition(Struct, frozen=True):
@@ -45,9 +43,7 @@ class GrantedDevice(Struct, frozen=True):
     card: str
     """Uuid."""
     numbers: tuple[int, int] | None = None
-    """(index, minor or -1) of the card, as passed to its containers; None in records of older
-    drivers.
-    """
+    """(index, minor or -1) of the card, as passed to its containers; None in records of older drivers."""
     share_id: str = ""
     admin: bool = False
     """Admin access, which consumes nothing."""
@@ -64,9 +60,7 @@ class GrantedDevice(Struct, frozen=True):
     unpartitioned: bool = msgspec.field(default=False, name="uncut")
     """It is the card itself, which can be partitioned while no claim holds it as one."""
     assigned: dict[str, str] = msgspec.field(default_factory=dict)
-    """The vendor's assignment on the card, if amounts alone do not define it
-    (`ContainerVendor.assign`).
-    """
+    """The vendor's assignment on the card, if amounts alone do not define it (`ContainerVendor.assign`)."""
 
     @property
     def own_partition(self) -> Partition | None:
@@ -95,9 +89,7 @@ class ContainerView(Struct, frozen=True):
     containers: tuple[str, ...] = ()
     """Their names; empty while the users of the claim are unknown."""
     users: tuple[tuple[str, str], ...] = ()
-    """(name of the pod, name of the container) of each, for metrics; empty in records of older
-    drivers.
-    """
+    """(name of the pod, name of the container) of each, for metrics; empty in records of older drivers."""
     at_once: int = 0
     """Most of its containers that run at the same time; 0: not known, also in records of older drivers."""
     env: tuple[tuple[str, str], ...] = ()
@@ -132,9 +124,7 @@ class Record(Struct, frozen=True):
     name: str
     uid: str
     allocation: str
-    """Fingerprint of the allocation's part for this driver: a claim keeps its uid when it is
-    allocated again.
-    """
+    """Fingerprint of the allocation's part for this driver: a claim keeps its uid when it is allocated again."""
     state: State
     held: tuple[GrantedDevice, ...]
     owner_pod: str = ""

@@ -203,9 +203,7 @@ class PrepareTransactions:
     # --- checking ---
 
     def _look_at(self, job: Prepare, batch: Batch, inventory: Inventory) -> dict[str, str]:
-        """Check the claims of a job. Returns refusals by uid; "" for claims that are prepared or in
-        the batch now.
-        """
+        """Check the claims of a job. Returns refusals by uid; "" for claims that are prepared or in the batch now."""
         found = dict.fromkeys(job.claims, "")
         fresh: dict[str, Record] = {}
         for uid, claim in job.claims.items():

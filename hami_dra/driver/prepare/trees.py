@@ -18,9 +18,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with its content; a missing one is no error. A symbolic link is removed, not
-    followed.
-    """
+    """Remove a folder with its content; a missing one is no error. A symbolic link is removed, not followed."""
     try:
         top = os.open(path, _FOLDER)
     except FileNotFoundError:

@@ -78,9 +78,7 @@ class VanishedClaims:
         """Uids of prepared claims that do not exist any more."""
 
     def report(self) -> str | None:
-        """Return the value of the annotation, empty for no such claim; None before all claims were
-        checked.
-        """
+        """Return the value of the annotation, empty for no such claim; None before all claims were checked."""
         if not self._looked:
             return None
         records = self._records()
@@ -114,9 +112,7 @@ class VanishedClaims:
         self._again.clear()
 
     async def look(self) -> bool:
-        """Check each claim once. Returns whether all could be checked; the others keep
-        their state.
-        """
+        """Check each claim once. Returns whether all could be checked; the others keep their state."""
         if not await self._refresh():
             return False
         self._gone &= self._records().keys()

@@ -58,9 +58,7 @@ class CardGroup(ConfigModel):
     memory: Amount
     uuid_prefix: str = ""
     record: dict[str, Any] | None = None
-    """What the vendor's record (`VendorPlugin.record`) has beyond a Card; None: the vendor has none
-    here.
-    """
+    """What the vendor's record (`VendorPlugin.record`) has beyond a Card; None: the vendor has none here."""
     lanes: Lanes = 0
     links: tuple[tuple[int, int, Lanes], ...] = ()
     """One card, another one, and the lanes between them."""
@@ -108,9 +106,7 @@ def summary(name: str) -> str:
 
 
 def nodes_of_fabric(name: str) -> int:
-    """Return the number of nodes in one domain of the machine's fabric; 0: it has none. Raises
-    UnknownMachine.
-    """
+    """Return the number of nodes in one domain of the machine's fabric; 0: it has none. Raises UnknownMachine."""
     fabric = _read(name).fabric
     return fabric.nodes if fabric else 0
 

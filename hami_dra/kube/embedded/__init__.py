@@ -1,3 +1,1 @@
-"""A small Kubernetes in memory: the parts of its controllers, scheduler and kubelet that DRA pods
-need.
-"""
+"""A small Kubernetes in memory: the parts of its controllers, scheduler and kubelet that DRA pods need."""

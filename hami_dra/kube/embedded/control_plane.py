@@ -23,9 +23,7 @@ from hami_dra.kube.memory import MemoryCluster
 from hami_dra.kube.reflector import Reflector
 
 _QUIET_ROUNDS = 20
-"""A request takes a few iterations of the event loop; this many without work mean that none is in
-progress.
-"""
+"""A request takes a few iterations of the event loop; this many without work mean that none is in progress."""
 
 
 class EmbeddedControlPlane:

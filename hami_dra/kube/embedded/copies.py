@@ -13,9 +13,7 @@ from hami_dra.kube.reflector import Reflector
 
 
 def claim_names(pod: Pod) -> dict[str, str | None]:
-    """Return entry of spec.resourceClaims → name of its claim; None until the claim is
-    generated.
-    """
+    """Return entry of spec.resourceClaims → name of its claim; None until the claim is generated."""
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     return {entry.name: entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
 

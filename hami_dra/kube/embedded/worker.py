@@ -46,9 +46,7 @@ class WatchedStore(Generic[T]):
         self.listeners.append(lambda _, new: act(new) if new is not None else None)
 
     def observe(self, written: T) -> None:
-        """Apply the result of our own write: the next decision must not be based on an
-        older copy.
-        """
+        """Apply the result of our own write: the next decision must not be based on an older copy."""
         self.reflector.observe(written)
 
 

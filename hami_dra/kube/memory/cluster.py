@@ -319,9 +319,7 @@ class MemoryCluster:
         return self._commit(kind, key, before, raw)
 
     def _commit(self, kind: Kind[T], key: str, before: Record | None, raw: Raw) -> T:
-        """Store the object and return its Struct. Raises Invalid, without storing, if it does not
-        fit.
-        """
+        """Store the object and return its Struct. Raises Invalid, without storing, if it does not fit."""
         record = self._state.next_record(raw)
         result = _read(kind, record)
         self._state.store(kind, key, before, record)

@@ -34,9 +34,7 @@ class Record:
         return self._read(kind)[0]
 
     def shown(self, kind: Kind[T]) -> tuple[T | None, Object, str]:
-        """Return what a list or a watch shows: the object or None, its known part, what is
-        unreadable or "".
-        """
+        """Return what a list or a watch shows: the object or None, its known part, what is unreadable or ""."""
         try:
             found, problem = self._read(kind)
         except msgspec.ValidationError as error:
@@ -74,9 +72,7 @@ class RecordedChange:
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One watch. `end`: None while it runs, True if the server closed it, else the error to
-    raise.
-    """
+    """One watch. `end`: None while it runs, True if the server closed it, else the error to raise."""
 
     predicate: Predicate
     pending: deque[tuple[EventType, Record]] = field(default_factory=deque)
@@ -84,9 +80,7 @@ class Watcher:
     end: Exception | bool | None = None
 
     def offer(self, change: RecordedChange) -> None:
-        """Queue a change; objects that start or stop matching appear as ADDED and DELETED, as
-        upstream.
-        """
+        """Queue a change; objects that start or stop matching appear as ADDED and DELETED, as upstream."""
         was = change.before is not None and self.predicate(change.before.raw)
         now = not change.removed and self.predicate(change.after.raw)
         if was or now:
@@ -94,9 +88,7 @@ class Watcher:
             self.deliver(event, change.after)
 
     def deliver(self, event: EventType, record: Record) -> None:
-        """Queue an event, unless the watch has ended: after dropped events its history would have a
-        gap.
-        """
+        """Queue an event, unless the watch has ended: after dropped events its history would have a gap."""
         if self.end is None:
             self.pending.append((event, record))
             self.wake.set()
@@ -136,9 +128,7 @@ class Table:
         self._forgotten = version
 
     def watcher(self, since: int, newest: int, predicate: Predicate) -> Watcher:
-        """Return a watcher. Raises Gone if `since` is older than the history, Unavailable if it is
-        newer.
-        """
+        """Return a watcher. Raises Gone if `since` is older than the history, Unavailable if it is newer."""
         if since < self._forgotten:
             raise Gone(f"too old resource version: {since} ({self._forgotten})")
         if since > newest:

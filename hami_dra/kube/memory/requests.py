@@ -17,9 +17,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Argument of an admission callable: the object to be created. `dry_run`: no side effects
-    allowed.
-    """
+    """Argument of an admission callable: the object to be created. `dry_run`: no side effects allowed."""
 
     kind: Kind[Any]
     namespace: str

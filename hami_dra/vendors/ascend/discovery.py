@@ -158,9 +158,7 @@ def join(table: ChipTable, dies: Mapping[int, str], matrix: Matrix | None, probl
 
 
 def parse_board(text: str) -> str:
-    """Parse `npu-smi info -t board` of one chip: five words of the die, joined as HAMi does. Raises
-    Unreadable.
-    """
+    """Parse `npu-smi info -t board` of one chip: five words of the die, joined as HAMi does. Raises Unreadable."""
     values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
     given = next((value for key in _DIES if (value := values.get(key, ""))), "")
     # an output that broke off must not name another chip from then on

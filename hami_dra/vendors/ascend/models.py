@@ -57,8 +57,7 @@ class AscendSeries:
     older: tuple[str, ...] = ()
     """Names of the series in earlier versions of HAMi."""
     module: int = 1
-    """Chips of one module, with consecutive numbers, which are taken together (HAMi's `superPod`).
-    """
+    """Chips of one module, with consecutive numbers, which are taken together (HAMi's `superPod`)."""
 
     @property
     def names(self) -> tuple[str, ...]:

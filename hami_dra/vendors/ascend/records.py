@@ -14,5 +14,4 @@ class AscendRecord(DrivenCard):
     chip_id: int | None = None
     """Number of the chip on its board."""
     matrix_known: bool | None = None
-    """Whether npu-smi reported how the chips are joined; None: it was not asked (simulated cards).
-    """
+    """Whether npu-smi reported how the chips are joined; None: it was not asked (simulated cards)."""

@@ -32,9 +32,7 @@ PROCESSORS: Final = "ENFLAME_CONTAINER_USABLE_PROCESSOR"
 MEMORY: Final = "ENFLAME_CONTAINER_USABLE_GLOBAL_MEM"
 CONTROL_NODE: Final = "/dev/gcuctl"
 SIPS: Final = {"S60": 24}
-"""Word of the product → processors (SIPs) of the whole card, for the products in Enflame's own
-plugin.
-"""
+"""Word of the product → processors (SIPs) of the whole card, for the products in Enflame's own plugin."""
 
 
 class EnflameContainers(ByAmount):

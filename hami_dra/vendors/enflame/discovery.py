@@ -45,9 +45,7 @@ _MAKER: Final = "Enflame "
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """A card in one listing; empty = nothing. Values as written, after a first check of
-    their form.
-    """
+    """A card in one listing; empty = nothing. Values as written, after a first check of their form."""
 
     index: int
     product: str = ""
@@ -96,9 +94,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 
 
 def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listing:
-    """Join both listings to cards. Raises Unreadable when no card has an identity, a name and
-    memory.
-    """
+    """Join both listings to cards. Raises Unreadable when no card has an identity, a name and memory."""
     problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
     seen = [*query.seen, *table.seen]
     rows = dict(table.devices)
@@ -175,9 +171,7 @@ def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
 
 
 def parse_table(text: str) -> Devices:
-    """Parse the table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can
-    be read.
-    """
+    """Parse the table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can be read."""
     driver = _DRIVER.search(text)
     version = name_if_said(driver[1]) if driver else ""
     devices: dict[int, ListedDevice] = {}

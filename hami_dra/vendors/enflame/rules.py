@@ -32,9 +32,7 @@ USE_UUID = "enflame.com/use-gpuuuid"
 NOUSE_UUID = "enflame.com/nouse-gpuuuid"
 
 _DAMAGE = 1e-6
-"""Weight of a set's cost for the others relative to its own closeness: it only decides between
-equals.
-"""
+"""Weight of a set's cost for the others relative to its own closeness: it only decides between equals."""
 
 
 @lru_cache(maxsize=1_024)

@@ -45,9 +45,7 @@ _MOST_DIGITS: Final = 4
 _XPU_HEADING: Final = re.compile(r"XPU\s+(\S+)")
 
 Values = Mapping[str, str]
-"""Names of the XML elements below <xpu>, with / between, → text. The other listings are mapped to
-these names.
-"""
+"""Names of the XML elements below <xpu>, with / between, → text. The other listings are mapped to these names."""
 
 _TEXT_NAMES: Final[Mapping[str, str]] = {
     "Product Name": "product_name",
@@ -98,9 +96,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 
 
 def witnesses(tool: Tool) -> Iterator[Trace]:
-    """Yield the devices in the listings that are read only if the best one fails or is
-    incomplete.
-    """
+    """Yield the devices in the listings that are read only if the best one fails or is incomplete."""
     for _, arguments, parse in _listings()[1:]:
         with contextlib.suppress(ToolFailed, Unreadable):
             found = parse(tool.run(*arguments))
@@ -114,9 +110,7 @@ def _listings() -> tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], 
 
 
 def parse_xml(text: str) -> Listing:
-    """Parse the XML. Output that breaks off keeps the cards before the break. Raises Unreadable
-    without a card.
-    """
+    """Parse the XML. Output that breaks off keeps the cards before the break. Raises Unreadable without a card."""
     machine, blocks, problems = xml_blocks(text)
     found = _listing(_XML, machine, blocks, problems)
     return replace(found, failed=frozenset({_XML})) if problems else found

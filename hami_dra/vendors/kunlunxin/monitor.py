@@ -73,9 +73,7 @@ def _columns(line: Sequence[str], words: Words) -> Reading:
 
 
 def parse_xml(text: str) -> ToolReport:
-    """Parse `xpu-smi -q -x`. Truncated output keeps the cards before the break. Raises
-    Unreadable.
-    """
+    """Parse `xpu-smi -q -x`. Truncated output keeps the cards before the break. Raises Unreadable."""
     _, blocks, problems = xml_blocks(text)
     readings = []
     for place, values in blocks:

@@ -37,17 +37,11 @@ USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
 NOUSE_UUIDS = ("hami.io/no-use-xpu-uuid", "baidu.com/nouse-gpuuuid")
 
 HANDLES: Final = 32
-"""Number of handles of a node's driver. Each card takes one, and each part of a sliced card, used
-or not, another.
-"""
+"""Number of handles of a node's driver. Each card takes one, and each part of a sliced card, used or not, another."""
 _POINTS: Final = {-1: 3000.0, 0: 2000.0, 1: 1000.0, 2: 0.0}
-"""HAMi's node score by how much more torn the chosen cards are than those in use; any other
-difference: as for 1.
-"""
+"""HAMi's node score by how much more torn the chosen cards are than those in use; any other difference: as for 1."""
 _STATE: Final = 8
-"""A state is `_STATE` x present parts of the card (0: idle) + parts that the request would cut it
-into.
-"""
+"""A state is `_STATE` x present parts of the card (0: idle) + parts that the request would cut it into."""
 
 
 def parts(memory: Ints, total: Ints) -> Codes:
@@ -118,9 +112,7 @@ def board_of(layout: Layout) -> Board:
 
 class _Handles(NamedTuple):
     costs: tuple[int, ...]
-    """By position: handles that the request needs if it takes the card. A card that is sliced
-    already has them.
-    """
+    """By position: handles that the request needs if it takes the card. A card that is sliced already has them."""
     left: int
 
     def suffice(self, cards: int) -> bool:

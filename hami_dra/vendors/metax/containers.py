@@ -41,9 +41,7 @@ class MetaxContainers(ByAmount):
 
 
 def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
-    """Return the control node, and the DRM nodes that the kernel names for each card's place on
-    PCI.
-    """
+    """Return the control node, and the DRM nodes that the kernel names for each card's place on PCI."""
     nodes: list[DeviceNode] = []
     for holding in held:
         card = holding.card

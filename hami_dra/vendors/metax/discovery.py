@@ -136,9 +136,7 @@ def witnesses(tool: Tool) -> tuple[Trace, ...]:
 
 
 def parse_list(text: str) -> tuple[list[Listed], list[str]]:
-    """Return cards, and problems of unreadable lines that name a GPU. Raises Unreadable when no
-    line can be read.
-    """
+    """Return cards, and problems of unreadable lines that name a GPU. Raises Unreadable when no line can be read."""
     listed, problems = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip().startswith("GPU#"):
@@ -198,9 +196,7 @@ def parse_table(text: str) -> Table:
 
 
 def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
-    """Parse `mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises
-    Unreadable.
-    """
+    """Parse `mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises Unreadable."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
     table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
     if len(table) < 2 or not {"total", "bdfid"} <= set(table[0]):
@@ -217,9 +213,7 @@ def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
 
 
 def parse_topology(text: str) -> Matrix:
-    """Parse the topology. `MX` is a MetaXLink; its number of lanes is not given. Raises
-    Unreadable.
-    """
+    """Parse the topology. `MX` is a MetaXLink; its number of lanes is not given. Raises Unreadable."""
     return parse_matrix(text, _TOPOLOGY, devices=("GPU",), link="MX")
 
 

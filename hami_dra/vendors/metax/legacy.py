@@ -83,9 +83,7 @@ class MetaxLegacy(WholeByCount):
         return msgspec.structs.replace(request, capacity={**request.capacity, names.CAP_CORES: 0})
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return no filters; but an invalid QoS or class of tasks is refused at once, as by HAMi's
-        webhook.
-        """
+        """Return no filters; but an invalid QoS or class of tasks is refused at once, as by HAMi's webhook."""
         try:
             app_class(annotations)
             qos_policy(annotations)

@@ -17,9 +17,7 @@ QOS: Final = "metax-tech.com/sgpu-qos-policy"
 APP_CLASS: Final = "metax-tech.com/sgpu-app-class"
 TOPOLOGY_AWARE: Final = "metax-tech.com/sgpu-topology-aware"
 SPREAD_TOPOLOGY: Final = "metax-tech.com/spread-topology"
-"""Specific to hami-dra: the effect of node policy spread on topology. Meant for the controller's
-`--default`.
-"""
+"""Specific to hami-dra: the effect of node policy spread on topology. Meant for the controller's `--default`."""
 ANNOTATIONS: Final = frozenset({USE_UUID, NOUSE_UUID, QOS, APP_CLASS, TOPOLOGY_AWARE, SPREAD_TOPOLOGY})
 
 BEST_EFFORT: Final = "best-effort"
@@ -42,13 +40,9 @@ class MetaxPreferences(Preferences):
     app_class: str = ""
     """`online`, `offline`, or empty: an ordinary task."""
     topology_aware: bool = True
-    """Whether nodes are compared by topology for sGPUs. On one node zones are considered in any
-    case, as in HAMi.
-    """
+    """Whether nodes are compared by topology for sGPUs. On one node zones are considered in any case, as in HAMi."""
     penalty: bool = False
-    """Under node policy spread the idler node comes first, and of equally idle ones that with the
-    worse topology.
-    """
+    """Under node policy spread the idler node comes first, and of equally idle ones that with the worse topology."""
 
 
 def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:

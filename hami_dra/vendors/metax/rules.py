@@ -52,8 +52,7 @@ from hami_dra.vendors.reasons import NUMBER
 DRIVER = "metax.hami.io"
 
 _ONLINE_MARK: Final = len(QOS_POLICIES) + 1
-"""`Cards.mark` of a card with an online task; offline ones have higher marks, ordinary ones lower.
-"""
+"""`Cards.mark` of a card with an online task; offline ones have higher marks, ordinary ones lower."""
 _ALONE: Final = 1
 _ONLINE: Final = 2
 _TENANT: Final = 4
@@ -95,9 +94,7 @@ def mark_of(qos: str, app: str = "") -> int:
 
 
 def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
-    """Return per card 1 if the request leaves no cores to others; if cores are not published, no
-    memory.
-    """
+    """Return per card 1 if the request leaves no cores to others; if cores are not published, no memory."""
     alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
     states: Codes = alone.astype(np.uint8)
     return states

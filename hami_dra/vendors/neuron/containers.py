@@ -40,9 +40,7 @@ class NeuronContainers:
         return ()
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-        """Return neighbouring cores if possible, in the smallest gap that holds them; else the
-        lowest free ones.
-        """
+        """Return neighbouring cores if possible, in the smallest gap that holds them; else the lowest free ones."""
         card = tenancy.card
         total = core_count(card)
         wanted = tenancy.consumed.get(NEURON_CORES, total)

@@ -24,9 +24,7 @@ class DeviceModel(NamedTuple):
     family: str
     """Start of product names."""
     cores: int
-    """NeuronCores as the runtime numbers them by default: Trainium2 joins its eight physical ones
-    to four (LNC=2).
-    """
+    """NeuronCores as the runtime numbers them by default: Trainium2 joins its eight physical ones to four (LNC=2)."""
     physical_cores: int
     memory: int
     """GiB."""

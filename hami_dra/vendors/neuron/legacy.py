@@ -56,9 +56,7 @@ class NeuronLegacy(WholeByCount):
 
 
 def _of_cores(cores: int, field: str) -> LegacyRequest:
-    """Return a request for cores of one device if it has as many, or else whole devices. Raises
-    InvalidLegacy.
-    """
+    """Return a request for cores of one device if it has as many, or else whole devices. Raises InvalidLegacy."""
     choices = [CardChoice(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
     choices += [
         CardChoice(cores // each, {NEURON_CORES: each}, exact=True)

@@ -131,9 +131,7 @@ def parse(text: str, cores_per_device: int | None = None) -> ToolReport:
 
 
 def _add(sums: _Sums, report: Mapping[str, Any]) -> None:
-    """Add one program's use. If a program does not report it, the value of its devices is
-    unknown.
-    """
+    """Add one program's use. If a program does not report it, the value of its devices is unknown."""
     counters = _object(report.get("neuroncore_counters"))
     in_use = counters.get("neuroncores_in_use")
     try:

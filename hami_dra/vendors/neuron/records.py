@@ -12,9 +12,7 @@ class NeuronRecord(DrivenCard):
     cores: int
     """Physical NeuronCores."""
     logical_cores: int
-    """NeuronCores as the runtime numbers them; fewer than `cores` if it joins several into one (LNC
-    on Trainium2).
-    """
+    """NeuronCores as the runtime numbers them; fewer than `cores` if it joins several into one (LNC on Trainium2)."""
     architecture: str = ""
     """`NDv2`."""
     instance_type: str = ""

@@ -23,9 +23,7 @@ ALIGNED_SIZES: Final = frozenset({1, 4, 8, 16})
 
 
 def is_inferentia(instance_type: str, products: Sequence[str]) -> bool:
-    """Decide by the instance type of the node (contains `inf`), or by the product names if the node
-    has none.
-    """
+    """Decide by the instance type of the node (contains `inf`), or by the product names if the node has none."""
     if instance_type:
         return "inf" in instance_type.lower()
     return any("inf" in product.lower() for product in products)

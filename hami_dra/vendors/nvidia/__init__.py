@@ -1,6 +1,4 @@
-"""NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or partitioned by
-MIG.
-"""
+"""NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or partitioned by MIG."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -213,9 +213,7 @@ def _other_names(tree: FileTree, library: str) -> list[str]:
 
 
 def _tools(tree: FileTree) -> Iterator[tuple[str, str]]:
-    """Yield the paths where programs expect tools, and those without symlinks
-    (/etc/alternatives).
-    """
+    """Yield the paths where programs expect tools, and those without symlinks (/etc/alternatives)."""
     for tool in _TOOLS:
         for path in (f"{folder}/{tool}" for folder in _TOOL_FOLDERS):
             if resolved := tree.resolve(path):
@@ -240,9 +238,7 @@ def _sockets(tree: FileTree) -> Iterator[str]:
 
 
 def _hook_tool(host: Host, tree: FileTree) -> str:
-    """Return its path on the host. Other tools can be found only if the driver root is the host's
-    own root.
-    """
+    """Return its path on the host. Other tools can be found only if the driver root is the host's own root."""
     if host.settings.options[CDI_HOOK]:
         return host.settings.options[CDI_HOOK]
     if host.settings.options[DRIVER_ROOT] != "/":

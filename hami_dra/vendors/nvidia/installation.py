@@ -32,9 +32,7 @@ class NoLibrary(ValueError):
 
 
 def library_files(source: Path, settings: VendorSettings) -> Mapping[str, bytes]:
-    """Return path on the node → content, in the order in which they are to be written. Raises
-    NoLibrary, OSError.
-    """
+    """Return path on the node → content, in the order in which they are to be written. Raises NoLibrary, OSError."""
     chosen = _chosen(source, settings[LIBRARY_VERSION])
     content = _content(source, chosen)
     _check(chosen, content, os.uname().machine)

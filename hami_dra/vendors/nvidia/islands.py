@@ -103,9 +103,7 @@ def _numa_groups(node_view: NodeView, free: Sequence[int]) -> list[list[int]]:
 def _by_policy(
     card_pairs: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool
 ) -> Iterator[CandidateTier]:
-    """Yield one tier per NUMA node, or one for all: the device policy chooses, and does not rank
-    nodes.
-    """
+    """Yield one tier per NUMA node, or one for all: the device policy chooses, and does not rank nodes."""
     for group in groups:
         pools = cliques(card_pairs, group, count) if linked else [mask_of(group)]
         if pools:

@@ -64,9 +64,7 @@ _QUARTERS: Final = (
 
 
 def _model(word: str, most: int, shapes: Sequence[_Shape], sizes: Mapping[int, tuple[str, int]]) -> Model:
-    """Return a model. `sizes`: memory slices of a profile → how its size is written, and the MiB of
-    an instance.
-    """
+    """Return a model. `sizes`: memory slices of a profile → how its size is written, and the MiB of an instance."""
     return Model(
         word,
         most,
@@ -148,9 +146,7 @@ def counter_set(card: Card) -> Json:
 
 
 def consumed_by_card(card: Card) -> list[Json]:
-    """Return all counters of the GPU: one that is used as a whole, shared or not, is not
-    partitioned.
-    """
+    """Return all counters of the GPU: one that is used as a whole, shared or not, is not partitioned."""
     return [{"counterSet": set_name(card), "counters": _all(card)}]
 
 

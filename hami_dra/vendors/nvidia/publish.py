@@ -150,9 +150,7 @@ def _fabric_attributes(card: Card) -> dict[str, Json]:
 
 
 def software_attributes(card: Card) -> dict[str, Json]:
-    """Return attributes under the names that NVIDIA's own driver uses; unknown ones are
-    left out.
-    """
+    """Return attributes under the names that NVIDIA's own driver uses; unknown ones are left out."""
     if not isinstance(card, GpuRecord):
         return {}
     attributes = {

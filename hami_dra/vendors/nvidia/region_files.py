@@ -83,9 +83,7 @@ def read_part(descriptor: int, start: int, size: int) -> bytes:
 
 
 def own_files(parent: str) -> Iterator[str]:
-    """Yield the files below `parent` that this driver named; of each folder the first
-    `_MOST_ENTRIES` entries count.
-    """
+    """Yield the files below `parent` that this driver named; of each folder the first `_MOST_ENTRIES` entries count."""
     for folder in _entries(parent):
         if folder.is_dir(follow_symlinks=False):
             files = islice(_entries(folder.path), _MOST_ENTRIES)

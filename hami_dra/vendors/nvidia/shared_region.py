@@ -31,8 +31,7 @@ _LONG: Final = struct.Struct("=q")
 _COUNT: Final = struct.Struct("=Q")
 _MOST_PERCENT: Final = 100
 _ROUNDING: Final = 2
-"""Percents of processes, each rounded, may add up to a little more than 100 (HAMi-core adds them).
-"""
+"""Percents of processes, each rounded, may add up to a little more than 100 (HAMi-core adds them)."""
 
 
 class NotARegion(ValueError):

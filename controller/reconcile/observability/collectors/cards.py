@@ -189,9 +189,7 @@ class CardGauges:
             yield from blocks(gauge.gauge, labelled, values.tolist())
 
     def _follow(self) -> Iterator[str]:
-        """Update the labels until nothing is left, including devices published between two
-        pieces.
-        """
+        """Update the labels until nothing is left, including devices published between two pieces."""
         devices = self._table.inventory.devices
         while not self._structure.is_current:
             changed = self._structure.take()
@@ -248,9 +246,7 @@ def core_unit(device: Device, total: int) -> int:
 
 
 def _core_units(table: CardTable, rows: Positions, limit: Ints) -> Ints:
-    """Return core units per card, shape (cards,): one value for the driver, or the card's own
-    total.
-    """
+    """Return core units per card, shape (cards,): one value for the driver, or the card's own total."""
     by_driver = np.ones(max(len(table.drivers), 1), dtype=np.bool_)
     for number in set(np.unique(table.driver[rows]).tolist()):
         by_driver[number] = table.inventory.profiles.of(table.drivers[number]).cores in {None, names.CAP_CORES}

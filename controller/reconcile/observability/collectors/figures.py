@@ -81,9 +81,7 @@ class PackingFigures(Collector):
 
 
 class VanishedFigures(Collector):
-    """Deleted claims whose devices are still held, by driver; 0 for each driver that publishes
-    cards.
-    """
+    """Deleted claims whose devices are still held, by driver; 0 for each driver that publishes cards."""
 
     def __init__(self, table: CardTable) -> None:
         self._table = table
@@ -134,9 +132,7 @@ class QuotaFigures(Collector):
 
 
 def _old_quotas(found: list[QuotaLine]) -> GaugeMetricFamily:
-    """Return the metric of HAMi 2.7.0, which has one limit per resource of a namespace: the
-    lowest.
-    """
+    """Return the metric of HAMi 2.7.0, which has one limit per resource of a namespace: the lowest."""
     family = GaugeMetricFamily(
         "QuotaUsed", "resourcequota usage for a certain device", labels=["quotanamespace", "quotaName", "limit", "zone"]
     )

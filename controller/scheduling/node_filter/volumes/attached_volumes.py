@@ -149,9 +149,7 @@ class AttachedVolumes:
         return mask
 
     def without(self, node: str, uid: str) -> tuple[set[CsiVolumeId], set[CsiVolumeId]]:
-        """Return what is mounted on the node, and what else is attached, as if the pod were not
-        there.
-        """
+        """Return what is mounted on the node, and what else is attached, as if the pod were not there."""
         pods = self._pods.get(node, _NONE)
         return self._counted(node, {other: pod for other, pod in pods.items() if other != uid})[:2]
 

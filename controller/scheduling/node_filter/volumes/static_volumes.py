@@ -221,9 +221,7 @@ class StaticVolumes:
         return min(filter(None, firsts), default=(0, None))[1]
 
     def places_at(self, row: int) -> tuple[Place, ...]:
-        """Return the places of free volumes that the node reaches; equal for nodes that reach the
-        same.
-        """
+        """Return the places of free volumes that the node reaches; equal for nodes that reach the same."""
         node_labels = self._nodes.node(row).metadata.labels
         labels = [(key, node_labels[key]) for key in self._keys if key in node_labels]
         pinned_places: list[Place] = [each for each in labels if each in self._places]

@@ -130,9 +130,7 @@ class VolumeBinding:
         return ""
 
     def _where(self, volume: PersistentVolume) -> str:
-        """Return where a volume is: the node if it is a single one, else what its affinity asks
-        for.
-        """
+        """Return where a volume is: the node if it is a single one, else what its affinity asks for."""
         name = volume.metadata.name
         rows = (self.reachable(volume) & self._nodes.present[: self._nodes.size]).nonzero()[0]
         if len(rows) == 1:

@@ -217,9 +217,7 @@ class VolumeBook:
 
     @contextmanager
     def without_reservation(self, uid: str) -> Iterator[None]:
-        """Ignore the pod's own reservation within the block. The book must not change in the
-        meantime.
-        """
+        """Ignore the pod's own reservation within the block. The book must not change in the meantime."""
         reservation = self._reservations.pop(uid, None)
         if reservation is None:
             yield

@@ -57,9 +57,7 @@ class VolumeFilters:
         self._book = book
 
     def of(self, pod: Pod, own: Placed | None = None) -> VolumeVerdict:
-        """Return the verdict on a pod. `own`: where it counts already, which does not count against
-        it.
-        """
+        """Return the verdict on a pod. `own`: where it counts already, which does not count against it."""
         if not pod.spec.volumes:
             return NOTHING
         refusals = []

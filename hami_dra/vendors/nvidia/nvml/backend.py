@@ -99,9 +99,7 @@ class NvmlBackend:
 
     @classmethod
     def at(cls, state_folder: Path | None = None) -> "NvmlBackend":
-        """Return the back end. `state_folder`: for state that must outlive the program; None:
-        nothing does.
-        """
+        """Return the back end. `state_folder`: for state that must outlive the program; None: nothing does."""
         if state_folder is None:
             return cls()
         return cls(
@@ -297,9 +295,7 @@ class NvmlBackend:
             self._noted.note(uuid, fault)
 
     def _meant(self, library: Library, event: NvmlEvent) -> list[str]:
-        """Return the GPU of the event; all of them, if it is unknown (as NVIDIA's device plugin
-        does).
-        """
+        """Return the GPU of the event; all of them, if it is unknown (as NVIDIA's device plugin does)."""
         for uuid, handle in self._handles.items():
             if same(handle, event.device):
                 return [uuid]

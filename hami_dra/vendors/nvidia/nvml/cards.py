@@ -231,9 +231,7 @@ def _drop_if_lost(library: Library, index: int, reading: NvmlReading) -> None:
 
 
 def _optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]) -> T:
-    """Return `otherwise` if the value is missing or unreadable. Raises NvmlFailed when the GPU is
-    lost.
-    """
+    """Return `otherwise` if the value is missing or unreadable. Raises NvmlFailed when the GPU is lost."""
     try:
         return read()
     except NvmlFailed as failed:

@@ -98,9 +98,7 @@ def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> d
 
 
 def compute_instances(library: Library, gpu: Handle, instance: int) -> list[int]:
-    """Return ids of the compute instances in a GPU instance; `instance`: its id. Raises
-    NvmlFailed.
-    """
+    """Return ids of the compute instances in a GPU instance; `instance`: its id. Raises NvmlFailed."""
     return [compute for _, owner, compute in _mig_devices(library, gpu) if owner == instance]
 
 

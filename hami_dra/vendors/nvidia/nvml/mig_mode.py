@@ -14,9 +14,7 @@ from hami_dra.vendors.nvidia.records import MigState
 
 
 class NotSwitched(PartitionRefused):
-    """The switch failed. `as_before`: the MIG mode is unchanged; else a new one waits for a
-    reset.
-    """
+    """The switch failed. `as_before`: the MIG mode is unchanged; else a new one waits for a reset."""
 
     as_before = False
 

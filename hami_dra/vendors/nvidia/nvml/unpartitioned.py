@@ -68,9 +68,7 @@ class UnpartitionedCards:
 
 
 def as_cut(card: GpuRecord, unpartitioned: Mapping[str, MigState]) -> GpuRecord:
-    """Return the card as it will be again. A card whose mode is on is returned as read from
-    NVML.
-    """
+    """Return the card as it will be again. A card whose mode is on is returned as read from NVML."""
     before = unpartitioned.get(card.uuid)
     if before is None or (card.mig is not None and card.mig.enabled):
         return card

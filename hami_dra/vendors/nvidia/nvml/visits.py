@@ -25,9 +25,7 @@ class Visits:
     """Run visits, one at a time: the caller holds a lock."""
 
     def __init__(self, timeout: float, doing: Callable[[], str]) -> None:
-        """Set up visits. `timeout`: seconds; `doing`: the current function of NVML, for
-        messages.
-        """
+        """Set up visits. `timeout`: seconds; `doing`: the current function of NVML, for messages."""
         self._timeout = timeout
         self._doing = doing
         self._visit: threading.Thread | None = None
@@ -72,16 +70,12 @@ _driver_root: list[FolderTree] = []
 
 
 def use_driver_root(root: Path) -> None:
-    """Search NVML below this folder first, also later: a driver container may install it after this
-    process started.
-    """
+    """Search NVML below this folder first, also later: a driver container may install it after this process started."""
     _driver_root[:] = [FolderTree(root)]
 
 
 def _load_from_driver_root() -> None:
-    """Load the library by its path. Later loads of libnvidia-ml.so.1 get this one (dlopen matches
-    by SONAME).
-    """
+    """Load the library by its path. Later loads of libnvidia-ml.so.1 get this one (dlopen matches by SONAME)."""
     for tree in _driver_root:
         for folder in ("/", *LIBRARY_FOLDERS):
             path = tree.resolve(f"{folder}/{_LIBRARY}")
