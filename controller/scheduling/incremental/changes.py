@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -110,8 +110,8 @@ class Shared(Generic[V]):
     those of the others.
 
     When they weigh more than `most` together, the account whose values weigh most loses its least
-    recently used one. `weigh`: of a value, by its key; a tenant who chooses how large a value is
-    gets as many fewer of them. `dropped` is called with each value that goes.
+    recently used one: a tenant who chooses how large a value is gets as many fewer of them.
+    `dropped` is called with each value that goes.
 
     >>> shapes = Shared(3)
     >>> for key, namespace in (("plain", "honest"), ("a", "evil"), ("b", "evil"), ("c", "evil")):
@@ -120,14 +120,12 @@ class Shared(Generic[V]):
     ['b', 'c', 'plain']
     """
 
-    def __init__(
-        self, most: int, weigh: Callable[[Any], int] = lambda _key: 1, dropped: Callable[[V], None] | None = None
-    ) -> None:
+    def __init__(self, most: int, dropped: Callable[[V], None] | None = None) -> None:
         self._most = most
-        self._weigh = weigh
         self._dropped = dropped
         self._weight = 0
-        self._kept: dict[Hashable, tuple[str, V]] = {}
+        self._kept: dict[Hashable, tuple[str, int, V]] = {}
+        """Key → account, weight, value."""
         self._by_account: dict[str, OrderedDict[Hashable, None]] = {}
         self._weights: dict[str, int] = {}
 
@@ -137,25 +135,25 @@ class Shared(Generic[V]):
     def find(self, key: Hashable) -> V | None:
         """Return the cached value, without marking it as used."""
         found = self._kept.get(key)
-        return found[1] if found is not None else None
+        return found[2] if found is not None else None
 
-    def get(self, key: Hashable, account: str, make: Callable[[], V]) -> V:
+    def get(self, key: Hashable, account: str, make: Callable[[], V], weight: int = 1) -> V:
         """Return the value, made now if there is none. `account`: owner of a new value."""
         found = self._kept.get(key)
         if found is not None:
-            owner, value = found
+            owner, _, value = found
             self._by_account[owner].move_to_end(key)
             return value
         value = make()
-        self._kept[key] = account, value
+        self._kept[key] = account, weight, value
         self._by_account.setdefault(account, OrderedDict())[key] = None
-        self._add(account, self._weigh(key))
+        self._add(account, weight)
         while self._weight > self._most:
             self._drop_one()
         return value
 
     def values(self) -> list[V]:
-        return [value for _, value in self._kept.values()]
+        return [value for _, _, value in self._kept.values()]
 
     def clear(self) -> None:
         """Drop all values."""
@@ -170,7 +168,7 @@ class Shared(Generic[V]):
 
     def drop(self, is_unwanted: Callable[[V], bool]) -> None:
         """Drop some values."""
-        for key, (_, value) in [*self._kept.items()]:
+        for key, (_, _, value) in [*self._kept.items()]:
             if is_unwanted(value):
                 self._drop(key)
 
@@ -179,9 +177,9 @@ class Shared(Generic[V]):
         self._drop(next(iter(self._by_account[largest])))
 
     def _drop(self, key: Hashable) -> None:
-        account, value = self._kept.pop(key)
+        account, weight, value = self._kept.pop(key)
         del self._by_account[account][key]
-        self._add(account, -self._weigh(key))
+        self._add(account, -weight)
         if not self._by_account[account]:
             del self._by_account[account], self._weights[account]
         if self._dropped is not None:

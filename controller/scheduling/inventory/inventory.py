@@ -202,7 +202,6 @@ class Inventory:
         _store(self.namespaces, old, new)
         if before is None or new is None or before.metadata.labels != new.metadata.labels:
             self._assembly.namespace_changed(name, before, new)
-            self._preferences.namespace_changed(before, new)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = (new or old or Node()).metadata.name

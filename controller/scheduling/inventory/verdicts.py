@@ -71,7 +71,7 @@ grows below the first and shrinks above the second.
 class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
-        self._cache: Shared[_Column] = Shared(KEPT, lambda expression: 1 + len(expression) // _LENGTH)
+        self._cache: Shared[_Column] = Shared(KEPT)
         self._drivers: LruCache[_Drivers] = LruCache(KEPT)
         self._budget: Budget | None = None
 
@@ -200,7 +200,9 @@ class Verdicts:
         budget = self._budget
         mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
-        column = self._cache.get(expression, account, lambda: _Column(self._columns, expression))
+        column = self._cache.get(
+            expression, account, lambda: _Column(self._columns, expression), weight=1 + len(expression) // _LENGTH
+        )
         column.refresh()
         return column
 

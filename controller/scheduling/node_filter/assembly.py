@@ -16,6 +16,7 @@ from controller.scheduling.node_filter.pod_affinity import PodAffinityPlugin
 from controller.scheduling.node_filter.pod_anti_affinity import PodAntiAffinityPlugin
 from controller.scheduling.node_filter.pod_groups import Meter, PodGroups
 from controller.scheduling.node_filter.pod_names import PodNames
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
 from controller.scheduling.node_filter.resized_requests import RESIZES_BY_SUMS
@@ -37,15 +38,12 @@ class FilterAssembly:
         pod_names = self.pod_names = PodNames()
         groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes, pod_names)
         labels = self.labels = NodeLabels(nodes)
-        rules, apart = (
-            NodeRules(nodes, labels),
-            ExistingTerms(nodes, namespaces, anti_affinity_of, reading := TermReading()),
-        )
+        shapes, reading = PodShapes(), TermReading()
+        rules, apart = NodeRules(nodes, labels, shapes), ExistingTerms(nodes, namespaces, anti_affinity_of, reading)
         self.term_reading = reading
-        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces, pod_names)
+        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces, pod_names, shapes)
         self.attraction = ExistingTerms(nodes, namespaces, attraction_of, reading)
         """Terms of the pods that are there that score nodes for others."""
-        self._affinity, self._anti_affinity = PodAffinityPlugin(state), PodAntiAffinityPlugin(state)
         self.resources = NodeResources(nodes, delegated)
         self.volumes = VolumeBook(nodes, labels, pod_names)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
@@ -53,16 +51,15 @@ class FilterAssembly:
         listeners = (groups, apart, self.attraction, ports, self.volumes)
         self.pods = PodBook(nodes, listeners, self._spread.shape_of)
         self.filters = NodeFilters(
-            nodes,
-            rules,
+            state,
             self.resources,
             ports,
             plugins=(
-                *(VolumePlugin(code, self.volume_verdicts) for code in VOLUME_CODES),
+                *(VolumePlugin(code, self.volume_verdicts, shapes) for code in VOLUME_CODES),
                 self._spread,
-                self._affinity,
-                self._anti_affinity,
-                NodeDeclaredFeatures(nodes),
+                PodAffinityPlugin(state),
+                PodAntiAffinityPlugin(state),
+                NodeDeclaredFeatures(state),
             ),
         )
 
@@ -91,8 +88,7 @@ class FilterAssembly:
         """Note that a namespace came (`before` is None), went, or changed its labels."""
         for terms in (self.state.anti_affinity, self.attraction):
             terms.namespace_changed(name)
-        self._affinity.namespace_changed(before, after)
-        self._anti_affinity.namespace_changed(before, after)
+        self.state.shapes.namespace_changed(before, after)
         self.state.groups.forget_recent()
 
     def refuses_by_labels(self, pod: Pod) -> bool:

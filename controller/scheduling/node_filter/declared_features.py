@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
+from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import RecomputedFilter
@@ -17,7 +17,6 @@ from hami_dra.api.core import Pod
 RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 _RESTART_ALL: Final = "RestartAllContainers"
-_SETS_KEPT: Final = 8
 
 
 def needed_features(pod: Pod) -> tuple[str, ...]:
@@ -36,13 +35,16 @@ def needed_features(pod: Pod) -> tuple[str, ...]:
 
 
 class NodeDeclaredFeatures:
-    def __init__(self, nodes: NodeColumns) -> None:
-        self._nodes = nodes
-        self._filters: LruCache[FeatureFilter] = LruCache(_SETS_KEPT)
+    def __init__(self, state: FilterState) -> None:
+        self._state = state
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "FeatureFilter | None":  # noqa: ARG002 (of the protocol)
         needed = needed_features(pod)
-        return self._filters.get(needed, lambda: FeatureFilter(self._nodes, needed)) if needed else None
+        if not needed:
+            return None
+        return self._state.shapes.of(
+            pod, names.NODE_DECLARED_FEATURES, needed, lambda: FeatureFilter(self._state.nodes, needed)
+        )
 
 
 class FeatureFilter(RecomputedFilter):

@@ -10,6 +10,7 @@ from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
 from controller.scheduling.node_filter.pod_names import PodNames
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from hami_dra.api.core import Namespace
 
@@ -26,6 +27,7 @@ class FilterState:
     namespaces: Mapping[str, Namespace]
     """By name, live."""
     pod_names: PodNames
+    shapes: PodShapes
     reads_unlabelled_namespaces: bool = False
     """See `AffinityTerm.pods`."""
 

@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import ChangeLog, Shared
+from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.node_filter.codes import ABSENT, CODES, NUMBERS
+from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import affinity_sentence, required_affinity
 from controller.scheduling.node_filter.node_ports import HostPorts, NodePorts, host_ports
 from controller.scheduling.node_filter.node_resources import NodeResources, Wanted, wanted_by
-from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import FilterPlugin, PodFilter, PodRefusal
 from controller.scheduling.node_filter.pod_size import excess_of
@@ -28,7 +28,6 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.api.core import Pod
 
-_KEPT: Final = 128
 _FEW: Final = 8
 """Up to this many changed nodes are judged one by one."""
 
@@ -110,20 +109,12 @@ class NodeFilters:
     """`plugins`: those that keep columns of their own, in kube-scheduler's order."""
 
     def __init__(
-        self,
-        nodes: NodeColumns,
-        rules: NodeRules,
-        resources: NodeResources,
-        ports: NodePorts,
-        plugins: Sequence[FilterPlugin],
+        self, state: FilterState, resources: NodeResources, ports: NodePorts, plugins: Sequence[FilterPlugin]
     ) -> None:
-        self._nodes = nodes
-        self._rules = rules
+        self._nodes, self._rules, self._shapes = state.nodes, state.rules, state.shapes
         self._resources = resources
         self._ports = ports
         self._plugins = plugins
-        self._fits: Shared[NodeByNodeFit] = Shared(_KEPT)
-        self._layered: Shared[LayeredFit] = Shared(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count against it."""
@@ -151,9 +142,9 @@ class NodeFilters:
             return None
         if not filters:
             return base
-        found = self._layered.get((base, filters), pod.metadata.namespace, lambda: LayeredFit(base, filters))
-        found.refresh()
-        return found
+        fit = self._shapes.of(pod, "layered", (base, filters), lambda: LayeredFit(base, filters))
+        fit.refresh()
+        return fit
 
     def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
         """Return whether the node admits the pod regardless of which `unbound` pods are bound before it."""
@@ -200,7 +191,7 @@ class NodeFilters:
         nodes, spec = self._nodes, pod.spec
         selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
         key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports
-        kept = self._fits.get(key, pod.metadata.namespace, lambda: NodeByNodeFit(nodes))
+        kept = self._shapes.of(pod, "node by node", key, lambda: NodeByNodeFit(nodes))
         changes, loads = kept.readers
         if not (changes.is_current and loads.is_current):
             changed, loaded = changes.entries(), loads.entries()

@@ -4,17 +4,16 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.codes import ABSENT
 from controller.scheduling.node_filter.node_affinity import admits, pinned_names, required_affinity
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.taint_toleration import by_taints, taint_number, tolerates_own_taints
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
 
-_KEPT: Final = 128
 _FEW: Final = 16
 """Names of nodes, up to which each is tested by itself."""
 
@@ -22,17 +21,18 @@ _FEW: Final = 16
 class NodeRules:
     """Columns of shape (nodes.size,), kept per tolerations or affinity. Callers must not change them."""
 
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels, shapes: PodShapes) -> None:
         self._nodes = nodes
         self._labels = labels
-        self._columns: Shared[NodeColumn] = Shared(_KEPT)
+        self._shapes = shapes
 
     def taint_codes(self, pod: Pod) -> Ints:
         """Return the number of the first reason among cordon, readiness and taints, 0 if none."""
         tolerations = pod.spec.tolerations
-        column = self._columns.get(
-            ("taints", tolerations),
-            pod.metadata.namespace,
+        column = self._shapes.of(
+            pod,
+            "taints",
+            tolerations,
             lambda: NodeColumn(
                 self._nodes, by_taints(tolerations, lambda node: taint_number(tolerations, node)), ABSENT
             ),
@@ -42,9 +42,10 @@ class NodeRules:
     def untainted(self, pod: Pod) -> Bools:
         """Return the nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
         tolerations = pod.spec.tolerations
-        column = self._columns.get(
-            ("own taints", tolerations),
-            pod.metadata.namespace,
+        column = self._shapes.of(
+            pod,
+            "own taints",
+            tolerations,
             lambda: NodeColumn(
                 self._nodes, by_taints(tolerations, lambda node: tolerates_own_taints(tolerations, node)), 0
             ),
@@ -57,9 +58,10 @@ class NodeRules:
         required = required_affinity(pod)
         if required is not None and (pinned := pinned_names(required)) is not None and len(pinned) <= _FEW:
             return self._admitted_of(pod, pinned)
-        column = self._columns.get(
-            ("admits", tuple(sorted(spec.node_selector.items())), required),
-            pod.metadata.namespace,
+        column = self._shapes.of(
+            pod,
+            "admits",
+            (tuple(sorted(spec.node_selector.items())), required),
             lambda: NodeColumn(
                 self._nodes, lambda node: admits(pod, node), 0, judge_all=lambda: self._admitted_by_labels(pod)
             ),

@@ -5,30 +5,17 @@ A node is admitted if in its domains a pod runs that matches all terms. The firs
 that wants to be together may start: it matches its own terms, and no pod anywhere does.
 """
 
-from typing import Final
-
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import (
-    acquire_pods,
-    one_of,
-    reached,
-    release_pods,
-    shape_weight,
-    without,
-)
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, affinity_problem, required_terms
+from controller.scheduling.node_filter.counted_shape import CountedShape, counted_by
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
-from hami_dra.api.core import Namespace, Pod
-
-_SHAPES_KEPT: Final = 256
-"""Terms of all shapes together."""
+from hami_dra.api.core import Pod
 
 
 class PodAffinityPlugin:
@@ -36,7 +23,6 @@ class PodAffinityPlugin:
 
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: Shared[PodAffinityFilter] = Shared(_SHAPES_KEPT, shape_weight, dropped=PodAffinityFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "PodAffinityFilter | PodRefusal | None":
         affinity = pod.spec.affinity
@@ -49,50 +35,25 @@ class PodAffinityPlugin:
             return None
         itself = _matches_itself(pod, terms, self._state)
         key = tuple([each.key for each in terms]), itself
-        found = self._filters.get(
-            key, pod.metadata.namespace, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself)
+        shape = self._state.shapes.of(
+            pod,
+            names.NODE_POD_AFFINITY,
+            key,
+            lambda: PodAffinityFilter(self._state, terms, matches_itself=itself),
+            len(terms),
         )
-        self._state.groups.catch_up(found.counts)
-        return found if own is None else found.without(own)
-
-    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
-        """Resolve the namespace selectors again that see the change."""
-        self._filters.drop(lambda each: each.sees(before, after))
+        return shape.current(own)
 
 
-class PodAffinityFilter(RecomputedFilter):
+class PodAffinityFilter(CountedShape, RecomputedFilter):
     """The affinity of pods of one shape."""
 
-    def __init__(
-        self,
-        state: FilterState,
-        terms: tuple[AffinityTerm, ...],
-        *,
-        matches_itself: bool,
-        own: Placed | None = None,
-    ) -> None:
-        super().__init__(names.NODE_POD_AFFINITY)
-        self._state = state
-        self._terms = terms
+    def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], *, matches_itself: bool) -> None:
+        RecomputedFilter.__init__(self, names.NODE_POD_AFFINITY)
+        CountedShape.__init__(self, state, [counted_by(state, terms)], leaving=True, terms=terms)
         self._matches_itself = matches_itself
-        self._own = own
-        self._pods = acquire_pods(state, terms)
+        (self._pods,) = self.counts
         """The pods that match all terms."""
-        self.counts = (self._pods,)
-
-    def close(self) -> None:
-        """Release the counts; the filter must not be used any more."""
-        release_pods(self._state, self._terms)
-
-    def sees(self, before: Namespace | None, after: Namespace | None) -> bool:
-        """Return whether the change of a namespace changes the pods that the terms mean."""
-        return any(each.selects_otherwise(before, after) for each in self._terms)
-
-    def without(self, own: Placed) -> "PodAffinityFilter":
-        """Return the filter as if this pod counted nowhere. For use at once."""
-        found = PodAffinityFilter(self._state, self._terms, matches_itself=self._matches_itself, own=own)
-        found.close()  # this filter holds the same counts
-        return found
 
     def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
         """The affinity must hold without the pods that are bound later. Where no pod is bound yet,
@@ -101,7 +62,7 @@ class PodAffinityFilter(RecomputedFilter):
         later = [each for each in unbound if each is not self._own and self._pods.counts(each.pod)]
         if not later:
             return True
-        bound = without(self._pods, self._own).copy()
+        bound = self._column(self._pods).copy()
         rows = [found for each in later if (found := self._state.nodes.index_of(each.node)) >= 0]
         for each in rows:
             bound[each] -= 1
@@ -112,7 +73,7 @@ class PodAffinityFilter(RecomputedFilter):
         return self._matches_itself and together
 
     def sentence(self, pod: Pod, row: int) -> str:
-        state, node = self._state, self._state.nodes.node(row)
+        node = self._state.nodes.node(row)
         for term in self._terms:
             if term.topology_key not in node.metadata.labels:
                 return (
@@ -120,7 +81,7 @@ class PodAffinityFilter(RecomputedFilter):
                     f"{term.words}"
                 )
         for term in self._terms:
-            if not one_of(state, self._pods.pods(), node, term.topology_key, self._own):
+            if not self._one_of(self._pods.pods(), node, term.topology_key):
                 where = place_in_words(node, term.topology_key)
                 return f"InterPodAffinity: no pod with {term.words} runs {where}, which the pod's affinity requires"
         return f"InterPodAffinity: the affinity of pod {pod.key} is not met"
@@ -129,7 +90,7 @@ class PodAffinityFilter(RecomputedFilter):
         return self._state.nodes.changes.version, self._pods.version
 
     def _compute(self) -> Bools:
-        return ~self._admits(without(self._pods, self._own))
+        return ~self._admits(self._column(self._pods))
 
     def _admits(self, column: Ints) -> Bools:
         """Return the nodes that the affinity admits, by the number of pods per node that match it."""
@@ -138,7 +99,7 @@ class PodAffinityFilter(RecomputedFilter):
         first = self._matches_itself and not self._counts_anywhere(column)
         for term in self._terms:
             near &= (
-                state.domains.of(term.topology_key) != NO_DOMAIN if first else reached(state, column, term.topology_key)
+                state.domains.of(term.topology_key) != NO_DOMAIN if first else self._reached(column, term.topology_key)
             )
         return near
 

@@ -11,12 +11,10 @@ nodes, and matching pods on them:
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import shape_weight
+from controller.scheduling.node_filter.counted_shape import Counted, CountedShape
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import required_affinity
 from controller.scheduling.node_filter.node_rules import NodeRules
@@ -36,9 +34,6 @@ from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.printable import counted
 from hami_dra.api.selectors import ParsedSelector, parsed, selector_problem
 
-_SHAPES_KEPT: Final = 128
-"""Constraints of all shapes together."""
-
 
 def is_hard(constraint: TopologySpreadConstraint) -> bool:
     return constraint.when_unsatisfiable == "DoNotSchedule"
@@ -47,7 +42,6 @@ def is_hard(constraint: TopologySpreadConstraint) -> bool:
 class PodTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._filters: Shared[SpreadFilter] = Shared(_SHAPES_KEPT, shape_weight, dropped=SpreadFilter.close)
 
     def filter_for(self, pod: Pod, own: Placed | None) -> "SpreadFilter | PodRefusal | None":
         if not pod.spec.topology_spread_constraints:
@@ -61,9 +55,10 @@ class PodTopologySpread:
                 return PodRefusal(names.NODE_TOPOLOGY_SPREAD, sentence)
         hard = [SpreadConstraint.of(pod, each) for each in constraints]
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
-        found = self._filters.get(key, pod.metadata.namespace, lambda: SpreadFilter(self._state, pod, hard))
-        self._state.groups.catch_up(found.counts)
-        return found if own is None else found.without(own)
+        shape = self._state.shapes.of(
+            pod, names.NODE_TOPOLOGY_SPREAD, key, lambda: SpreadFilter(self._state, pod, hard), len(hard)
+        )
+        return shape.current(own)
 
     def shape_of(self, pod: Pod) -> Hashable | None:
         """Return what pods with equal hard constraints have in common; None without any, or with
@@ -118,27 +113,23 @@ class SpreadConstraint:
         return cls(constraint, selector, pod.metadata.namespace, itself)
 
     @property
-    def counts_key(self) -> Hashable:
-        return "spread", self.namespace, selector_key(self.selector)
+    def counted(self) -> Counted:
+        """The pods that count. countPodsMatchSelector finds none by an empty selector, though
+        Matches finds every pod.
+        """
+        selector = self.selector
+        matching = selector is not None and selector.size > 0
+        key = "spread", self.namespace, selector_key(selector)
+        return key, (PodSelector(frozenset({self.namespace}), selector),) if matching else ()
 
     @property
     def key(self) -> Hashable:
         rule = self.constraint
         return (
-            self.counts_key,
+            self.counted[0],
             self.matches_itself,
             (rule.topology_key, rule.max_skew, rule.min_domains, rule.node_affinity_policy, rule.node_taints_policy),
         )
-
-    @property
-    def pods(self) -> tuple[PodSelector, ...]:
-        """The pods that count. countPodsMatchSelector finds none by an empty selector, though
-        Matches finds every pod.
-        """
-        selector = self.selector
-        if selector is None or not selector.size:
-            return ()
-        return (PodSelector(frozenset({self.namespace}), selector),)
 
     def includes(self, rules: NodeRules, pod: Pod) -> Bools | np.bool_:
         """Return the nodes that the constraint's policies include for the pod."""
@@ -162,28 +153,14 @@ def nodes_with_keys(state: FilterState, constraints: Sequence[SpreadConstraint])
     return complete
 
 
-class SpreadFilter(RecomputedFilter):
+class SpreadFilter(CountedShape, RecomputedFilter):
     """The hard constraints of pods of one shape. `pod`: one of them."""
 
-    def __init__(self, state: FilterState, pod: Pod, hard: list[SpreadConstraint], own: Placed | None = None) -> None:
-        super().__init__(names.NODE_TOPOLOGY_SPREAD)
-        self._state = state
+    def __init__(self, state: FilterState, pod: Pod, hard: list[SpreadConstraint]) -> None:
+        RecomputedFilter.__init__(self, names.NODE_TOPOLOGY_SPREAD)
+        CountedShape.__init__(self, state, [each.counted for each in hard], leaving=False)
         self._pod = pod
         self._hard = hard
-        self._own = own
-        self.counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in hard], leaving=False)
-
-    def close(self) -> None:
-        """Release the counts; the filter must not be used any more."""
-        for each in self._hard:
-            self._state.groups.release(each.counts_key)
-
-    def without(self, own: Placed) -> "SpreadFilter":
-        """Return the filter as if this pod counted nowhere. For use at once."""
-        found = SpreadFilter(self._state, self._pod, self._hard, own)
-        found.close()  # this filter holds the same counts
-        found.refresh()
-        return found
 
     def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
         """The worst order for this node: pods of its own domain are bound before, and no others."""
@@ -257,9 +234,7 @@ class SpreadFilter(RecomputedFilter):
         """
         domain = self._state.domains.of(hard.constraint.topology_key)
         eligible = complete & hard.includes(self._state.rules, self._pod)
-        per_node = counts.column()
-        if (own := self._own) is not None:
-            per_node = counts.without(own.node, counts.share_of(own))
+        per_node = self._column(counts)
         length = int(domain.max(initial=0)) + 1
         here = domain[eligible]
         pods = np.bincount(here, weights=per_node[eligible], minlength=length).astype(np.int64)

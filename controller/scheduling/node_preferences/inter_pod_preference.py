@@ -9,27 +9,22 @@ The lowest of the fitting nodes gets 0, the highest 100.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import acquire_each, release_pods, shape_weight, without
 from controller.scheduling.node_filter.affinity_terms import (
     WeightedTerm,
     affinity_problem,
     preferred_terms,
 )
+from controller.scheduling.node_filter.counted_shape import CountedShape, counted_by
 from controller.scheduling.node_filter.existing_terms import ExistingTerms, PodClass
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.topology_domains import NO_DOMAIN
 from controller.scheduling.node_preferences.score import MOST
 from hami_dra.api.arrays import Ints, Positions
-from hami_dra.api.core import Namespace, Pod
-
-_SHAPES_KEPT: Final = 256
-"""Terms of all shapes together."""
+from hami_dra.api.core import Pod
 
 
 class InterPodPreference:
@@ -38,7 +33,6 @@ class InterPodPreference:
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
         self._state = state
         self._existing = existing
-        self._scores: Shared[InterPodScore] = Shared(_SHAPES_KEPT, shape_weight, dropped=InterPodScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "InterPodScore | None":
         """Return the pod's score; None: neither the pod nor the pods that are there prefer
@@ -53,41 +47,20 @@ class InterPodPreference:
         if toward is None and not terms:
             return None
         key = tuple([(each.term.key, each.weight) for each in terms]), toward
-        found = self._scores.get(key, pod.metadata.namespace, lambda: InterPodScore(self._state, terms, toward))
-        self._state.groups.catch_up(found.counts)
-        return found if own is None else found.without(own)
-
-    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
-        """Resolve the namespace selectors again that see the change."""
-        self._scores.drop(lambda each: each.sees(before, after))
+        shape = self._state.shapes.of(
+            pod, "preferred pods", key, lambda: InterPodScore(self._state, terms, toward), len(terms)
+        )
+        return shape.current(own)
 
 
-class InterPodScore:
+class InterPodScore(CountedShape):
     """The score of pods of one shape. `toward`: what the pods that are there prefer of them."""
 
-    def __init__(
-        self, state: FilterState, terms: Sequence[WeightedTerm], toward: PodClass | None, own: Placed | None = None
-    ) -> None:
-        self._state = state
-        self._terms = terms
+    def __init__(self, state: FilterState, weighted: Sequence[WeightedTerm], toward: PodClass | None) -> None:
+        terms = [each.term for each in weighted]
+        super().__init__(state, [counted_by(state, (each,)) for each in terms], leaving=True, terms=terms)
+        self._weighted = weighted
         self._toward = toward
-        self._own = own
-        self.counts = acquire_each(state, [each.term for each in terms])
-
-    def close(self) -> None:
-        """Release the counts; the score must not be used any more."""
-        for each in self._terms:
-            release_pods(self._state, (each.term,))
-
-    def sees(self, before: Namespace | None, after: Namespace | None) -> bool:
-        """Return whether the change of a namespace changes the pods that the terms mean."""
-        return any(each.term.selects_otherwise(before, after) for each in self._terms)
-
-    def without(self, own: Placed) -> "InterPodScore":
-        """Return the score as if this pod counted nowhere. For use at once."""
-        found = InterPodScore(self._state, self._terms, self._toward, own)
-        found.close()  # this score holds the same counts
-        return found
 
     def normalized(self, fitting: Positions) -> Ints:
         raw = self._raw()[fitting]
@@ -99,12 +72,12 @@ class InterPodScore:
         return scores
 
     def _raw(self) -> Ints:
-        nodes, own = self._state.nodes, self._own
+        nodes = self._state.nodes
         total: Ints = np.zeros(nodes.size, dtype=np.int64)
-        for each, pods in zip(self._terms, self.counts, strict=True):
-            total += each.weight * self._per_domain(without(pods, own), each.term.topology_key)
+        for each, pods in zip(self._weighted, self.counts, strict=True):
+            total += each.weight * self._per_domain(self._column(pods), each.term.topology_key)
         if self._toward is not None:
-            for topology_key, weights in self._toward.columns_on(nodes, own).items():
+            for topology_key, weights in self._toward.columns_on(nodes, self._own).items():
                 total += self._per_domain(weights, topology_key)
         return total
 

@@ -4,24 +4,21 @@ tolerate, the better.
 
 from typing import Final
 
-from controller.scheduling.incremental.changes import Shared
+from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_column import NodeColumn
-from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.taint_toleration import by_taints
 from controller.scheduling.node_preferences.score import default_normalized
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Node, Pod, Toleration
 from hami_dra.api.selectors import tolerates
 
-_SHAPES_KEPT: Final = 64
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
 class PreferNoSchedule:
-    def __init__(self, nodes: NodeColumns) -> None:
-        self._nodes = nodes
-        self._columns: Shared[NodeColumn] = Shared(_SHAPES_KEPT)
-        self._taints = NodeColumn(nodes, lambda node: _untolerated((), node), 0)
+    def __init__(self, state: FilterState) -> None:
+        self._nodes, self._shapes = state.nodes, state.shapes
+        self._taints = NodeColumn(state.nodes, lambda node: _untolerated((), node), 0)
         self._seen = -1
         self._is_used = False
 
@@ -34,9 +31,10 @@ class PreferNoSchedule:
         if not self._is_used:
             return None
         tolerations = tuple([each for each in pod.spec.tolerations if each.effect in {"", _PREFER_NO_SCHEDULE}])
-        column = self._columns.get(
+        column = self._shapes.of(
+            pod,
+            "preferred taints",
             tolerations,
-            pod.metadata.namespace,
             lambda: NodeColumn(self._nodes, by_taints(tolerations, lambda node: _untolerated(tolerations, node)), 0),
         )
         return TaintScore(column) if column.current().any() else None

@@ -25,7 +25,7 @@ from controller.scheduling.node_preferences.preferred_node_affinity import Prefe
 from controller.scheduling.node_preferences.score import PluginScore
 from controller.scheduling.node_preferences.soft_topology_spread import SoftTopologySpread
 from hami_dra.api.arrays import Ints, Positions
-from hami_dra.api.core import Namespace, Pod
+from hami_dra.api.core import Pod
 
 WEIGHTS: Final[Mapping[str, int]] = {
     "TaintToleration": 3,
@@ -77,8 +77,8 @@ class NodePreferences:
 
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
         self._nodes = state.nodes
-        self._affinity = PreferredNodeAffinity(state.nodes, state.labels)
-        self._taints = PreferNoSchedule(state.nodes)
+        self._affinity = PreferredNodeAffinity(state)
+        self._taints = PreferNoSchedule(state)
         self._spread = SoftTopologySpread(state)
         self._inter_pod = InterPodPreference(state, existing)
         self._images = ImageLocality(state.nodes)
@@ -107,7 +107,3 @@ class NodePreferences:
     def set_version(self, version: tuple[int, int]) -> None:
         """Score like kube-scheduler of this version (major, minor); without it like the newest."""
         self._images.counts_volumes = version >= IMAGE_VOLUMES_COUNTED
-
-    def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:
-        """Note that a namespace came (`before` is None), went, or changed its labels."""
-        self._inter_pod.namespace_changed(before, after)

@@ -1,28 +1,21 @@
 """Preferred node affinity (kube-scheduler's NodeAffinity): the weights of the terms that a node meets, summed."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.affinity_terms import bounded_weight
+from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_column import NodeColumn
-from controller.scheduling.node_filter.node_labels import NodeLabels
-from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.score import default_normalized
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Node, Pod, PreferredSchedulingTerm
 from hami_dra.api.selectors import term_matches, term_problem
 
-_SHAPES_KEPT: Final = 64
-
 
 class PreferredNodeAffinity:
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
-        self._nodes = nodes
-        self._labels = labels
-        self._columns: Shared[NodeColumn] = Shared(_SHAPES_KEPT)
+    def __init__(self, state: FilterState) -> None:
+        self._nodes, self._labels, self._shapes = state.nodes, state.labels, state.shapes
 
     def score_for(self, pod: Pod) -> "NodeAffinityScore | None":
         """Return the pod's score; None: it prefers no node, or a term cannot be parsed."""
@@ -33,9 +26,10 @@ class PreferredNodeAffinity:
         if not terms or any(term_problem(each.preference) for each in terms if each.weight):
             return None
         return NodeAffinityScore(
-            self._columns.get(
+            self._shapes.of(
+                pod,
+                "preferred nodes",
                 terms,
-                pod.metadata.namespace,
                 lambda: NodeColumn(
                     self._nodes, lambda node: _weight(terms, node), 0, judge_all=lambda: self._weights(terms)
                 ),

@@ -10,12 +10,10 @@ the better. Two zones among the fitting nodes, three matching pods in a and one 
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.node_filter.affinity_columns import shape_weight, without
+from controller.scheduling.node_filter.counted_shape import CountedShape
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_topology_spread import (
@@ -30,14 +28,10 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 from hami_dra.api.selectors import selector_problem
 
-_SHAPES_KEPT: Final = 128
-"""Constraints of all shapes together."""
-
 
 class SoftTopologySpread:
     def __init__(self, state: FilterState) -> None:
         self._state = state
-        self._scores: Shared[SpreadScore] = Shared(_SHAPES_KEPT, shape_weight, dropped=SpreadScore.close)
 
     def score_for(self, pod: Pod, own: Placed | None) -> "SpreadScore | None":
         """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
@@ -46,38 +40,23 @@ class SoftTopologySpread:
             return None
         constraints = [SpreadConstraint.of(pod, each) for each in soft]
         key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
-        found = self._scores.get(key, pod.metadata.namespace, lambda: SpreadScore(self._state, pod, constraints))
-        self._state.groups.catch_up(found.counts)
-        return found if own is None else found.without(own)
+        shape = self._state.shapes.of(
+            pod, "soft spread", key, lambda: SpreadScore(self._state, pod, constraints), len(constraints)
+        )
+        return shape.current(own)
 
 
-class SpreadScore:
+class SpreadScore(CountedShape):
     """The score of pods of one shape. `pod`: one of them."""
 
-    def __init__(
-        self, state: FilterState, pod: Pod, constraints: Sequence[SpreadConstraint], own: Placed | None = None
-    ) -> None:
-        self._state = state
+    def __init__(self, state: FilterState, pod: Pod, constraints: Sequence[SpreadConstraint]) -> None:
+        super().__init__(state, [each.counted for each in constraints], leaving=False)
         self._pod = pod
         self._constraints = constraints
-        self._own = own
-        self._version = (-1, -1)
         self._complete: Bools = np.zeros(0, dtype=np.bool_)
         """The nodes with all topology keys."""
         self._counted: list[Positions] = []
         """By constraint the nodes that its policies include."""
-        self.counts = state.groups.acquire_all([(each.counts_key, each.pods) for each in constraints], leaving=False)
-
-    def close(self) -> None:
-        """Release the counts; the score must not be used any more."""
-        for each in self._constraints:
-            self._state.groups.release(each.counts_key)
-
-    def without(self, own: Placed) -> "SpreadScore":
-        """Return the score as if this pod counted nowhere. For use at once."""
-        found = SpreadScore(self._state, self._pod, self._constraints, own)
-        found.close()  # this score holds the same counts
-        return found
 
     def normalized(self, fitting: Positions) -> Ints:
         self._refresh()
@@ -94,19 +73,19 @@ class SpreadScore:
         """Bring up to date what depends on the nodes alone."""
         nodes = self._state.nodes
         version = nodes.changes.version, nodes.size
-        if version == self._version:
+        if version == self._seen:
             return
         self._complete = nodes_with_keys(self._state, self._constraints)
         self._counted = []
         for each in self._constraints:
             self._counted.append((self._complete & each.includes(self._state.rules, self._pod)).nonzero()[0])
-        self._version = version
+        self._seen = version
 
     def _raw(self, rows: Positions) -> Ints:
         """Return the scores before normalisation, shape (len(rows),); lower is better."""
         total: Floats = np.zeros(len(rows), dtype=np.float64)
         for each, counts, counted in zip(self._constraints, self.counts, self._counted, strict=True):
-            per_node = without(counts, self._own)
+            per_node = self._column(counts)
             if each.constraint.topology_key == HOSTNAME:
                 pods, domains = per_node[rows], len(rows)
             else:

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import PodFilter, PodRefusal
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.pod_claims import Held, pod_volumes
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
 from controller.scheduling.node_filter.volumes.volume_filters import NOTHING, VolumeFilters, VolumeVerdict
@@ -22,7 +22,6 @@ CODES: Final = (
     names.NODE_VOLUME_ZONE,
 )
 """In kube-scheduler's order."""
-_KEPT: Final = 128
 
 
 class VolumeVerdicts:
@@ -67,10 +66,10 @@ class VolumePlugin:
     share a model; it refers to none of them.
     """
 
-    def __init__(self, code: str, verdicts: VolumeVerdicts) -> None:
+    def __init__(self, code: str, verdicts: VolumeVerdicts, shapes: PodShapes) -> None:
         self._code = code
         self._verdicts = verdicts
-        self._filters: Shared[VolumeFilter] = Shared(_KEPT)
+        self._shapes = shapes
 
     def filter_for(self, pod: Pod, own: Placed | None) -> PodFilter | PodRefusal | None:
         if not pod.spec.volumes:
@@ -80,8 +79,8 @@ class VolumePlugin:
             return _refusal(verdict.held)
         for refusal in verdict.refusals:
             if _CODE_OF[refusal.plugin] == self._code:
-                found = self._filters.get(
-                    self._verdicts.volumes, pod.metadata.namespace, lambda: VolumeFilter(self._code, self._verdicts)
+                found = self._shapes.of(
+                    pod, self._code, self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts)
                 )
                 found.update(refusal.refused)
                 return found

@@ -164,19 +164,19 @@ def test_the_largest_account_loses_its_oldest():
 
 def test_long_expressions_count_for_what_they_weigh():
     """One expression may have 10 KiB: 256 of them, compiled, would be 250 MB."""
-    kept = Shared(10, len)
+    kept = Shared(10)
     for number in range(3):
         kept.get(f"honest {number}"[-1], "honest", object)
     for number in range(5):
-        kept.get(f"long{number}", "hostile", object)
+        kept.get(f"long{number}", "hostile", object, weight=5)
     assert [kept.find(str(number)) is not None for number in range(3)] == [True] * 3
     assert [kept.find(f"long{number}") is not None for number in range(5)] == [False] * 4 + [True]
     assert len(kept) == 4
 
 
 def test_what_weighs_more_than_all_that_may_be_kept_is_made_and_not_kept():
-    kept = Shared(10, len)
+    kept = Shared(10)
     made = object()
-    assert kept.get("much longer than ten", "hostile", lambda: made) is made
+    assert kept.get("long", "hostile", lambda: made, weight=20) is made
     assert len(kept) == 0
     assert kept.get("ok", "hostile", object) is kept.find("ok")
