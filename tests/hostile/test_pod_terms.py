@@ -162,8 +162,8 @@ def test_shapes_of_one_namespace_push_out_none_of_the_others(monkeypatch):
     """Shapes were kept for all namespaces together: 128 pods of one made every other pod's verdicts anew."""
     found, made, get = world(), [], Shared.get
 
-    def counted(self, key, account, make):
-        return get(self, key, account, lambda: made.append(account) or make())
+    def counted(self, key, account, make, weight=1):
+        return get(self, key, account, lambda: made.append(account) or make(), weight)
 
     monkeypatch.setattr(Shared, "get", counted)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.prefilter import prefilter_of
+from controller.scheduling.allocation.prefilter import request_columns
 from controller.scheduling.allocation.request import prepare
 from controller.scheduling.decide.node_equivalence import NO_SAY, NodeClasses, node_classes_of
 from hami_dra.api.resource import ResourceClaim
@@ -39,7 +39,7 @@ class Cluster(ChangingCluster):
             [claim], self.inventory.classes, features=FeatureGates(), admin_namespaces=frozenset(), ignored_taints=set()
         )
         (view,) = problem.claims[0].requests[0].alternatives
-        column = prefilter_of(self.inventory).columns(view, Scope(None), problem.ignored_taints)
+        column = request_columns(self.inventory, view, Scope(None), problem.ignored_taints)
         for vendor in VENDORS:
             fresh = NodeClasses(self.inventory, vendor, column)
             fresh.refresh()

@@ -9,7 +9,7 @@ from enum import Enum
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.prepared import prepared_of
+from controller.scheduling.allocation.prepared import prepared
 from controller.scheduling.allocation.request import AllocationInput, ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
 from controller.scheduling.inventory.inventory import Inventory
@@ -63,7 +63,7 @@ def ownership_of(
     `decide` reports why.
     """
     try:
-        problem = prepared_of(inventory).of([claim], features, checks_namespaces=False)
+        problem = prepared(inventory, [claim], features, checks_namespaces=False)
         [owner] = owners(inventory, problem, managed)
         views = [view for view in problem.views if not view.admin_access]
         drivers = frozenset[str]().union(*(_drivers(inventory, view, managed) for view in views))

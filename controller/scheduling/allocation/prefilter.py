@@ -24,7 +24,6 @@ from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
 from controller.scheduling.allocation.use_lists import refused_by_lists
-from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.columns import NOWHERE
@@ -37,47 +36,33 @@ from hami_dra.vendors.protocol import CardRequest
 from hami_dra.vendors.reasons import MUTEX_CONFLICT, NUMBER
 from hami_dra.vendors.registry import VENDORS
 
-_SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
 _STATES_KEPT: Final = 1 << 11
 """States of cards cached per shape of request: the code of a card is valid for the next one in the same state."""
 
 
-class Prefilter:
-    """The cached columns of one inventory."""
+def request_columns(
+    inventory: Inventory,
+    view: ResolvedRequest,
+    scope: Scope,
+    ignored_taints: frozenset[str],
+    request_preferences: RequestPreferences = NO_PREFERENCES,
+    *,
+    mutex: bool = False,
+) -> "RequestColumns":
+    """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent.
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._cache: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
-
-    def columns(
-        self,
-        view: ResolvedRequest,
-        scope: Scope,
-        ignored_taints: frozenset[str],
-        request_preferences: RequestPreferences = NO_PREFERENCES,
-        *,
-        mutex: bool = False,
-    ) -> "RequestColumns":
-        """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent.
-
-        `mutex`: the device policy refuses cards in use.
-        """
-        mutex = mutex and scope.vendor_rules and not view.all_devices
-        key = (view.shape, scope, ignored_taints, request_preferences, mutex)
-        columns = self._cache.get(
-            key,
-            self._inventory.verdicts.account,
-            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, request_preferences, mutex=mutex),
-        )
-        columns.refresh()
-        return columns
-
-
-def prefilter_of(inventory: Inventory) -> Prefilter:
-    """Return the prefilter of the inventory. A pure cache: results are identical without it, only slower."""
-    return inventory.derived(Prefilter, Prefilter)
+    `mutex`: the device policy refuses cards in use.
+    """
+    mutex = mutex and scope.vendor_rules and not view.all_devices
+    columns = inventory.of_request(
+        RequestColumns,
+        (view.shape, scope, ignored_taints, request_preferences, mutex),
+        lambda: RequestColumns(inventory, view, scope, ignored_taints, request_preferences, mutex=mutex),
+    )
+    columns.refresh()
+    return columns
 
 
 class RequestColumns:

@@ -20,73 +20,60 @@ import msgspec
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.request import AllocationInput, prepare
-from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 
-_KEPT: Final = 128
 _LONG: Final = 1_024
 _encoder: Final = msgspec.json.Encoder()
 
 
-class _CachedInput:
-    __slots__ = ("_classes", "_names", "problem")
+class _Prepared:
+    __slots__ = ("_classes", "problem")
 
-    def __init__(self, problem: AllocationInput) -> None:
+    def __init__(self) -> None:
+        self.problem: AllocationInput | None = None
+        self._classes: list[DeviceClass] = []
+        """Those that its requests name."""
+
+    def renew(self, problem: AllocationInput) -> AllocationInput:
         self.problem = problem
         self._classes = [view.device_class for view in problem.views]
-        """The classes that its requests name."""
-        self._names = [each.metadata.name for each in self._classes]
+        return problem
 
     def is_current(self, classes: Mapping[str, DeviceClass]) -> bool:
         """Return whether its classes are as they were."""
-        return list(map(classes.get, self._names)) == self._classes
+        return all(classes.get(each.metadata.name) == each for each in self._classes)
 
 
-class Prepared:
-    """The prepared inputs of one inventory."""
+def prepared(
+    inventory: Inventory,
+    claims: Sequence[ResourceClaim],
+    features: FeatureGates,
+    ignored_taints: AbstractSet[str] = frozenset(),
+    *,
+    checks_namespaces: bool = True,
+) -> AllocationInput:
+    """Return the input of `claims`, which have no allocation. Raises AllocatorError.
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._cache: LruCache[_CachedInput] = LruCache(_KEPT)
-
-    def of(
-        self,
-        claims: Sequence[ResourceClaim],
-        features: FeatureGates,
-        ignored_taints: AbstractSet[str] = frozenset(),
-        *,
-        checks_namespaces: bool = True,
-    ) -> AllocationInput:
-        """Return the input of `claims`, which have no allocation. Raises AllocatorError.
-
-        `checks_namespaces`: admin access needs the label.
-        """
-        key = (tuple([_digest(claim) for claim in claims]), features, frozenset(ignored_taints))
-        cached = self._cache.find(key)
-        if cached is not None and cached.is_current(self._inventory.classes):
-            problem = cached.problem
-            renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
-            return AllocationInput(tuple(renamed), problem.features, problem.ignored_taints)
-        resolve = partial(
-            prepare,
-            claims,
-            self._inventory.classes,
-            features=features,
-            ignored_taints=ignored_taints,
-            judge=self._inventory.verdicts,
-        )
-        requests = (request.exactly for claim in claims for request in claim.spec.devices.requests)
-        if any(exactly is not None and exactly.admin_access for exactly in requests):
-            allowed = self._inventory.admin_namespaces() if checks_namespaces else None
-            return resolve(admin_namespaces=allowed)
-        problem = resolve()
-        self._cache.put(key, _CachedInput(problem))
-        return problem
-
-
-def prepared_of(inventory: Inventory) -> Prepared:
-    return inventory.derived(Prepared, Prepared)
+    `checks_namespaces`: admin access needs the label.
+    """
+    key = (tuple([_digest(claim) for claim in claims]), features, frozenset(ignored_taints))
+    kept = inventory.of_request(_Prepared, key, _Prepared)
+    if (problem := kept.problem) is not None and kept.is_current(inventory.classes):
+        renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
+        return AllocationInput(tuple(renamed), problem.features, problem.ignored_taints)
+    resolve = partial(
+        prepare,
+        claims,
+        inventory.classes,
+        features=features,
+        ignored_taints=ignored_taints,
+        judge=inventory.verdicts,
+    )
+    requests = (request.exactly for claim in claims for request in claim.spec.devices.requests)
+    if any(exactly is not None and exactly.admin_access for exactly in requests):
+        return resolve(admin_namespaces=inventory.admin_namespaces() if checks_namespaces else None)
+    return kept.renew(resolve())
 
 
 def _digest(claim: ResourceClaim) -> bytes:

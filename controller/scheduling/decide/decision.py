@@ -32,7 +32,7 @@ from controller.scheduling.decide.pre_score import (
 )
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
-from controller.scheduling.decide.ranked_nodes import rank_among, ranked_nodes_of
+from controller.scheduling.decide.ranked_nodes import rank_among, ranked_by_shape
 from controller.scheduling.decide.refusal_reason import RefusalReason, sentence_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
@@ -174,10 +174,8 @@ class _Decision:
                 inventory, request.pod, column, count, sign=sign, offered=request.plugin_resources, among=among
             )
             return (rows[:most], len(rows)) if rows is not None else (_NO_ROWS, 0)
-        ranked_nodes = ranked_nodes_of(inventory).of(
-            request.pod, column, count, sign=sign, offered=request.plugin_resources
-        )
-        return (ranked_nodes.first(most), len(ranked_nodes)) if ranked_nodes else (_NO_ROWS, 0)
+        ranked = ranked_by_shape(inventory, request.pod, column, count, sign=sign, offered=request.plugin_resources)
+        return (ranked.first(most), len(ranked)) if ranked else (_NO_ROWS, 0)
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.inventory import Inventory
@@ -25,7 +24,6 @@ NO_SAY: Final = -1
 """The vendor has no layout of the node, or devices of other vendors are eligible too."""
 _FEW: Final = 512
 """Up to this many changed devices, update their nodes individually."""
-_SHAPES_KEPT: Final = 128
 """Pairs of a request's shape and a vendor."""
 _MOST: Final = 1 << 14
 """Numbers in use; beyond this many, all nodes are numbered again from 0."""
@@ -163,19 +161,8 @@ class NodeClasses:
         return number
 
 
-class NodeClassCache:
-    """The node classes of one inventory: a pure cache, owned by it."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._cache: LruCache[NodeClasses] = LruCache(_SHAPES_KEPT)
-
-    def of(self, vendor: Vendor, column: RequestColumns) -> NodeClasses:
-        """Return the classes, up to date if the column is."""
-        found = self._cache.get((vendor.name, column), lambda: NodeClasses(self._inventory, vendor, column))
-        found.refresh()
-        return found
-
-
 def node_classes_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> NodeClasses:
-    return inventory.derived(NodeClassCache, NodeClassCache).of(vendor, column)
+    """Return the classes, up to date if the column is."""
+    classes = inventory.of_request(NodeClasses, (vendor.name, column), lambda: NodeClasses(inventory, vendor, column))
+    classes.refresh()
+    return classes

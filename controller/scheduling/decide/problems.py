@@ -7,8 +7,8 @@ from typing import Final
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import Owner, Scope, owners
-from controller.scheduling.allocation.prefilter import prefilter_of
-from controller.scheduling.allocation.prepared import prepared_of
+from controller.scheduling.allocation.prefilter import request_columns
+from controller.scheduling.allocation.prepared import prepared
 from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
@@ -36,7 +36,7 @@ def inputs_of(
         raise AllocatorError(f"Pod {pod.key}: {pod.spec.unreadable}; create it again with less of that")
 
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
-        return prepared_of(inventory).of(claims, options.gates, _ignored_taints(options.fence_key))
+        return prepared(inventory, claims, options.gates, _ignored_taints(options.fence_key))
 
     waiting = [entry.claim for entry in scheduling_request.claims if entry.claim.status.allocation is None]
     _require_few_alternatives(waiting)
@@ -81,13 +81,13 @@ def requested_devices_of(
     inventory: Inventory, scheduling_request: SchedulingRequest, problem: AllocationInput, scope: Scope
 ) -> Wanted:
     """Return every request of the problem with the columns of its alternatives, up to date."""
-    prefilter = prefilter_of(inventory)
     policies = scheduling_request.policies
     return [
         (
             group,
             [
-                prefilter.columns(
+                request_columns(
+                    inventory,
                     view,
                     scope,
                     problem.ignored_taints,

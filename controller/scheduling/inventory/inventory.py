@@ -5,12 +5,12 @@ Events may be repeated and come in any order: the stored object decides, not `ol
 are left out and named in `problems`. Must not talk to a cluster.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import UidTracker
+from controller.scheduling.incremental.changes import Shared, UidTracker
 from controller.scheduling.inventory.absent_tenants import AbsentTenants
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts
@@ -43,6 +43,7 @@ from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 
 _D = TypeVar("_D")
+_REQUESTS_KEPT: Final = 512
 
 
 class Inventory:
@@ -90,6 +91,7 @@ class Inventory:
         """Pods that are taken away on trial."""
         self._claims = UidTracker()
         self._derived: dict[type, Any] = {}
+        self._requests: Shared[Any] = Shared(_REQUESTS_KEPT)
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._rows_of_node: dict[int, Positions] = {}
         self._rows_of_node_version = -1
@@ -101,6 +103,13 @@ class Inventory:
         if found is None:
             found = self._derived[kind] = make(self)
         return found
+
+    def of_request(self, kind: type[_D], key: Hashable, make: "Callable[[], _D]") -> _D:
+        """Return what another module derived from requests of this shape, made now if there is
+        nothing: one table, charged to the namespaces that are decided on. A cache only.
+        """
+        value: _D = self._requests.get((kind, key), self.verdicts.account, make)
+        return value
 
     # -- reading -----------------------------------------------------------------------------------
 

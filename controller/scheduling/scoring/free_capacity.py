@@ -8,13 +8,11 @@ changed since the last pod of the same shape. Pure.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
-from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.derived_column import DerivedColumns
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.card_grid import CardGrid
@@ -28,7 +26,6 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 """Every managed request with the columns of its alternatives."""
-_SHAPES_KEPT: Final = 256
 
 
 class FreeCapacity(DerivedColumns):
@@ -39,16 +36,17 @@ class FreeCapacity(DerivedColumns):
         super().__init__(self.grid.changes)
         self.free: Ints = np.zeros(0, dtype=np.int64)
         self.partial: Ints = np.zeros(0, dtype=np.int64)
-        self._afters: LruCache[AfterPlacement] = LruCache(_SHAPES_KEPT)
 
     def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "AfterPlacement":
         """Return the columns, up to date if those of `wanted` are."""
         self.refresh()
-        found = self._afters.get(
-            shape_key(wanted, weights), lambda: AfterPlacement(inventory, self.grid, weights, wanted)
+        after = inventory.of_request(
+            AfterPlacement,
+            (self, shape_key(wanted, weights)),
+            lambda: AfterPlacement(inventory, self.grid, weights, wanted),
         )
-        found.refresh()
-        return found
+        after.refresh()
+        return after
 
     def refresh(self) -> None:
         self.grid.refresh()

@@ -5,7 +5,7 @@ import pytest
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.prepared import prepared_of
+from controller.scheduling.allocation.prepared import prepared
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Namespace
 from hami_dra.api.resource import DeviceClass, ResourceClaim
@@ -35,7 +35,7 @@ def inventory():
 
 
 def views(inventory, *claims):
-    return prepared_of(inventory).of(claims, GATES).views
+    return prepared(inventory, claims, GATES).views
 
 
 def test_the_second_claim_is_the_first_but_for_its_name(inventory):
@@ -78,4 +78,4 @@ def test_admin_access_is_a_matter_of_the_namespace_of_each(inventory):
     assert views(inventory, claim("a", admin=True, namespace="admins"))
     with pytest.raises(AllocatorError, match="admin-access"):
         views(inventory, claim("a", admin=True))
-    assert prepared_of(inventory).of([claim("a", admin=True)], GATES, checks_namespaces=False).views
+    assert prepared(inventory, [claim("a", admin=True)], GATES, checks_namespaces=False).views
