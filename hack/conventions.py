@@ -22,7 +22,8 @@ TOPS: Final = ("hami_dra", "controller")
 GENERATED: Final = "hami_dra/driver/kubelet/proto"
 RATCHET: Final = ROOT / "hack/conventions.json"
 
-MOST_LINES: Final = 400
+MOST_LINES: Final = 600
+"""Of a module: what it is about decides where it is cut, up to here."""
 MOST_FUNCTION_LINES: Final = 60
 MOST_PACKAGES: Final = 2
 """In which one class name may be used."""
