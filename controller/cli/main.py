@@ -4,7 +4,6 @@ A command raises `CommandError` (exit 2) for what the user must fix; anything el
 keeps its traceback.
 """
 
-import atexit
 import errno
 import gc
 import os
@@ -147,8 +146,20 @@ def loaded(name: str) -> Any:
 def run(arguments: list[str] | None = None) -> None:
     """Entry point of the console scripts `hami-dra` and `kubectl-hami`."""
     given = sys.argv[1:] if arguments is None else arguments
-    if arguments is None and not COMMANDS[_SERVICES].keys() & set(given[:1]):
-        _collect_garbage_seldom()
+    if arguments is not None or COMMANDS[_SERVICES].keys() & set(given[:1]):
+        _run(given)
+        return
+    _collect_garbage_seldom()
+    try:
+        _run(given)
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        _end_at_once(ended.code or 0)
+    _end_at_once(0)
+
+
+def _run(given: list[str]) -> None:
     if given[:1] == ["__complete"]:
         from controller.cli.completion import answer
 
@@ -177,10 +188,21 @@ def run(arguments: list[str] | None = None) -> None:
 
 def _collect_garbage_seldom() -> None:
     """Save a tenth of a short command's time: the 100,000 objects of its modules live until it ends,
-    and looking for garbage among them, last of all at exit, finds none.
+    and looking for garbage among them finds none.
     """
     gc.set_threshold(200_000, 50, 100)
-    atexit.register(gc.disable)
+
+
+def _end_at_once(code: int) -> None:
+    """End a short command, and free nothing: freeing every module takes an eighth of its time."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # whoever read the output has enough
+        code = code or 1
+    except OSError:
+        return  # Python tries again, and says what is the matter
+    os._exit(code)
 
 
 def _lines() -> Iterator[tuple[str, str]]:
