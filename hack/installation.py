@@ -22,10 +22,12 @@ import http.client
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from controller.webhook import installation as webhook
 from hack.controlplane.api import Api, ApiError, Object

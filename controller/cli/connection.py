@@ -3,11 +3,11 @@
 `controller.cli.state` reads it. It is not imported here, so that help and completion are quick.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from controller.cli.errors import CommandError
 
@@ -21,8 +21,7 @@ Files = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """Arguments of `hami_dra.kube.http.connect`."""
 
     kubeconfig: str | None = None

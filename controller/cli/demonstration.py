@@ -9,8 +9,9 @@ publisher. Must not print.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.insight.overview import Card, PlacedPod, overview, placed_pod
 from controller.reconcile.controller import Controller, Process
@@ -41,8 +42,7 @@ class DemoFailed(RuntimeError):
     """A pattern was not complete in time; the message says what was missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     name: str
     node_policy: str
     device_policy: str

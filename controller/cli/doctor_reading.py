@@ -11,10 +11,11 @@ import asyncio
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.cli.advised_workloads import read_workloads
 from controller.cli.extras import missing_extra
@@ -45,8 +46,7 @@ _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
 
 
-@dataclass(slots=True)
-class Read:
+class Read(Struct):
     documents: list[Document]
     live: Live
     unread: dict[str, str]
@@ -71,8 +71,7 @@ async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress
     return await _Reading(cluster, namespace, progress).read()
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     cluster: "HttpCluster"
     namespace: str
     progress: OnProgress

@@ -1,8 +1,9 @@
 """Tables of `hami-dra explain`. In: an `Explanation`. Out: lines, the conclusion first."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, paragraph, without_pod
 
@@ -14,8 +15,7 @@ _NODES_SHOWN: Final = 20
 _LARGE: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """How much of an explanation is shown."""
 
     nodes: Sequence[str] = ()

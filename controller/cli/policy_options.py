@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from controller.cli.errors import CommandError
 from controller.cli.service_options import GangSource

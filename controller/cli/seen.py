@@ -7,10 +7,11 @@ without UIDs can be read, too.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from controller.cli.errors import CommandError
 from controller.insight.manifests import BadManifest, Item, gather
@@ -28,8 +29,7 @@ from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     inventory: Inventory
     items: dict[str, list[Item]] = field(default_factory=lambda: defaultdict(list))
     """By name of the kind, in order of arrival."""

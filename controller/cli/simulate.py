@@ -1,12 +1,12 @@
 """`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or YAML."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from msgspec.structs import replace
 
 from controller.cli import completion_values as values
 from controller.cli.command import Command

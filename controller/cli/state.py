@@ -13,10 +13,11 @@ decides on them: priority, age, name.
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
 
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
@@ -91,8 +92,7 @@ SOURCE: Final = Path("cluster")
 """Name of the source of live objects in messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionedState:
+class VersionedState(Struct, frozen=True):
     documents: list[Document]
     kubernetes: tuple[int, int] | None
     """Version (major, minor) of the live cluster; None: files were read."""

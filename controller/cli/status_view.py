@@ -4,10 +4,11 @@ Used once for a state that was read, and again after each change by `--watch`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
@@ -30,8 +31,7 @@ class By(StrEnum):
     namespace = "namespace"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The part of the cluster to show, as the options say."""
 
     by: By = By.device

@@ -10,11 +10,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import typer
+from msgspec import Struct
 
 from hami_dra.api import printable as printable_texts
 from hami_dra.api.printable import escaped
@@ -35,8 +35,7 @@ class Line(NamedTuple):
     """Name in click and rich, `bold` or `dim`; empty: the terminal's default."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextLayout:
+class TextLayout(Struct, frozen=True):
     """How tables are drawn."""
 
     wide: bool = False

@@ -5,9 +5,10 @@ In: a reference machine, files, or the live cluster. Out: `Published`. Raises Co
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which nodes: `node`, or those with the labels of `selector`; neither: all that there are."""
 
     node: str | None = None
@@ -36,8 +36,7 @@ class Wanted:
         return None if self.node is None else {self.node}
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     slices: "list[ResourceSlice]"
     claims: "Sequence[ResourceClaim]"
     where: str

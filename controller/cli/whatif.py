@@ -1,10 +1,10 @@
 """`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
 
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace as replaced
 
 from controller.cli import completion_values as values
 from controller.cli.command import Command

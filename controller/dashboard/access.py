@@ -13,7 +13,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -70,8 +69,7 @@ class AccessVerdict(Enum):
     BUSY = "too many logins at once, try again in a minute"
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """What the holder of a token may view."""
 
     verdict: AccessVerdict

@@ -6,10 +6,10 @@ do not exist.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.dashboard import drawing, fabric, trends, wording
@@ -57,8 +57,7 @@ class NoSuchThing(LookupError):
     """The object does not exist; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """One node of the fleet drawing, or several in the order of their names."""
 
     first: str
@@ -72,8 +71,7 @@ class Tile:
     """Held cards, in thousandths."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """One node with its cards."""
 
     row: NodeRow

@@ -6,10 +6,10 @@ devices of one leaf only.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.dashboard import drawing
 from controller.dashboard.cardpages import CardPages, Context, Query
@@ -45,8 +45,7 @@ _COLUMNS: Final[Mapping[str, Callable[[CardTable], Ints]]] = {
 """By the value of `sort`; all but these sort by node and index."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
+class DeviceRow(Struct, frozen=True):
     card: Card
     state: str
     """One of STATES."""

@@ -6,9 +6,10 @@ carries meaning alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from controller.dashboard.history import TimelineEvent
 from controller.insight.overview import Card, Reservation, Tenant
@@ -18,8 +19,7 @@ CARD_WIDTH: Final = 200
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """The symbol of one pod, or of a claim without a pod, in all drawings of a page."""
 
     letter: str
@@ -29,8 +29,7 @@ class Marker:
     is_pod: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One tenant's part of a card, as a section of the card's bar."""
 
     x: float
@@ -39,8 +38,7 @@ class Segment:
     tenant: Tenant
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCard:
+class DrawnCard(Struct, frozen=True):
     card: Card
     segments: tuple[Segment, ...]
     state: str
@@ -54,8 +52,7 @@ class DrawnCard:
     """What of it is kept for pods that do not run yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Island:
+class Island(Struct, frozen=True):
     number: int
     """0: cards in no island."""
     cards: tuple[DrawnCard, ...]
@@ -163,8 +160,7 @@ def islands(cards: Sequence[DrawnCard]) -> list[Island]:
 # --- history ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TenantSegment:
+class TenantSegment(Struct, frozen=True):
     """A claim on a card, with start and end; None: before the recorded history, or not yet."""
 
     namespace: str

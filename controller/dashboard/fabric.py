@@ -12,8 +12,9 @@ turn both into SVG; lengths are in units of the viewBox.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from controller.dashboard.drawing import DrawnCard
 
@@ -29,16 +30,14 @@ _COLUMN: Final = 48
 _LEVEL: Final = 58
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
+class Dot(Struct, frozen=True):
     x: float
     y: float
     number: str
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinkLine:
+class LinkLine(Struct, frozen=True):
     x1: float
     y1: float
     x2: float
@@ -53,8 +52,7 @@ class LinkLine:
         return min(self.lanes, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Fabric:
+class Fabric(Struct, frozen=True):
     kind: Literal["switch", "mesh", "links"]
     height: int
     dots: tuple[Dot, ...]
@@ -64,8 +62,7 @@ class Fabric:
     """Between each pair of a `switch` or `mesh`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """One NUMA node or PCIe root with the x of what hangs on it."""
 
     x: float
@@ -73,8 +70,7 @@ class Branch:
     below: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PcieTree:
+class PcieTree(Struct, frozen=True):
     width: int
     numa: tuple[Branch, ...]
     roots: tuple[Branch, ...]

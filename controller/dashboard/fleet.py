@@ -5,10 +5,10 @@ cards of one node use `controller.insight.overview`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.insight.overview import CORDONED, READY, CardTable, vendor_name
 from controller.scheduling.inventory import products_of
@@ -21,8 +21,7 @@ free. `unhealthy`: the node or one of its cards is unusable.
 PARTS_OF_FULL: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     name: str
     vendors: tuple[str, ...]
     state: str
@@ -86,8 +85,7 @@ def node_rows(table: CardTable) -> list[NodeRow]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ProductRow:
+class ProductRow(Struct, frozen=True):
     """How many cards of one product there are, and in which of STATES."""
 
     name: str

@@ -4,8 +4,9 @@ Values only; see `cardpages`. Why a gang waits is the pending page's.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from controller.dashboard.cardpages import Context, Query
 from controller.dashboard.pacing import paced
@@ -27,8 +28,7 @@ State = Literal["running", "growing", "held", "waiting", "incomplete", "invalid"
 STATES: Final[tuple[State, ...]] = ("running", "growing", "held", "waiting", "incomplete", "invalid")
 
 
-@dataclass(frozen=True, slots=True)
-class GangRow:
+class GangRow(Struct, frozen=True):
     gang: GangState
     state: State
     kind: str

@@ -7,9 +7,10 @@ and `Sample`s, oldest first.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from controller.dashboard.summary import allocated_share
 from controller.insight.overview import Packing
@@ -26,8 +27,7 @@ MOST_CARDS: Final = 5_000
 """Most cards with a history; beyond that, the cards with the oldest last event lose theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
+class TimelineEvent(Struct, frozen=True):
     at: datetime
     taken: bool
     """False: released."""
@@ -36,8 +36,7 @@ class TimelineEvent:
     pod: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One vendor's cards at one moment."""
 
     at: datetime

@@ -6,8 +6,9 @@ cards) is in the query, so that no name can lead to another address.
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.dashboard.cardpages import CardPages, Context, Query
 from controller.dashboard.devicepages import DevicePages
@@ -22,8 +23,7 @@ Export = Callable[[Query], AsyncIterator[Mapping[str, object]]]
 Read = Callable[[Query], Context | Awaitable[Context]]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     path: str
     template: str
     title: str
@@ -69,8 +69,7 @@ MENU_KEYS: Final = {
 """The key that goes there after `g`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     pages: Mapping[str, Page]
     """All live pages by path. `/whatif` is not among them: it is not live."""
     exports: Mapping[str, Export]

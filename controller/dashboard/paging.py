@@ -1,14 +1,14 @@
 """Pagination of long lists. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class PageSlice(Generic[T]):
+class PageSlice(Struct, Generic[T], frozen=True):
     items: Sequence[T]
     number: int
     """From 1."""

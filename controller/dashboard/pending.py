@@ -7,8 +7,10 @@ the webhook; nothing is worded here a second time.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import reserved
@@ -52,8 +54,7 @@ _SETTLED: Final[dict[Cause, int]] = {"unknown": 1, "unbound": 2}
 _OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPod:
+class PendingPod(Struct, frozen=True):
     key: str
     """`namespace/name`."""
     since: str
@@ -83,8 +84,7 @@ class PendingPod:
         return self.key.partition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGroup:
+class PendingGroup(Struct, frozen=True):
     """Pods that wait for the same reason, or the waiting members of a gang; oldest first."""
 
     pods: tuple[PendingPod, ...]

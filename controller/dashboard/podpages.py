@@ -5,8 +5,10 @@ its PodScheduled condition, else from its scheduling gates.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.pacing import paced
@@ -47,8 +49,7 @@ _DECISION_COLUMNS: Final[Mapping[str, Callable[[Explanation], Any]]] = {
 MOST_DECISIONS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class PodRow:
+class PodRow(Struct, frozen=True):
     placed: PlacedPod
     namespace: str
     name: str
@@ -69,8 +70,7 @@ class PodRow:
     """What is held for it while it does not run yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRow:
+class ClaimRow(Struct, frozen=True):
     key: str
     namespace: str
     name: str

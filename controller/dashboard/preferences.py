@@ -4,8 +4,9 @@ Called by `app`. Out: a `Preferences`. Unsupported values are ignored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
 THEMES: Final = ("auto", "light", "dark")
@@ -13,8 +14,7 @@ LANGUAGE_COOKIE: Final = "hami_dra_lang"
 THEME_COOKIE: Final = "hami_dra_theme"
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
+class Preferences(Struct, frozen=True):
     language: str = "en"
     theme: str = "auto"
 

@@ -11,9 +11,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.insight.overview import ContainerUse, container_uses
@@ -36,8 +37,7 @@ _MOST_CARDS: Final = 256
 _LARGEST: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
+class CardReading(Struct, frozen=True):
     """One card. None: not reported."""
 
     memory_used: int | None = None
@@ -53,8 +53,7 @@ class CardReading:
     """The machine is simulated, so the values are not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardUse:
+class CardUse(Struct, frozen=True):
     """Sum over the cards of one driver; cards without a reading do not count."""
 
     memory_used: int = 0
@@ -67,16 +66,14 @@ class CardUse:
     """At least one of the readings is simulated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A driver's process on a node."""
 
     node: str
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """What the drivers of one node have answered."""
 
     cards: Mapping[str, CardReading]
@@ -202,7 +199,7 @@ def readings_of(text: str) -> dict[str, CardReading]:
                     continue
                 simulated = sample.labels.get("source") == names.SIMULATED
                 before = found.get(uuid, CardReading())
-                changed = replace(before, **{field: value})  # type: ignore[arg-type] # a number; _value knows the field
+                changed = replace(before, **{field: value})  # a number; _value knows the field
                 found[uuid] = replace(changed, simulated=before.simulated or simulated)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
         log.debug("unreadable metrics: %r", error)

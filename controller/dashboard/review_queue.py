@@ -10,8 +10,9 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 AT_ONCE: Final = 8
 MOST_USERS: Final = 4
@@ -25,8 +26,7 @@ class Busy(Exception):
     """The account has used its reviews; later there are more."""
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(Struct):
     left: float
     seen: float
     users: int = 0

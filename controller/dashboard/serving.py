@@ -10,11 +10,11 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from msgspec import Struct
 
 from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 _LOOK_AT_FILES: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class DashboardSettings:
+class DashboardSettings(Struct, frozen=True):
     """Settings of the service. Raises ConfigError if they contradict each other."""
 
     host: str

@@ -7,11 +7,11 @@ iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal, Protocol
 
+from msgspec import Struct
 from prometheus_client import Gauge
 
 from controller.insight.explain import Explanation
@@ -44,8 +44,7 @@ class Decisions(Protocol):
     def latest(self, most: int) -> list[Explanation]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerState:
+class ControllerState(Struct, frozen=True):
     """What this replica is and does."""
 
     version: str

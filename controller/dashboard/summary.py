@@ -4,13 +4,13 @@ In: packing of each driver, the pods that wait. Out: a `Summary`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.insight.overview import Packing
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     pending: int
     """Number of pods."""
     oldest: str

@@ -8,9 +8,10 @@ uPlot.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
 
 SPANS: Final = {"30m": timedelta(minutes=30), "2h": timedelta(hours=2), "24h": timedelta(hours=24)}
 """By the value of `range` in the query."""
@@ -27,8 +28,7 @@ _SHORT: Final = 60 * _TICKS
 Points = Sequence[tuple[datetime, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     name: str
     colour: int
     points: str
@@ -36,8 +36,7 @@ class Line:
     latest: float
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     lines: tuple[Line, ...]
     times: tuple[str, ...]
     """Labels of the x axis at equal distances, UTC."""

@@ -6,8 +6,9 @@ Used by `app`.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.dashboard.namespaced import NamespacedSource
 from controller.dashboard.pages import Site
@@ -19,8 +20,7 @@ MOST_VIEWS: Final = 32
 """Sets of namespaces that are kept; those with an open page are kept in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserView:
+class UserView(Struct, frozen=True):
     namespaces: frozenset[str] | None
     """None: all."""
     source: Source

@@ -7,8 +7,9 @@ decisions are not disturbed: the thread gets its own copy, and nothing is writte
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from controller.dashboard.pending import anonymous
 from controller.dashboard.source import Source

@@ -9,10 +9,11 @@ kind, `BadManifest` names file, document, object and field. Pure.
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
@@ -58,8 +59,7 @@ class BadManifest(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One object of the input.
 
     `object` is its Struct; `raw` is the JSON, with everything that the Struct leaves out.
@@ -78,8 +78,7 @@ class Item:
         return str(self.object.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(Struct, frozen=True):
     items: tuple[Item, ...]
     """In file order. An object that is given twice keeps its first position."""
     notes: tuple[str, ...]

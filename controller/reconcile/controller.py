@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.fence import require_fenceable
 from controller.reconcile.observability import Scrape, SideServices, watched
@@ -55,8 +56,7 @@ from hami_dra.kube.side_thread import run_in
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """The controller's environment in its process."""
 
     listen: tuple[str, int] | None = None

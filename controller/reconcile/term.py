@@ -9,10 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from controller.reconcile.binding import (
     AssumedPods,

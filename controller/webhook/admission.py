@@ -11,10 +11,10 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.webhook.convert import ConversionRefused, Options, convert_pod, pod_key
 from controller.webhook.extended import clash_warnings
@@ -56,8 +56,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: _Request
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewVerdict:
+class ReviewVerdict(Struct, frozen=True):
     """Result for one pod. `pod` is None if it is refused; `denied` then says why."""
 
     pod: Raw | None

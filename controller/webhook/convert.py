@@ -15,8 +15,9 @@ DeviceClass (KEP-5004).
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from controller.webhook.gate import add_gate, says_so
 from controller.webhook.notices import Served, pod_notices, unusable_values
@@ -46,8 +47,7 @@ _TINY: Final = 100 << 20
 """Bytes of memory of a card: the context of a process alone takes more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     mode: Literal["exclusive", "native"] = "exclusive"
     gate: bool = True
     """Add the scheduling gate where required (`controller.webhook.gate`). Never in native mode."""
@@ -70,8 +70,7 @@ class Options:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     pod: Raw
     templates: list[Raw]
     """ResourceClaimTemplates that must be created before the converted pod, including the template
@@ -138,8 +137,7 @@ class _Problems(Exception):
     """Carries problems out of the conversion."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ContainerCards:
+class _ContainerCards(Struct, frozen=True):
     container: RawContainer
     cards: LegacyRequest
     """The devices that this container requests; the shared request may be larger."""

@@ -10,8 +10,10 @@ ignores them.
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.webhook.convert import UNCONVERTED, ConversionRefused, Options, convert_pod
 from controller.webhook.workloads import (
@@ -31,8 +33,7 @@ class ConvertRefused(ValueError):
     """Some documents cannot be converted; one argument each, with file, document, object, field and fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     documents: list[Raw]
     warnings: tuple[str, ...]
 

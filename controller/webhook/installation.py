@@ -6,8 +6,9 @@ applied here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from hami_dra.api import kinds, names
 from hami_dra.cel import quote
@@ -24,8 +25,7 @@ _CLASSES: Final = "name in []"
 _IMAGE_VARIABLE: Final = "image"
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(Struct, frozen=True):
     mode: Literal["exclusive", "native"] = "exclusive"
     """Native mode has neither gate nor fence."""
     gate: bool = True

@@ -8,9 +8,10 @@ other software may read the same keys, and a device plugin may serve the same na
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of, size_problem, stated_size
 from controller.scheduling.scoring import invalid_values
@@ -45,8 +46,7 @@ USER_LABELS: Final = (names.DRA_LABEL, names.WEBHOOK_LABEL)
 _OWN_LABELS: Final = frozenset({*USER_LABELS, names.FLEET_LABEL, names.PROBE_LABEL, names.TEMPLATE_HASH_LABEL})
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What the notices must know of the installation."""
 
     schedulers: Sequence[str] = ()

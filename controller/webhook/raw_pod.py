@@ -5,8 +5,9 @@ before use.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from controller.webhook.sharing import Role
 from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
@@ -18,8 +19,7 @@ class Malformed(ValueError):
     """A field does not have the type that the API gives it; the message names the field."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawContainer:
+class RawContainer(Struct, frozen=True):
     raw: Raw
     where: str
     """Prefix for messages: `init container "download"`."""

@@ -12,8 +12,9 @@ cards:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from hami_dra.vendors.legacy import LegacyRequest
 
@@ -25,8 +26,7 @@ class Role(StrEnum):
     INIT = "init"
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     requests: tuple[LegacyRequest, ...]
     request_of: tuple[int, ...]
     """The index in `requests` for each container."""

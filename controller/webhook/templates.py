@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
@@ -53,8 +53,7 @@ def _content(item: ResourceClaim | ResourceClaimTemplate) -> object:
     return devices.requests, devices.constraints, config
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(Struct, frozen=True):
     """Templates to delete now, and by UID the time since when the others are unused."""
 
     delete: tuple[ResourceClaimTemplate, ...]

@@ -13,8 +13,9 @@ values that can neither end a line nor leave a folder. Helpers shared by vendors
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, PartitionInstance
@@ -50,8 +51,7 @@ def _no_parameters() -> "DeviceConfig":
     return DeviceConfig()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlace:
+class PartitionPlace(Struct, frozen=True, kw_only=True):
     """The partition that a published device stands for, before it exists."""
 
     card_uuid: str
@@ -65,8 +65,7 @@ class PartitionPlace:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """The place of a published device in the machine."""
 
     card: Card
@@ -78,8 +77,7 @@ class Site:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenancy:
+class Tenancy(Struct, frozen=True, kw_only=True):
     """The grant of one allocation result on one card."""
 
     card: Card
@@ -102,8 +100,7 @@ class Tenancy:
     """The answer of the vendor's `assign` when the claim was prepared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerPlace:
+class ContainerPlace(Struct, frozen=True, kw_only=True):
     """The recipients. Containers that refer to equal requests are one view with equal edits."""
 
     claim_namespace: str
@@ -131,8 +128,7 @@ class ContainerPlace:
         return self.joinable or len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(Struct, frozen=True, kw_only=True):
     """The operator's settings for the node."""
 
     device_folder: str = "/dev"
@@ -143,8 +139,7 @@ class HostSettings:
     """Those that vendors declare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiDevice:
+class CdiDevice(Struct, frozen=True, kw_only=True):
     """One device of another program's CDI specification. Paths on the host."""
 
     file: str = ""
@@ -154,8 +149,7 @@ class CdiDevice:
     """Mounts, including those of all devices of the specification."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonEdits:
+class CommonEdits(Struct, frozen=True, kw_only=True):
     """Edits that another program's CDI specification brings with each device (`containerEdits`)."""
 
     file: str
@@ -208,8 +202,7 @@ class Host(Protocol):
 # --- out ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(Struct, frozen=True):
     path: str
     """Path in the container."""
     host_path: str = ""
@@ -219,15 +212,13 @@ class DeviceNode:
     """(major, minor) of a character device without a node on the host; None: the host's numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     host: str
     container: str
     options: tuple[str, ...] = ("ro", "nosuid", "nodev", "bind")
 
 
-@dataclass(frozen=True, slots=True)
-class Tmpfs:
+class Tmpfs(Struct, frozen=True):
     """A file system in the container's memory (and counted as such) that any user may write to."""
 
     container: str
@@ -235,8 +226,7 @@ class Tmpfs:
     """Bytes at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """A program of the host, run when the container is created (OCI `createContainer`)."""
 
     path: str
@@ -246,8 +236,7 @@ class Hook:
     name: str = "createContainer"
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """A folder to create on the host before the container starts."""
 
     path: str
@@ -256,8 +245,7 @@ class Folder:
     """Emptied before, and removed with the claim; else it stays, and is shared by all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edits:
+class Edits(Struct, frozen=True, kw_only=True):
     """The edits of a container. Raises Unpreparable for a text unfit for environment or path."""
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -323,8 +311,7 @@ class ContainerVendor(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimePartition:
+class RuntimePartition(Struct, frozen=True, kw_only=True):
     """A partition that the container runtime made (`PartitionPlace.by_runtime`)."""
 
     number: int

@@ -6,8 +6,9 @@ knows Kubernetes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 
 class PcieDistance(StrEnum):
@@ -27,8 +28,7 @@ class PcieDistance(StrEnum):
     """Through the interconnect between NUMA nodes (`SYS`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """Why a card must not be used."""
 
     code: str
@@ -50,8 +50,7 @@ class IdentitySource(StrEnum):
     """The PCI address or the number: unique on this machine only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True):
     """Origin of a record."""
 
     identified_by: IdentitySource = IdentitySource.UUID
@@ -61,8 +60,7 @@ class Provenance:
     """Names of the listings that showed the card: while one of them does not answer, the card may still be present."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(Struct, frozen=True, kw_only=True):
     """One accelerator. Peers are identified by their `index` on the machine, so missing cards shift nothing."""
 
     vendor: str
@@ -105,8 +103,7 @@ class Card:
         return self.index if self.number is None else self.number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrivenCard(Card):
+class DrivenCard(Card, frozen=True, kw_only=True):
     """A card whose software is known.
 
     Versions are those that the tools print: `550.90.07`, `12.4`; empty = not known.
@@ -117,16 +114,14 @@ class DrivenCard(Card):
     """The newest CUDA, MACA or XPU-RT that the driver supports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class PartitionPlacement:
+class PartitionPlacement(Struct, frozen=True, kw_only=True, order=True):
     """A run of slices of a card."""
 
     start: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInstance:
+class PartitionInstance(Struct, frozen=True, kw_only=True):
     """A partition of a card that exists: the part of its record that the driver needs."""
 
     id: int
@@ -138,8 +133,7 @@ class PartitionInstance:
     """The number in it of what computes, where the vendor tells them apart (MIG); None while that is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """One node: its cards and the contents of the Node object."""
 
     name: str

@@ -1,8 +1,9 @@
 """The kinds that this project uses, with their API paths and the Structs that read them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from hami_dra.api import core, podgroups, resource, storage, workloads
 from hami_dra.api.meta import Object
@@ -31,8 +32,7 @@ from hami_dra.api.weight import LIGHT, MOST_SMALL_WEIGHT, MOST_VOLUME_CLAIM_WEIG
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(Struct, Generic[T], frozen=True):
     """One kind. `type` is the Struct that reads it; `Object` if only metadata matters."""
 
     name: str

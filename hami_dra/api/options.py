@@ -14,13 +14,13 @@ Traceback (most recent call last):
 hami_dra.api.options.InvalidOption: --card-slices: 0 is not a whole number from 1 to 10
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final, Generic, Self, TypeVar
+
+from msgspec import Struct, field
 
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
@@ -41,8 +41,7 @@ class InvalidOption(ValueError):
         """The value, and what it should be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VendorOption(Generic[T_co]):
+class VendorOption(Struct, Generic[T_co], frozen=True, kw_only=True, eq=False):
     """One setting. Raises ValueError if its own default is not allowed."""
 
     name: str
@@ -58,10 +57,13 @@ class VendorOption(Generic[T_co]):
     envvar: str = ""
     field: str = ""
     """Name in the `sharing` of a fleet file (`slices`), if it changes what is published."""
-    default_value: T_co = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "default_value", self.read(self.default))
+        self.read(self.default)
+
+    @property
+    def default_value(self) -> T_co:
+        return self.read(self.default)
 
     def value_of(self, written: Written) -> T_co:
         """Convert a written value. Raises InvalidOption."""
@@ -71,11 +73,10 @@ class VendorOption(Generic[T_co]):
             raise InvalidOption(self, str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class VendorSettings:
+class VendorSettings(Struct, frozen=True):
     """The values of all vendors' options."""
 
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     """Name of an option → its value, as read; an option that is absent has its default."""
 
     @classmethod

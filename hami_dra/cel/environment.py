@@ -5,14 +5,14 @@ kube-scheduler evaluates stored selectors with all features; the API server acce
 only with the enabled features.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """Feature gates of the DRA selector environment, defaults as in Kubernetes 1.37."""
 
     consumable_capacity: bool = True

@@ -12,8 +12,9 @@ Kubernetes allows pass smaller ones.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from hami_dra.cel.errors import CostExceeded
 from hami_dra.cel.values import MISSING, Optional
@@ -31,8 +32,7 @@ CostFunction = Callable[[Sequence[Any]], int]
 """Returns the price of a call for its arguments; paid before the code runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of one evaluation, which ends with `CostExceeded` beyond them.
 
     They are counts, so results are equal on every machine.

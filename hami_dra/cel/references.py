@@ -4,8 +4,9 @@ Used for reason codes and caches: devices that agree in these get the same resul
 complete.
 """
 
-from dataclasses import dataclass
 from typing import Final, TypeGuard
+
+from msgspec import Struct
 
 from hami_dra.cel.tree import Call, Constant, Fold, Ident, Node, Select
 from hami_dra.cel.validate import children
@@ -14,8 +15,7 @@ _SELECTIONS: Final = {"_[_]", "_[?_]", "_?._"}
 _SCALARS: Final = {"driver", "allowMultipleAllocations"}
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(Struct, frozen=True):
     """(domain, name) of literal references; the domain is None if it is computed.
 
     `complete`: otherwise the expression depends only on the driver and on whether multiple
@@ -26,8 +26,7 @@ class References:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Map:
+class _Map(Struct, frozen=True):
     """An expression that is the device, its attributes or capacity ("part"), or those of one domain."""
 
     level: str  # device, part, domain

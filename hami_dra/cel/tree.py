@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from typing import Literal as OneOf
 
+from msgspec import Struct
+
 from hami_dra.cel.types import DYN, Type
 
 FoldKind = OneOf["all", "exists", "exists_one", "append", "insert", "bind"]
@@ -68,8 +70,7 @@ class ListLiteral(Node):
     optional: frozenset[int] = frozenset()  # indices written as `?element`
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(Struct, eq=False):
     key: Node
     value: Node
     optional: bool

@@ -7,8 +7,10 @@ problem names it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.discovery.errors import Unreadable
@@ -18,8 +20,7 @@ from hami_dra.discovery.memory import LOST, CardMemory, Listing
 __all__ = ["LOST", "Backend", "Findings", "Health", "Listing", "PolledBackend", "Trace", "settled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """The result of a discovery."""
 
     cards: tuple[Card, ...]
@@ -30,8 +31,7 @@ class Findings:
     """Sentences for people: values that could not be read, and where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """The health of the cards."""
 
     faults: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)

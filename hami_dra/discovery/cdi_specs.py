@@ -9,13 +9,13 @@ the same name; one that two files of one folder describe is a conflict, and no r
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
+from msgspec import Struct, field
 
 from hami_dra.api.containers import CdiDevice, CommonEdits, DeviceNode, Edits, Hook, Mount
 
@@ -24,8 +24,7 @@ _MOST: Final = 8 << 20
 """Maximum bytes read of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Struct, frozen=True):
     """Devices that a runtime resolves, by qualified name; and sentences about those that it does not."""
 
     devices: dict[str, CdiDevice]
@@ -54,8 +53,7 @@ def registry_of(folders: Sequence[Sequence[Path]]) -> Registry:
     return Registry(good, tuple(conflicts.values()), tuple(common))
 
 
-@dataclass(frozen=True, slots=True)
-class _Specification:
+class _Specification(Struct, frozen=True):
     """The content of one file."""
 
     devices: Mapping[str, CdiDevice] = field(default_factory=dict)

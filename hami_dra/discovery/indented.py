@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 _ENTRY: Final = re.compile(r"(.*?\S)\s+:(?:\s+(.*))?")
 _TAB: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line."""
 
     number: int

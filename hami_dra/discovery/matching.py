@@ -17,14 +17,14 @@ unless they contradict each other:
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import Card, Fault, IdentitySource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """The names of a card in a listing; empty or None: not given."""
 
     uuid: str = ""

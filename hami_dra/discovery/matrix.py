@@ -6,8 +6,9 @@ their distances on PCIe. Pure.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import PcieDistance
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
@@ -26,8 +27,7 @@ _SELF: Final = "X"
 _MAX_LANES: Final = 99
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """The matrix by card index, from each card's row."""
 
     links: Mapping[int, Mapping[int, int]]

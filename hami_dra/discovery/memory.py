@@ -19,11 +19,12 @@ restarts and reboots.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.discovery.durable import DurableFile, NotStored, boot_id
@@ -43,8 +44,7 @@ _VERSION: Final = 1
 _NOT_A_VALUE: Final = ("", None, ())
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The output of a vendor's tool at one time."""
 
     cards: tuple[Card, ...]
@@ -56,8 +56,7 @@ class Listing:
     """Listings that did not answer, or not completely: a card that one of them used to show may be present."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A listing, compared with the known cards."""
 
     present: Mapping[str, Card]
@@ -69,8 +68,7 @@ class Judged:
     """`CardMemory.update` would change something that matters to containers or to the slices."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RememberedCard:
+class _RememberedCard(Struct, frozen=True):
     card: Card
     """Without faults."""
     boot: str
@@ -282,9 +280,9 @@ def _refreshed(known: Card, found: Card, moved_to: Mapping[int, int]) -> Card:
         minor = known.minor if found.minor is None else found.minor
         return _readdressed(replace(known, index=found.index, minor=minor, present=True, faults=()), moved_to)
     unreported: dict[str, Any] = {
-        each.name: getattr(known, each.name)
-        for each in fields(known)
-        if each.name not in ("links", "distances") and getattr(found, each.name) in _NOT_A_VALUE
+        name: getattr(known, name)
+        for name in known.__struct_fields__
+        if name not in ("links", "distances") and getattr(found, name) in _NOT_A_VALUE
     }
     provenance = replace(found.provenance, identified_by=known.provenance.identified_by)
     card = replace(found, **unreported)

@@ -7,9 +7,11 @@ Called by all back ends. In: PCI bus ids. Out: places; unreadable values are unk
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, PcieDistance
 
@@ -20,8 +22,7 @@ _MAX_FILE: Final = 4096
 AnyCard = TypeVar("AnyCard", bound=Card)
 
 
-@dataclass(frozen=True, slots=True)
-class PciLocation:
+class PciLocation(Struct, frozen=True):
     """The place of one PCI device."""
 
     bus_id: str

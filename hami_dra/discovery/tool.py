@@ -12,9 +12,10 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, shown
 
@@ -27,8 +28,7 @@ _LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
 _PLAIN: Final = {"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """One command line tool."""
 
     name: str

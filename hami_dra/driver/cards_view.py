@@ -8,8 +8,9 @@ so it shows exactly what the scheduler knows.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hami_dra.api import names
 from hami_dra.api.hardware import PcieDistance
@@ -50,16 +51,14 @@ class DeviceKey(NamedTuple):
     device: str
 
 
-@dataclass(slots=True)
-class DeviceUse:
+class DeviceUse(Struct):
     """The part of one device that claims hold."""
 
     claims: int = 0
     capacity: dict[str, Quantity] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CardView:
+class CardView(Struct, frozen=True):
     """One card. Texts are empty, numbers None, where the driver does not publish the role."""
 
     key: DeviceKey

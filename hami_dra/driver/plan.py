@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api.resource import CounterSet, Device, DeviceTaint, ResourceSlice
 from hami_dra.driver.slices import (
@@ -29,8 +30,7 @@ from hami_dra.driver.slices import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The stored form of a content: the server may drop fields whose feature is off. Writing it
     again would change nothing.
     """
@@ -48,8 +48,7 @@ class Update:
     """A merge patch, guarded by uid and resourceVersion."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     deletes: tuple[ResourceSlice, ...]
     updates: tuple[Update, ...]
     creates: tuple[tuple[int, Json], ...]

@@ -13,8 +13,10 @@ random, so that a create whose answer was lost cannot create a second slice.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, Machine
@@ -32,16 +34,14 @@ _MAX_NAME: Final = 253
 _SUFFIX: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SliceContent:
+class SliceContent(Struct, frozen=True):
     """Devices or shared counters, never both (an API rule)."""
 
     devices: tuple[Json, ...] = ()
     shared_counters: tuple[Json, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """The devices that one driver publishes for one node; publishing adds generation and names of slices."""
 
     driver: str

@@ -10,9 +10,9 @@ free for most of the time.
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -29,8 +29,7 @@ class HasRegistry(Protocol):
     registry: CollectorRegistry
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """The whole text, in the format 0.0.4, as pieces of one gzip stream."""
 
     pieces: tuple[bytes, ...]

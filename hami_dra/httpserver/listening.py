@@ -21,11 +21,11 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ _SWEEP_SECONDS: Final = 1.0
 _OUT_OF_FILES_PAUSE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Seconds, and a number of connections.
 
     A connection that exceeds its time is closed, without an answer.

@@ -2,8 +2,9 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 _MOST_DOUBLINGS: Final = 30
 """More doublings exceed every limit, and eventually the range of a float."""
@@ -18,8 +19,7 @@ def doubled(first: float, times: int, most: float) -> float:
     return min(first * float(1 << min(times, _MOST_DOUBLINGS)), most)
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(Struct):
     """Seconds to wait.
 
     `next()` returns first, 2·first, 4·first, ... up to `most`, each times a random factor in [0.5,

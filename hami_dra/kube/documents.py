@@ -11,11 +11,11 @@ stack).
 import json
 import re
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct
 
 from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, sanitized
 
@@ -36,8 +36,7 @@ class BadDocument(ValueError):
     """A file cannot be read; the message names the file, the document and the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     source: Path
     index: int
     """Position in its file, from 1; items of a List are counted as documents."""

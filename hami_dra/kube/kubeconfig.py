@@ -6,7 +6,6 @@ raises `ConfigError`, which names file, entry and field, and never a value: it m
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,8 +82,7 @@ class _User(Struct, rename="kebab"):
 _TYPES: Final[Mapping[str, type[Struct]]] = {"contexts": _Context, "clusters": _Cluster, "users": _User}
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A context with its cluster and user. Entries carry their file's folder in `.folder`."""
 
     where: str

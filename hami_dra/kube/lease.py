@@ -34,10 +34,11 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from hami_dra.api.core import Lease, LeaseSpec
 from hami_dra.api.kinds import LEASE
@@ -87,8 +88,7 @@ def unique_identity() -> str:
     return f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Struct, frozen=True):
     """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout + clock_margin`."""
 
     duration: int = 15

@@ -6,8 +6,9 @@ decoded, exceed the controller's memory limit. A list therefore starts with a sm
 continues with as many objects as are likely to fit `PAGE_BYTES`. Pure.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 FIRST: Final = 25
 MOST: Final = 500
@@ -15,8 +16,7 @@ MOST: Final = 500
 PAGE_BYTES: Final = 2 << 20
 
 
-@dataclass(slots=True)
-class PageSize:
+class PageSize(Struct):
     """The size of the next page; call `learn` after each page."""
 
     limit: int = FIRST

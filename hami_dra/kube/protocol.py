@@ -18,8 +18,9 @@ Errors, each with what to do next::
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Struct
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -79,8 +80,7 @@ class ConfigError(Exception):
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(Struct, Generic[T], frozen=True):
     """One event of a watch. `problem`: what of the object could not be read.
 
     For BOOKMARK only `object.metadata.resource_version` has a meaning.
@@ -91,8 +91,7 @@ class WatchEvent(Generic[T]):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """An object that could not be read completely, with its known part: at least the metadata.
 
     In a watch it takes the place of the event: nothing else of the object is known.
@@ -103,8 +102,7 @@ class Broken:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(Struct, Generic[T], frozen=True):
     """Result of a list. `broken` lists unreadable objects; partly readable ones are in `items`, too."""
 
     items: tuple[T, ...]
@@ -112,8 +110,7 @@ class Listing(Generic[T]):
     broken: tuple[Broken, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerVersion:
+class ServerVersion(Struct, frozen=True):
     major: int
     minor: int
     git_version: str

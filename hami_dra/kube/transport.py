@@ -12,7 +12,6 @@ import asyncio
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final
@@ -20,6 +19,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
+from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -41,8 +41,7 @@ C library (`controller.cli.heap`), and keeps freed memory around it from being r
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead
     connection. `initial_silence`: between two of the initial events of a watch, or after them; all
     of them must come within `watch`.

@@ -3,8 +3,9 @@ of a table. For vendors with a command line tool.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError
@@ -28,8 +29,7 @@ Listing = tuple[tuple[str, ...], Callable[[str], ToolReport]]
 """Arguments of the tool, and the parser of its output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """Columns of a table with a row for each card. Their units are in a row of their own."""
 
     memory: str

@@ -8,8 +8,10 @@ anything else becomes a problem in words, and None.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unexpected, shown
@@ -27,8 +29,7 @@ _FAR_OFF: Final = 2
 """A total that differs from the card's memory by more than this factor has a wrong unit, or belongs to another card."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One card at one moment.
 
     The tool determines which of the first three fields identify it; empty, None = not reported.
@@ -58,8 +59,7 @@ class Reading:
     ecc_uncorrected: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolReport:
+class ToolReport(Struct, frozen=True):
     """Content of one output of a tool."""
 
     readings: tuple[Reading, ...]
@@ -67,8 +67,7 @@ class ToolReport:
     """Sentences for people: unreadable values, and where they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """The latest readings of the cards."""
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
@@ -226,9 +225,9 @@ def _believed(card: Card, reading: Reading, problems: list[str]) -> Reading:
 
 def _filled(reading: Reading, more: Reading) -> Reading:
     gaps = {
-        each.name: getattr(more, each.name)
-        for each in fields(Reading)
-        if getattr(reading, each.name) is None and getattr(more, each.name) is not None
+        name: getattr(more, name)
+        for name in reading.__struct_fields__
+        if getattr(reading, name) is None and getattr(more, name) is not None
     }
     if "memory_used" in gaps and reading.memory_total is not None and gaps["memory_used"] > reading.memory_total:
         del gaps["memory_used"]

@@ -9,8 +9,9 @@ temperature and power follow its use. One card at one moment always reports the 
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
@@ -27,8 +28,7 @@ _MEMORY_WARMER: Final = 6.0
 _IDLE_WATTS, _WATTS = 65.0, 320.0
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """Amounts allocated on a card."""
 
     memory: int = 0

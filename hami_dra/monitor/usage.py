@@ -8,8 +8,9 @@ on, numbers that cannot be are left out, and every text (card, pod, container) i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 SOURCE: Final = "hami-core"
 
@@ -17,8 +18,7 @@ MOST_SECONDS_AHEAD: Final = 86_400
 """A time that lies further ahead than this is no time: clocks are adjusted by less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantedContainer:
+class GrantedContainer(Struct, frozen=True, kw_only=True):
     """A container that alone has its edits, so that the files it was given are its own."""
 
     view: str
@@ -33,8 +33,7 @@ class GrantedContainer:
     """Uuid → bytes that it may have in use at most, by what is known of the card."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardUsage:
+class CardUsage(Struct, frozen=True, kw_only=True):
     """What one container uses of one card. None: not reported, or impossible."""
 
     memory_used: int | None = None
@@ -49,16 +48,14 @@ class CardUsage:
     """Percent of the card's cores, 0 to 100."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerUsage:
+class ContainerUsage(Struct, frozen=True, kw_only=True):
     cards: Mapping[str, CardUsage] = field(default_factory=dict)
     """By uuid; only cards that the container was granted."""
     last_kernel: int | None = None
     """Unix time of the last kernel that it launched."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSample:
+class UsageSample(Struct, frozen=True):
     readings: Mapping[str, ContainerUsage] = field(default_factory=dict)
     """By `GrantedContainer.view`; a container whose programs have not begun is not in it."""
     problems: tuple[str, ...] = ()

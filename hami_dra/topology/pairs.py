@@ -9,10 +9,10 @@ are 50 + 400 = 450.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from hami_dra.api.arrays import Bools, Ints
 
@@ -22,8 +22,7 @@ LANE: Final = 100
 """Score of one lane of the fast interconnect."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Struct, frozen=True, eq=False):
     """Tables by position, shape (n, n), symmetric; zero or False on the diagonal."""
 
     score: Ints

@@ -5,13 +5,13 @@ Pure. Sets are arrays of positions, ascending, shape (k, n): k sets of n cards.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations
 from math import comb
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.topology.pairs import Pairs
@@ -24,8 +24,7 @@ _MOST_CLIQUES: Final = 4096
 Sets = Positions
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
+class Measured(Struct, frozen=True, eq=False):
     """One entry per set, shape (k,)."""
 
     total: Ints

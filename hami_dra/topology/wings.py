@@ -7,10 +7,11 @@ position. Out: sets of cards, best first. Pure. The table is HAMi's for eight ca
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, chain, combinations, islice
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 
@@ -26,8 +27,7 @@ _NUMBERS: Final = range(128)
 """Valid card numbers; larger ones are ignored (ResourceSliceMaxDevices)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
+class Board(Struct, frozen=True):
     """The cards of one machine by position. Sets of cards are bit masks."""
 
     wings: tuple[int, ...]

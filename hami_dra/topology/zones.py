@@ -10,8 +10,9 @@ else by their PCIe switch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.topology.islands import islands
 
@@ -23,8 +24,7 @@ _ONE_SWITCH: Final = "SB"
 """Letters of `hami.io/distance`: single switch, one board."""
 
 
-@dataclass(frozen=True, slots=True)
-class Zones:
+class Zones(Struct, frozen=True):
     """Bit masks by position; no card is in two of them."""
 
     zones: tuple[int, ...]
@@ -37,8 +37,7 @@ class Zones:
         return LINKED * _pairs(self.zones, cards) + SWITCHED * _pairs(self.switches, cards)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """All cards of `fixed` and any `more` cards of `pool`: every choice scores the same."""
 
     fixed: int

@@ -7,8 +7,9 @@ built by `listed`, so that no text from hardware or the API server can name a se
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
 from hami_dra.api.hardware import Card
@@ -18,8 +19,7 @@ _LISTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Struct, frozen=True, kw_only=True):
     """Everything that a container has of one card, from any number of requests."""
 
     card: Card
@@ -42,8 +42,7 @@ def grants(tenancies: Iterable[Tenancy]) -> tuple[Grant, ...]:
     return tuple(Grant(card=held[0].card, tenancies=tuple(held)) for _, held in sorted(by_index.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tightest:
+class Tightest(Struct, frozen=True, kw_only=True):
     """One limit for all cards of a container, where the vendor's software supports no other."""
 
     amount: int | None

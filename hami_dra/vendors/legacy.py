@@ -7,10 +7,10 @@ selectors, a device class, environment variables. Must not know about pods, clai
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.quantity import Format, InvalidQuantity, Quantity
@@ -115,16 +115,14 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LegacyReading:
+class LegacyReading(Struct, frozen=True):
     """The reading of one container for one vendor. `request` is None if it requests no card (a count of 0)."""
 
     request: LegacyRequest | None
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerResources:
+class ContainerResources(Struct, frozen=True):
     """The resource lists of one container. As in HAMi, limits are read first, then requests."""
 
     limits: Mapping[str, Any]

@@ -6,9 +6,10 @@ the controller and the commands load none of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from hami_dra.api.containers import ContainerVendor, Partitioner, RuntimePartitions
 from hami_dra.api.hardware import Card, DrivenCard, Machine
@@ -28,8 +29,7 @@ class InvalidPlugin(ValueError):
     """A plugin contradicts itself or another one; the message names the problem and the fix."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPath:
+class HostPath(Struct, frozen=True, kw_only=True):
     """A folder or file of the node that the driver's container mounts at the same path (chart)."""
 
     path: str
@@ -41,8 +41,7 @@ class HostPath:
     is_file: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VendorPlugin:
+class VendorPlugin(Struct, frozen=True, kw_only=True):
     """A vendor. Raises InvalidPlugin if its parts disagree about its name or its driver."""
 
     title: str

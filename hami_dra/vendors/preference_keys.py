@@ -3,16 +3,16 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import Vendor
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPreferences:
+class RequestPreferences(Struct, frozen=True):
     """The preferences of one claim, by driver. Hashable; a vendor that is not named gets its defaults."""
 
     by_driver: tuple[tuple[str, Preferences], ...] = ()

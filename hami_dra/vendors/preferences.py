@@ -5,8 +5,9 @@ that columns can be cached for each.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.booleans import parse_bool
@@ -21,8 +22,7 @@ class InvalidPreference(ValueError):
         self.annotation = annotation
 
 
-@dataclass(frozen=True, slots=True)
-class CardLists:
+class CardLists(Struct, frozen=True):
     """The cards that may be taken. All given lists apply together."""
 
     use: frozenset[str] | None = None
@@ -61,8 +61,7 @@ class CardLists:
 _ALL_CARDS: Final = CardLists()
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
+class Preferences(Struct, frozen=True):
     """Preferences; vendors with more of them extend it."""
 
     lists: CardLists = CardLists()

@@ -8,10 +8,11 @@ them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
 
 from hami_dra.vendors.protocol import DriverProfile
 from hami_dra.vendors.registry import vendor_of
@@ -62,8 +63,7 @@ FOREIGN: Final[tuple[DriverProfile, ...]] = (
 _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 
 
-@dataclass(frozen=True, slots=True)
-class DriverProfiles:
+class DriverProfiles(Struct, frozen=True):
     """The profiles of all drivers: those from files first, then the built-in ones."""
 
     given: Mapping[str, DriverProfile] = field(default_factory=lambda: MappingProxyType({}))

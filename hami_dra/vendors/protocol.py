@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints, Positions
@@ -26,8 +27,7 @@ _ONLY_NUMBER: Final = re.compile(rf"[^0-9]*([0-9]{{1,{_MOST_DIGITS}}})")
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class DriverProfile:
+class DriverProfile(Struct, frozen=True):
     """The roles of published names in scoring. A role the driver does not publish is None.
 
     Attribute names are looked up as the allocator does: in full first, then bare when the domain is
@@ -91,8 +91,7 @@ class DriverProfile:
         return not self.partition_values or value in self.partition_values
 
 
-@dataclass(slots=True)
-class Cards:
+class Cards(Struct):
     """Some rows of the device columns, by role. All arrays have shape (n,), int64; memory in the
     driver's unit.
 
@@ -113,11 +112,10 @@ class Cards:
 
     def take(self, positions: Positions) -> "Cards":
         """Copy some rows."""
-        return Cards(*(getattr(self, name)[positions] for name in self.__slots__))
+        return Cards(*(getattr(self, name)[positions] for name in self.__struct_fields__))
 
 
-@dataclass(slots=True)
-class CardRequest:
+class CardRequest(Struct):
     """The amounts that one request would take of each card of `Cards`: arrays of shape (n,), int64,
     already rounded per card.
     """
@@ -141,8 +139,7 @@ class CardRequest:
         return CardRequest(slots=wide(self.slots), cores=wide(self.cores), memory=wide(self.memory))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The wiring of the cards of one driver on one node. Equal machines share one.
 
     A card is named by its position: cards in order of their published index, n of them. Tables are
@@ -177,8 +174,7 @@ class CardState(IntFlag):
     """An earlier request of the same pod holds some of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """One request and the cards of one node. Hashable: answers may be cached."""
 
     layout: Layout
@@ -234,8 +230,7 @@ class PartitionUse(Enum):
     """All of one request on one NUMA node, whole cards among them or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateSets:
+class CandidateSets(Struct, frozen=True):
     """All legal sets, best tier first. `tiers` may be a generator that is read only as needed."""
 
     tiers: Iterable[CandidateTier]

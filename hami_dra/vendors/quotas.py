@@ -11,9 +11,10 @@ in the release notes of HAMi 2.7.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.quantity import NANO, Format, Quantity
@@ -36,8 +37,7 @@ class Counted(Enum):
     """Holdings of a part of a card."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaName:
+class QuotaName(Struct, frozen=True):
     """One old resource name as counted by a quota. Amounts are whole numbers of grains, each card's
     rounded down to one.
     """
@@ -106,8 +106,7 @@ def percent(resource: str) -> QuotaName:
     return QuotaName(resource, names.CAP_CORES, "percent")
 
 
-@dataclass(frozen=True, slots=True)
-class Quotas:
+class Quotas(Struct, frozen=True):
     """The quota names of one vendor."""
 
     names: tuple[QuotaName, ...]

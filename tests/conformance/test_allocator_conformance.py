@@ -3,12 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.errors import AllocatorError
@@ -22,7 +22,7 @@ from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "allocator_cases.jsonl").read_text().splitlines()]
-ALL_OFF = FeatureGates(**{field.name: False for field in fields(FeatureGates) if field.init})
+ALL_OFF = FeatureGates(**dict.fromkeys(FeatureGates.__struct_fields__, False))
 
 
 class Allocated:

@@ -1,10 +1,10 @@
 """HttpCluster against a real API server: the same contract as the memory cluster, and what only HTTP can show."""
 
 import asyncio
-import dataclasses
 import secrets
 from contextlib import aclosing, suppress
 
+import msgspec
 import pytest
 
 from hami_dra.api import kinds
@@ -96,7 +96,7 @@ async def test_a_streamed_list_is_a_list_and_the_watch_after_it(cluster, space):
                 if event.object.metadata.name == "a":
                     break
             assert event.object.metadata.resource_version == news.metadata.resource_version
-    unserved = dataclasses.replace(kinds.CONFIG_MAP, version="v9")
+    unserved = msgspec.structs.replace(kinds.CONFIG_MAP, version="v9")
     with pytest.raises(NotFound):
         await cluster.watch_list(unserved, namespace=space)
 

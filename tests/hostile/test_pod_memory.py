@@ -1,6 +1,5 @@
 """M4: what a tenant writes into a pod costs the controller next to nothing: annotations that nobody reads are dropped on reading."""
 
-import dataclasses
 import gc
 import json
 import tracemalloc
@@ -102,7 +101,7 @@ def test_a_policy_is_short_and_a_list_of_cards_may_be_long():
         names.NODE_POLICY: max(names.NODE_POLICIES, key=len),
         names.DEVICE_POLICY: ", ".join(names.DEVICE_POLICIES),
         names.SCORING_WEIGHTS: "slot=999999999, core=999999999, memory=999999999",
-        names.PACKING_WEIGHTS: ", ".join(f"{each.name}=0.123456789012345678" for each in dataclasses.fields(Packing)),
+        names.PACKING_WEIGHTS: ", ".join(f"{name}=0.123456789012345678" for name in Packing.__struct_fields__),
         "nvidia.com/use-gpuuuid": ",".join(f"GPU-{uuid.UUID(int=number)}" for number in range(150)),
     }
     pod, _ = read_object(kinds.POD, body("1", policies))

@@ -5,13 +5,13 @@ values of all nodes that fit must be those that the model says, the best of them
 """
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.scheduling.scoring import ranking as rankings
 from controller.scheduling.scoring.free_capacity import FreeCapacity, free_capacity_of

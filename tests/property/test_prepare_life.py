@@ -3,12 +3,12 @@ the host is what is written down, and no card is given out twice.
 """
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit

@@ -5,13 +5,13 @@ The oracle works on plain numbers and knows nothing of the code under test. HAMi
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.vendors.ascend.rules import Ascend

@@ -1,7 +1,8 @@
 """A node driver under virtual time: calls that block are made at once, kubelet is a plugin that registers when it starts."""
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 
 async def at_once(work):

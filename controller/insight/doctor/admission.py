@@ -1,8 +1,9 @@
 """Checks of the admission objects: the fence, the policies, the webhook."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.insight.doctor.installed import filling_in, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
@@ -111,8 +112,7 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
 # --- policies -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Policy:
+class _Policy(Struct, frozen=True):
     name: str
     manifest: str
     without: str

@@ -1,8 +1,9 @@
 """Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `DoctorReport`. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.insight.doctor import (
     admission,
@@ -20,8 +21,7 @@ _RANK: Final = {severity: place for place, severity in enumerate(Severity)}
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     name: str
     examine: Callable[[State], Iterable[Finding]]
     needs_live: bool = False

@@ -5,12 +5,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from controller.insight.simulation import PendingPod
 from controller.scheduling.inventory import Inventory
@@ -56,8 +56,7 @@ class DoctorReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
+class Right(Struct, frozen=True, kw_only=True):
     """One right that a shipped manifest grants to a ServiceAccount, and the API server's verdict on it."""
 
     account: str
@@ -79,8 +78,7 @@ class Right:
         return f"{self.verb} {what}" + (f" {self.name}" if self.name else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSeen:
+class WebhookSeen(Struct, frozen=True, kw_only=True):
     """Facts about the webhook beyond its configuration."""
 
     expected: bool
@@ -99,8 +97,7 @@ class WebhookSeen:
     """Vendor → the RuntimeClass named by the webhook's Deployment, if it does not exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A Deployment or DaemonSet of the installation. `wanted` and `ready` are numbers of pods."""
 
     kind: str
@@ -109,8 +106,7 @@ class Program:
     ready: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class Live(Struct, frozen=True, kw_only=True):
     """Facts that only a live cluster provides. A part that could not be read is None; `State.unread` says why."""
 
     version: ServerVersion
@@ -129,8 +125,7 @@ class Live:
     programs: tuple[Program, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallationSettings:
+class InstallationSettings(Struct, frozen=True, kw_only=True):
     """How hami-dra is set up in the cluster, as options and its Deployments say."""
 
     mode: Mode = "exclusive"
@@ -145,8 +140,7 @@ class InstallationSettings:
     """Schedulers whose pods the controller places."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterObjects:
+class ClusterObjects(Struct, frozen=True, kw_only=True):
     """The objects that were read, by kind."""
 
     nodes: tuple[Node, ...] = ()
@@ -158,8 +152,7 @@ class ClusterObjects:
     quotas: tuple[ResourceQuota, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(Struct, frozen=True, kw_only=True):
     now: datetime
     installation: InstallationSettings
     objects: ClusterObjects

@@ -6,10 +6,10 @@ tie-break, the name. A node that was searched counts with what the search found,
 estimate made before the search. Pure.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.insight.explain.model import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
 from controller.scheduling.decide import MOST_OVERESTIMATED, SchedulingRequest, Trace
@@ -33,8 +33,7 @@ _LATER_GROUP: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlacing:
+class NodePlacing(Struct, frozen=True):
     """The sort keys of one node."""
 
     rank: int

@@ -7,11 +7,11 @@ Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from controller.insight.explain.model import RunnerUp
 from controller.insight.explain.runner_up import Contenders
@@ -36,8 +36,7 @@ def _nothing() -> Mapping[Any, Any]:
     return _NOTHING
 
 
-@dataclass(slots=True)
-class NodeSnapshot:
+class NodeSnapshot(Struct):
     """One node."""
 
     name: str
@@ -59,8 +58,7 @@ class NodeSnapshot:
     end: int = 0
 
 
-@dataclass(slots=True)
-class RequestSnapshot:
+class RequestSnapshot(Struct):
     """One request, or one alternative of a list, with its result for each card of the picture."""
 
     view: ResolvedRequest
@@ -69,8 +67,7 @@ class RequestSnapshot:
     ask: CardRequest
 
 
-@dataclass(slots=True)
-class DecisionSnapshot:
+class DecisionSnapshot(Struct):
     pod: str
     uid: str
     answer: Decision | Unschedulable
@@ -154,7 +151,7 @@ def _shared(columns: _Columns, earlier: _Columns) -> _Columns:
     """Return the earlier columns if they are equal."""
     if columns is None or earlier is None:
         return columns
-    is_equal = all(np.array_equal(getattr(columns, each.name), getattr(earlier, each.name)) for each in fields(columns))
+    is_equal = all(np.array_equal(getattr(columns, name), getattr(earlier, name)) for name in columns.__struct_fields__)
     return earlier if is_equal else columns
 
 

@@ -5,8 +5,9 @@ five vendors and most others publish bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Final
+
+from msgspec import Struct
 
 from controller.insight.explain.model import PolicyUsed, RequestAsked
 from controller.scheduling.allocation import ResolvedRequest
@@ -47,8 +48,7 @@ NODE_TEXTS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """One card and what a request would take from it, by role: slots, cores, memory."""
 
     asked: tuple[int, int, int]
@@ -66,7 +66,7 @@ def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool)
     """Return the effective policies; those equal for all claims appear once. `claims`: keys."""
     used = [PolicyUsed("node", policies.node_policy, origin(policies.node_policy_origin))]
     if policies.weighs_packing:
-        packing = ",".join(f"{each.name}={getattr(policies.packing, each.name):g}" for each in fields(policies.packing))
+        packing = ",".join(f"{name}={getattr(policies.packing, name):g}" for name in policies.packing.__struct_fields__)
         used.append(PolicyUsed("packing", packing, origin(policies.packing_origin)))
     keys = list(claims)
     found: dict[tuple[str, str, str], list[str]] = {}

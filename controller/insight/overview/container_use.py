@@ -7,8 +7,10 @@ none.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api import names
 
@@ -27,8 +29,7 @@ _LIMITS: Final[Mapping[str, float]] = {
 _LABELS: Final = ("namespace", "pod", "container", "device_uuid")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerUse:
+class ContainerUse(Struct, frozen=True, kw_only=True):
     """One container on one card. None: not reported."""
 
     namespace: str

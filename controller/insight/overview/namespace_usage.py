@@ -1,14 +1,14 @@
 """What each namespace holds, added up card by card. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from controller.insight.overview.card_table import driver_rank
 from controller.insight.overview.model import Card, NamespaceView, Tenant, pods_of
 
 
-@dataclass(slots=True)
-class _Usage:
+class _Usage(Struct):
     """What one namespace holds of one driver's cards."""
 
     pods: set[str] = field(default_factory=set)

@@ -3,10 +3,13 @@
 Called by `run`, and by explanations for the input of one decision.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.insight.explain import GangExplanation, explain, explained_gang, refused_gang, with_gang
 from controller.insight.manifests import Raw, read
@@ -48,8 +51,7 @@ from hami_dra.vendors.registry import plugin_resources
 _UNGATED: Final = ConvertOptions(gate=False, schedulers=())
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationSettings:
+class SimulationSettings(Struct, frozen=True):
     """Settings of a simulation.
 
     `policies` are the defaults that annotations override; `first_fit` overrides both.
@@ -84,8 +86,7 @@ class Unready(Exception):
     """The pod cannot be decided on; the message says what must change."""
 
 
-@dataclass(slots=True)
-class WaitingPod:
+class WaitingPod(Struct):
     pod: Pod
     """The converted pod."""
     resources: tuple[str, ...] = ()
@@ -153,7 +154,9 @@ class Placing:
             self._refuse_gang(
                 state,
                 members,
-                replace(answer.refusal, message=message, error=answer.refusal.error and message, reason=answer.reason),
+                dataclasses.replace(
+                    answer.refusal, message=message, error=answer.refusal.error and message, reason=answer.reason
+                ),
             )
             return
         self._report.gang(state, placed=len(answer.placed), domain=answer.domain)

@@ -7,8 +7,9 @@ gang: they count where they would be placed with it. Pure.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from controller.insight.explain import GangExplanation
 from controller.insight.manifests import Item, Raw, gather, read
@@ -31,8 +32,7 @@ class NoSuchPod(LookupError):
     """The input has no such pod, or no pod that uses the claim; the message names similar ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     pod: Pod
     inventory: Inventory
     options: Options

@@ -13,11 +13,11 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from controller.insight.explain import Explanation
 from controller.scheduling.decide import RefusalReason, Score
@@ -30,8 +30,7 @@ _DIGITS: Final = 6
 """Decimal places of scores: enough to compare, few enough to read."""
 
 
-@dataclass(slots=True)
-class SimulationReport:
+class SimulationReport(Struct):
     placements: list[Json] = field(default_factory=list)
     """In the order of placement."""
     unplaced: list[Json] = field(default_factory=list)

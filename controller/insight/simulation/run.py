@@ -7,8 +7,9 @@ first of them comes.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from controller.insight.manifests import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.label_keys import with_label_keys
@@ -27,8 +28,7 @@ from hami_dra.api.podstate import is_finished, other_gates
 from hami_dra.kube.documents import Document
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """The report, and the cluster after the simulation."""
 
     report: SimulationReport

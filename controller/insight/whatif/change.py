@@ -6,9 +6,10 @@ claims the allocation. Nothing is decided here. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from controller.insight.manifests import READ, Item, gather
 from controller.insight.simulation import SimulationSettings
@@ -35,8 +36,7 @@ class BadChange(ValueError):
     """The object of the change is missing or exists already; the message names it and the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change.
 
     `settings` place pods after the change, `present` are the settings in force now.
@@ -59,8 +59,7 @@ class Change:
         return not (self.policies or self.additions or self.without_nodes or self.replace)
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedState:
+class SimulatedState(Struct, frozen=True):
     """The parsed state before any change."""
 
     documents: tuple[Document, ...]
@@ -80,8 +79,7 @@ class SimulatedState:
         return found or {node for each in self.documents if (node := _node_of_slice(each.raw))}
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     documents: list[Document]
     replaced: frozenset[str]
     """Keys of the pods that are placed again."""

@@ -7,9 +7,9 @@ ledger, say whether a card is held. Pure.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from controller.insight.overview import CardTable, NodeView, Packing, driver_rank, overview, placed_pod
 from controller.insight.simulation import Played, SimulatedCluster, play
@@ -92,8 +92,7 @@ def _placements(state: SimulatedState, played: Played, replaced: frozenset[str])
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Differences:
+class _Differences(Struct, frozen=True):
     state: SimulatedState
     change: Change
     changed: Changed

@@ -9,8 +9,9 @@ writes the next leader finishes or reverts the rest. The caller removes the gate
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
 from controller.reconcile.binding.consumers import consumer_of, is_of_group
@@ -26,8 +27,7 @@ from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A decision of which everything but the allocations is written."""
 
     pod: Pod

@@ -18,8 +18,9 @@ or the second one takes effect and voids the first.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from controller.reconcile.runtime import Clock, Context, patches
 from hami_dra.api.allocator import with_allocator
@@ -53,8 +54,7 @@ class Rejected(Exception):
     """The API server refuses the content or the right: a retry will not help. The message is for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareReference:
+class ShareReference(Struct, frozen=True):
     """The identity of an allocation that we wrote."""
 
     request: str

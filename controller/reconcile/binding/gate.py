@@ -14,9 +14,10 @@ shows the API server's words to the pod's owner.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from msgspec import Struct, field
 
 from controller.reconcile.runtime import Clock, Context, Writer, messages, patches
 from hami_dra.api import kinds
@@ -86,8 +87,7 @@ async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
         return pod
 
 
-@dataclass(slots=True)
-class _PendingGate:
+class _PendingGate(Struct):
     """One gate to be removed."""
 
     pod: Pod

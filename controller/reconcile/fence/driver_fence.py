@@ -16,7 +16,8 @@ then restored, and verification starts again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome
@@ -38,8 +39,7 @@ _RETRY_MOST = 0.8
 """Seconds: a broken fence is restored within a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """Objects shared by the fences of all drivers.
 
     `rules` is None if the cluster serves no DeviceTaintRule.
@@ -56,8 +56,7 @@ class Shared:
     """Called when `ready` or `is_untested` of a fence changes."""
 
 
-@dataclass(slots=True)
-class _Test:
+class _Test(Struct):
     """Time of the next probe of an untested fence."""
 
     pauses: Backoff = field(default_factory=lambda: Backoff(_TEST_AGAIN, _TEST_AGAIN_MOST))

@@ -9,11 +9,11 @@ kube-scheduler does not know vendor rules, and the fence is what the probe tests
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation import (
     AllocatorError,
@@ -36,8 +36,7 @@ _NODES_OF_ROAMING: Final = 4
 """Nodes to try for a device that several nodes can reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bodies:
+class Bodies(Struct, frozen=True):
     """A probe's objects as kube-scheduler would see them."""
 
     pod: Pod
@@ -45,8 +44,7 @@ class Bodies:
     device_class: DeviceClass
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     node: str
     capacities: tuple[str, ...]
     """Capacities of which the probe requests the minimum; empty: it requests a whole device."""

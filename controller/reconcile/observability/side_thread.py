@@ -8,7 +8,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.reconcile.runtime import Heartbeat, Watchdog
 from hami_dra.httpserver import Rendered, serving
@@ -16,8 +17,7 @@ from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.kube.side_thread import SideThread
 
 
-@dataclass(frozen=True, slots=True)
-class SideServices:
+class SideServices(Struct, frozen=True):
     """Parts of the side thread.
 
     `cluster` belongs to the thread: a separate connection, for the lease. Close it there. `end`

@@ -18,9 +18,10 @@ both have pods all the time, time used differs by at most one turn of each (Goya
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 _FEW: Final = 64
 
@@ -35,8 +36,7 @@ class Turn(NamedTuple):
     """Version of the queue's item: the turn is void once that has changed."""
 
 
-@dataclass(slots=True)
-class _Flow:
+class _Flow(Struct):
     """The turns of one namespace."""
 
     tag: float = 0.0

@@ -5,7 +5,8 @@ alone (`pod_assessment`). Reads the informers and changes nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedulable
 from controller.scheduling.gangs import GangState, TopologyConstraint, constraints_of
@@ -14,14 +15,12 @@ from hami_dra.api.core import Pod
 from hami_dra.api.podstate import priority
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedMember:
+class BlockedMember(Struct, frozen=True):
     pod: Pod
     wait: Pending
 
 
-@dataclass(frozen=True, slots=True)
-class GangAssessment:
+class GangAssessment(Struct, frozen=True):
     """The pending members of a gang, by what is still to be done for them."""
 
     state: GangState

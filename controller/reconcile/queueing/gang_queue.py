@@ -5,8 +5,9 @@ and whatever wakes one of them wakes the gang. Used by the scheduling cycle; sub
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.triggers import rank
@@ -22,8 +23,7 @@ from hami_dra.api.podstate import is_live, is_pending
 _LOWEST: Final = Rank(0, "", "")
 
 
-@dataclass(slots=True)
-class WaitingGang:
+class WaitingGang(Struct):
     """What is remembered of a gang between two evaluations."""
 
     representative: str = ""

@@ -9,16 +9,16 @@ in circles.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.kube.backoff import doubled
 
 _FLOOR_FIRST: Final = 15.0
 
 
-@dataclass(slots=True)
-class _Refusal:
+class _Refusal(Struct):
     reason: str
     times: int
     until: float

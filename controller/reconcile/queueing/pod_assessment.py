@@ -12,8 +12,9 @@ and makes no calls: the answer says what to report or do.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from controller.reconcile.queueing.joinable_claims import joined_in_a_container
 from controller.reconcile.queueing.waiting_pods import WaitingPods
@@ -51,15 +52,13 @@ class Conversion(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Schedulable:
+class Schedulable(Struct, frozen=True):
     request: SchedulingRequest
     signature: bytes
     """Equal for pods with equal requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     why: str
     until: float | None = None
     passing: bool = True
@@ -71,13 +70,11 @@ class Pending:
     """UID of an object that is being written: the pod is evaluated when that has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Struct, frozen=True):
     """All matching devices are at present of unmanaged drivers: kube-scheduler allocates them."""
 
     why: str

@@ -21,9 +21,10 @@ A pod is in one of these states:
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.queueing.fairness import FairOrder, Turn
 from controller.reconcile.queueing.queueing_hints import ANY, Change, News
@@ -36,8 +37,7 @@ _REFUSED: Final = frozenset({"no_room", "not_ours"})
 """States of the members of a group."""
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     rank: Rank
     state: State = "held"
     version: int = 0

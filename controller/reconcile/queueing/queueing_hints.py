@@ -24,9 +24,10 @@ A new node helps against everything, because it may fit. Heartbeats and metadata
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
+
+from msgspec import Struct, field
 
 from controller.scheduling.decide import Unschedulable
 from controller.scheduling.node_filter import VOLUME_CODES, effective_taints
@@ -120,8 +121,7 @@ def node_change(old: Node | None, new: Node | None) -> Change:
     return found
 
 
-@dataclass(slots=True)
-class News:
+class News(Struct):
     """Changes since they were last read."""
 
     everywhere: Change = Change.NOTHING

@@ -3,8 +3,9 @@
 Used by `queue`: one pod is tried on behalf of its group.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from controller.reconcile.queueing.queueing_hints import ANY, Change
 from hami_dra.kube.backoff import doubled
@@ -24,8 +25,7 @@ class Rank(NamedTuple):
         return self.key.partition("/")[0]
 
 
-@dataclass(slots=True)
-class Pause:
+class Pause(Struct):
     """The time after a refusal in which no pod of the group is tried."""
 
     refusals: int = 0
@@ -42,8 +42,7 @@ class Pause:
         self.end = refused_at + doubled(first, self.refusals - 1, most)
 
 
-@dataclass(slots=True)
-class RefusedGroup:
+class RefusedGroup(Struct):
     """Refused pods of one signature, and the one that is tried for all of them."""
 
     size: int = 0

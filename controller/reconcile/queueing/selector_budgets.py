@@ -20,8 +20,9 @@ The pause doubles each time. Pure but for the clock that is passed in.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.runtime import Metrics, SelectorLimits
 from controller.scheduling.incremental import digest_of_text
@@ -37,8 +38,7 @@ _REMEMBERED: Final = 4_096
 Digest = bytes
 
 
-@dataclass(slots=True)
-class _Pause:
+class _Pause(Struct):
     times: int
     until: float
     what: str

@@ -5,8 +5,9 @@ must know why they wait.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
@@ -19,8 +20,7 @@ _CREATED_AFTER: Final = 2.5
 members of a gang wait for their events (`gang_notices.ARRIVAL`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPods:
+class WaitingPods(Struct, frozen=True):
     queue: Queue
     timeouts: Timeouts
     refusals: NodeBackoff

@@ -3,8 +3,9 @@
 Called by `deallocate` for every pod that our allocation pins to a node where it is not.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.reconcile.queueing import FOREVER
 from controller.reconcile.runtime import Settings
@@ -22,8 +23,7 @@ kube-scheduler judges all other taints.
 """
 
 
-@dataclass(slots=True)
-class PinnedPod:
+class PinnedPod(Struct):
     """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
 
     key: str
@@ -35,8 +35,7 @@ class PinnedPod:
     not_before: float = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class DeallocationVerdict:
+class DeallocationVerdict(Struct, frozen=True):
     cause: str
     """Label of the metric: node, unschedulable, sibling, gang, misplaced."""
     why: str

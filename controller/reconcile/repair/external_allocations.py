@@ -13,8 +13,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from controller.reconcile.binding import ClaimWriter, Rejected, Stale
 from controller.reconcile.runtime import Context, messages
@@ -35,8 +36,7 @@ Totals = Callable[[str], Mapping[str, int] | None]
 """`driver/pool/device` → capacity name → total of the device; None for an unpublished device."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAllocationUse:
+class ClaimAllocationUse(Struct, frozen=True):
     """What one claim consumes of one device."""
 
     claim: ResourceClaim

@@ -6,8 +6,9 @@ remove an annotation.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field
 
 from controller.reconcile.fence import is_fence_name, is_fence_rule, is_fence_taint
 from controller.reconcile.runtime import TAINT_RULE_KINDS
@@ -35,8 +36,7 @@ _PROBES: Final[tuple[Kind[Any], ...]] = (kinds.POD, kinds.RESOURCE_CLAIM, kinds.
 _TEMPLATES: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"
 
 
-@dataclass(slots=True)
-class InstalledObjects:
+class InstalledObjects(Struct):
     """Our own objects, and other objects with our annotations, finalizers or gates."""
 
     admission: list[tuple[Kind[Any], Object]] = field(default_factory=list)

@@ -5,15 +5,15 @@ this sweep. Pure.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
+
+from msgspec import Struct
 
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import doubled
 
 
-@dataclass(slots=True)
-class _Suspicion:
+class _Suspicion(Struct):
     due: float
     """When the claim may be handled."""
     tries: int = 0

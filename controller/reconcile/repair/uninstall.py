@@ -17,10 +17,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.reconcile.binding import take_off
 from controller.reconcile.fence import remove_rule
@@ -56,8 +57,7 @@ _POLICY_LAG: Final = 5.0
 _ATTEMPTS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     namespace: str = names.SYSTEM_NAMESPACE
     lease_name: str = names.CONTROLLER
     lease_duration: float = 15.0

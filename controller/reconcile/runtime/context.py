@@ -1,6 +1,6 @@
 """Objects shared by all acting parts of one term. Created by `term`."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.events import Events
@@ -13,8 +13,7 @@ from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """Shared objects. `cluster` is for reading; all writes that matter go through `writer`."""
 
     cluster: Cluster

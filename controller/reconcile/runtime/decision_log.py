@@ -12,11 +12,11 @@ long.
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.insight.explain import (
     DecisionSnapshot,
@@ -43,8 +43,7 @@ _BYTES_OF_MEMBER: Final = 300
 """What a member adds to the explanation of its gang, about."""
 
 
-@dataclass(slots=True)
-class _Allowance:
+class _Allowance(Struct):
     """How many decisions may be stored with nodes and cards: a burst, then `per_second`."""
 
     per_second: float
@@ -61,8 +60,7 @@ class _Allowance:
         return True
 
 
-@dataclass(slots=True)
-class _LoggedDecision:
+class _LoggedDecision(Struct):
     at: datetime
     uid: str
     picture: DecisionSnapshot | None

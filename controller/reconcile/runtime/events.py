@@ -21,9 +21,10 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.messages import WARNING, Message
@@ -58,8 +59,7 @@ _Key = tuple[str, str, str]
 """(object, reason, topic): the identity of a series."""
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(Struct):
     namespace: str
     name: str
     note: str
@@ -69,8 +69,7 @@ class _Series:
     last_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _News:
+class _News(Struct, frozen=True):
     """What to say about an object."""
 
     kind: Kind[Any]
@@ -79,8 +78,7 @@ class _News:
     action: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """What waits to be sent: hundreds may, so it is the work for `Lanes` itself, and the event is
     made from it when it is its turn.
     """

@@ -8,8 +8,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.reconcile.runtime.stalled import PodRef
 from controller.scheduling.gang_key import GangKey
@@ -21,8 +23,7 @@ _LATE_SECONDS: Final = 1.0
 """Delay of a beat from which it counts as a stall."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deciding:
+class Deciding(Struct, frozen=True):
     """One decision in progress. `serial` distinguishes two about the same pod."""
 
     pod: PodRef

@@ -9,9 +9,10 @@ nothing itself.
 import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
 
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.heartbeat import Heartbeat
@@ -40,8 +41,7 @@ _LOOK_SECONDS: Final = 1.0
 _CAUSES: Final = "deciding on it, or reading its affinity terms for other pods, took too long"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     why: str
     until: float
 

@@ -4,8 +4,10 @@ Source: HAMi pkg/scheduler/event.go and scheduler.go (FilteringSucceed, Filterin
 BindingSucceed, BindingFailed). Reasons that HAMi does not have are our own and say what to do.
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from controller.scheduling.decide import Decision, LeftOut, Unschedulable, with_command
 from controller.scheduling.gangs import GangState, GangUnschedulable
@@ -42,8 +44,7 @@ INVALID_GANG: Final = "InvalidGang"
 GANG_INCOMPLETE: Final = "GangIncomplete"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     type: Literal["Normal", "Warning"]
     reason: str
     note: str
@@ -53,7 +54,7 @@ class Message:
     """The note for the other members of the object's gang."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "note", event_note(self.note))
+        force_setattr(self, "note", event_note(self.note))
 
 
 def placed(decision: Decision) -> Message:

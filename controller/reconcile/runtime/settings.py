@@ -5,8 +5,9 @@ All durations are seconds. Constraints between them are checked here (and in `Ti
 mistake prevents the start (ConfigError).
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from controller.scheduling.decide import Options
 from controller.scheduling.gangs import Source
@@ -25,8 +26,7 @@ class Mode(StrEnum):
     """kube-scheduler allocates; the controller observes, accounts, and removes leftovers of exclusive mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorLimits:
+class SelectorLimits(Struct, frozen=True):
     """CPU seconds that evaluating selectors may take. A reasonable one takes 1 to 4 microseconds a device."""
 
     slice: float = 0.02
@@ -44,8 +44,7 @@ class SelectorLimits:
     retry_most: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class DriverSettings:
+class DriverSettings(Struct, frozen=True):
     """Which devices are allocated here."""
 
     mode: Mode = Mode.EXCLUSIVE
@@ -62,8 +61,7 @@ class DriverSettings:
             raise ConfigError("exclusive mode needs at least one managed driver (--manage)")
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingSettings:
+class SchedulingSettings(Struct, frozen=True):
     """Which pods are decided, and how."""
 
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
@@ -82,8 +80,7 @@ class SchedulingSettings:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class QueueingSettings:
+class QueueingSettings(Struct, frozen=True):
     """How long pods wait for each thing that may let them be placed."""
 
     gate_patience: float = 10.0
@@ -108,8 +105,7 @@ class QueueingSettings:
     """Least CPU seconds that an evaluation of a pod counts for its namespace."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindingSettings:
+class BindingSettings(Struct, frozen=True):
     """How decisions are written."""
 
     installation: str = "hami-dra"
@@ -128,8 +124,7 @@ class BindingSettings:
             raise ConfigError(f"commits at once: at least 1, not {self.commits_at_once}")
 
 
-@dataclass(frozen=True, slots=True)
-class FenceSettings:
+class FenceSettings(Struct, frozen=True):
     """How the fence is kept and proved."""
 
     quiet_time: float = 10.0
@@ -142,8 +137,7 @@ class FenceSettings:
     probe_timeout: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RepairSettings:
+class RepairSettings(Struct, frozen=True):
     """When allocations are undone or freed."""
 
     unschedulable_timeout: float = 15.0
@@ -168,8 +162,7 @@ class RepairSettings:
         return self.orphan_age / 6
 
 
-@dataclass(frozen=True, slots=True)
-class ObservabilitySettings:
+class ObservabilitySettings(Struct, frozen=True):
     """What is reported, and how often."""
 
     identity: str = names.CONTROLLER
@@ -184,8 +177,7 @@ class ObservabilitySettings:
     """Additional sets of metric names."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipSettings:
+class LeadershipSettings(Struct, frozen=True):
     """How one replica is chosen to act, and when it gives up."""
 
     leader_election: bool = True
@@ -221,8 +213,7 @@ class LeadershipSettings:
             raise ConfigError(f"stall limit {self.stall_limit:g} s: it must be above 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """All settings, in groups by who reads them."""
 
     drivers: DriverSettings

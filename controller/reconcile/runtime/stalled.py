@@ -8,11 +8,11 @@ Example::
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.scheduling.gang_key import GangKey
 from hami_dra.api.core import Pod
@@ -32,8 +32,7 @@ pod of a Deployment, or of a tenant who keeps creating pods, would stall a leade
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(Struct, frozen=True):
     namespace: str
     name: str
     uid: str

@@ -1,7 +1,8 @@
 """The parts of a term that the scheduling cycles of pods and gangs work with. Created by `term`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.reconcile.binding import AssumedPods, BindingCycle, ClaimWriter, GateKeeper
 from controller.reconcile.fence import Fence
@@ -14,8 +15,7 @@ from controller.scheduling.inventory import Inventory
 Decide = Callable[[Inventory, SchedulingRequest, Options], Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Deciding:
+class Deciding(Struct, frozen=True):
     """The parts that assess a pod and decide on it."""
 
     decide: Decide
@@ -26,8 +26,7 @@ class Deciding:
     log: DecisionLog
 
 
-@dataclass(frozen=True, slots=True)
-class Acting:
+class Acting(Struct, frozen=True):
     """The parts that carry a decision out, or revert it."""
 
     binding_cycle: BindingCycle

@@ -11,8 +11,10 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.insight.explain import explained_gang, refused_gang
 from controller.reconcile.queueing import GangAssessment, GangQueue
@@ -38,8 +40,7 @@ _AGAIN: Final = 1_800.0
 """Seconds until the next event of a member: API servers keep an event for an hour."""
 
 
-@dataclass(slots=True)
-class _Notice:
+class _Notice(Struct):
     """Why a gang waits."""
 
     message: messages.Message

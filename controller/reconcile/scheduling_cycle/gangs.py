@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from controller.reconcile.queueing import (
     FOREVER,

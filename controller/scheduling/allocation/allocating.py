@@ -6,7 +6,8 @@ together or not at all.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.scheduling.allocation import constraints
 from controller.scheduling.allocation.candidates import Candidate, Candidates
@@ -19,8 +20,7 @@ from controller.scheduling.allocation.tentative import TentativeUsage
 from controller.scheduling.inventory.model import Device, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """One device that the search holds."""
 
     view: ResolvedRequest

@@ -7,7 +7,8 @@ alternatives.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.constraints import Constraint, Distinct, Match

@@ -10,7 +10,8 @@ gates, taints.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.resolved import AllocationInput, Consumption, ResolvedRequest
@@ -23,8 +24,7 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class Candidate(Struct, frozen=True, eq=False):
     """A device that the request may use, or one that cannot be judged (`error`, raised when the search reaches it)."""
 
     device: Device

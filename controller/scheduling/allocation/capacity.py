@@ -11,9 +11,10 @@ fractions.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from controller.scheduling.inventory.model import Amount, amount_of
 from hami_dra.api import resource as api
@@ -29,8 +30,7 @@ class CapacityError(ValueError):
     """An amount that upstream refuses to calculate with; it ends the allocation, regardless of other devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumedAmount:
+class ConsumedAmount(Struct, frozen=True):
     """The amount that one request takes of one capacity of a device."""
 
     amount: Amount

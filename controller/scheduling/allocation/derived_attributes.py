@@ -5,7 +5,7 @@ Created by `prepare`, evaluated by constraints. In: an expression and a device. 
 if it were published.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.selectors import Origin
@@ -14,8 +14,7 @@ from hami_dra.api import resource as api
 from hami_dra.cel import CompileError, EvaluationError, compile_attribute
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedAttribute:
+class DerivedAttribute(Struct, frozen=True):
     expression: str
     origin: Origin
 

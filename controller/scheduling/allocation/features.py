@@ -5,8 +5,10 @@ Created by the CLI (`--feature-gates A=true,B=false`) or left at the defaults; r
 Kubernetes 1.37 (k8s.io/kubernetes v1.37.1 pkg/features/kube_features.go).
 """
 
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.scheduling.inventory.pools import PoolGates
 from hami_dra.api.booleans import parse_bool
@@ -16,8 +18,7 @@ class UnknownGate(ValueError):
     """A name that is no gate of DRA, or a value that is not true or false; the message lists the gates."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
+class FeatureGates(Struct, frozen=True, cache_hash=True):
     """The state of every gate. Gates that only the API server, kubelet or kube-scheduler read are
     accepted and ignored.
     """
@@ -34,14 +35,6 @@ class FeatureGates:
     compatibility_groups: bool = False
     derived_attributes: bool = False
     optional_node_operations: bool = False
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(tuple([getattr(self, name) for name in GATES.values()])))
-
-    def __hash__(self) -> int:
-        """Return the hash, computed once: gates are part of the keys of several caches."""
-        return self._hash
 
     @property
     def binding_conditions(self) -> bool:

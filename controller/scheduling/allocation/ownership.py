@@ -4,8 +4,9 @@ Called by `decide`, `reconcile` and `simulation`. Pure.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.allocation.features import FeatureGates
@@ -18,8 +19,7 @@ from controller.scheduling.inventory.selector_budget import OverBudget
 from hami_dra.api.resource import ResourceClaim
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """A set of drivers: the managed ones, or with `foreign` all others. `managed`: None = all."""
 
     managed: frozenset[str] | None = None
@@ -45,8 +45,7 @@ class Owner(Enum):
     """No device matches it now, or it cannot be evaluated."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimOwnership:
+class ClaimOwnership(Struct, frozen=True):
     owner: Owner
     drivers: frozenset[str] = frozenset()
     """The managed drivers whose devices it may get; devices with admin access are not allocated, so

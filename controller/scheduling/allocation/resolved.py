@@ -9,6 +9,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from controller.scheduling.allocation import capacity
 from controller.scheduling.allocation.derived_attributes import DerivedAttribute
 from controller.scheduling.allocation.errors import AllocatorError
@@ -23,8 +25,7 @@ from hami_dra.api.core import Toleration
 from hami_dra.api.quantity import InvalidQuantity
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(Struct, frozen=True):
     """The amounts that one request takes of one device, usage apart."""
 
     amounts: tuple[tuple[str, Amount, Amount], ...]
@@ -298,8 +299,7 @@ class ResolvedRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
+class RequestGroup(Struct, frozen=True):
     """One request of a claim. `prioritized`: the first alternative with a solution is taken."""
 
     name: str
@@ -311,8 +311,7 @@ class RequestGroup:
         return RequestGroup(self.name, alternatives, self.prioritized)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequests:
+class ClaimRequests(Struct, frozen=True):
     """The requests of one claim, in order."""
 
     claim: api.ResourceClaim
@@ -326,8 +325,7 @@ class ClaimRequests:
         return ClaimRequests(claim, key, tuple([group.for_claim(claim, key) for group in self.requests]))
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationInput:
+class AllocationInput(Struct, frozen=True):
     """All claims of a pod that are to be allocated together, in pod order."""
 
     claims: tuple[ClaimRequests, ...]

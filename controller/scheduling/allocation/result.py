@@ -8,10 +8,10 @@ upstream's Allocate and createNodeSelector (v0.37).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.resolved import AllocationInput, ClaimRequests, Consumption, ResolvedRequest
@@ -24,8 +24,7 @@ _PRIORITIZED_LIST_SIZE: Final = 8
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """One device for one request."""
 
     request: ResolvedRequest
@@ -33,8 +32,7 @@ class Pick:
     consumption: Consumption
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """Devices for every claim of the problem."""
 
     node: str

@@ -15,8 +15,9 @@ and how to release them.
 
 import sys
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from controller.scheduling.allocation.allocating import AllocatingDevices, Taken
 from controller.scheduling.allocation.allocation_modes import AllDevices, Alternatives, ExactCount, Frame
@@ -53,8 +54,7 @@ _PART_BUDGET: Final = 4_096
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True)
-class Effort:
+class Effort(Struct):
     """The cost of the searches of one decision. Short ones are free, as there may be many."""
 
     spent: int = 0

@@ -6,9 +6,10 @@ selector.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.inventory.model import Device
@@ -18,8 +19,7 @@ from hami_dra.api import resource as api
 from hami_dra.api.similar_names import similar
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The place of an expression, for messages."""
 
     owner: str
@@ -69,8 +69,7 @@ class PlainJudge:
 PLAIN: Final = PlainJudge()
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """One CEL selector. It is compiled when the first device is tested, not before: as upstream."""
 
     expression: str

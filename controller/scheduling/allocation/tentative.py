@@ -5,8 +5,9 @@ Must not change the ledger, which must not change meanwhile.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from controller.scheduling.allocation.resolved import Consumption, ResolvedRequest
 from controller.scheduling.inventory.model import Amount, Device, DeviceId, Usage
@@ -30,8 +31,7 @@ class Undivided(Usage):
         return _NOTHING
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(Struct):
     """The additions of the search to one device."""
 
     device: Device
@@ -44,8 +44,7 @@ class Delta:
     """The requests that hold it, in order."""
 
 
-@dataclass(slots=True)
-class _Shared:
+class _Shared(Struct):
     """Shares of one device, including those with admin access (upstream counts them while it searches)."""
 
     count: int = 0

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from controller.scheduling.decide.company import LeftOut
 from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.trace import Trace
@@ -12,16 +14,14 @@ from controller.scheduling.inventory.selector_budget import Overrun, SliceSpent
 from hami_dra.api.resource import ResourceClaim
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAllocation:
+class ClaimAllocation(Struct, frozen=True):
     pod_claim_name: str
     claim: ResourceClaim
     allocation: dict[str, Any]
     """JSON of AllocationResult, without shareID and allocationTimestamp."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Struct, frozen=True):
     node: float
     devices: tuple[tuple[str, float], ...] = ()
     """`driver/pool/device` → device score, in order of the results."""
@@ -102,8 +102,7 @@ class EqualRefusals:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """The time slice of this pod is over. Call again: all evaluations so far are cached."""
 
     cause: SliceSpent

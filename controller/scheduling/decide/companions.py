@@ -11,9 +11,10 @@ pod stays pending until another one has finished.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.node_filter.declared_features import needed_features
@@ -32,8 +33,7 @@ those of the pod itself; else a decision of several turns would begin again in e
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Companions:
+class Companions(Struct, frozen=True):
     """Pods of one shape."""
 
     pod: Pod

@@ -15,9 +15,9 @@ after it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.decide.companions import Companions, with_few_terms
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
@@ -28,8 +28,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """Pods of one shape that share a claim and do not fit on the chosen node."""
 
     companions: Companions
@@ -38,8 +37,7 @@ class LeftOut:
     """Reason code of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seats:
+class _Seats(Struct, frozen=True):
     companions: Companions
     codes: Codes
     """Node codes of one such pod alone. Shape (nodes.size,)."""

@@ -1,12 +1,12 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.errors import (
     AllocatorError,

@@ -7,13 +7,13 @@ share one search, and its result is valid until devices are published again. Pur
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.constraints import value_of
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget

@@ -7,11 +7,12 @@ a node could give. Pure.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.scheduling.decide.idle_nodes import IdleNodes, Verdict
 from controller.scheduling.decide.refusal_reason import RefusalReason
@@ -28,8 +29,7 @@ DEMANDS: Final = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
 """Annotations that ask for devices of a set."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
+class _Best(Struct, frozen=True):
     count: int
     node: str
     several: bool

@@ -6,10 +6,10 @@ vendor, and updated for the nodes whose devices changed, so a decision costs lit
 number of different nodes, regardless of how many nodes there are. Pure.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.incremental.derived_column import LogReader
@@ -29,8 +29,7 @@ _MOST: Final = 1 << 14
 """Numbers in use; beyond this many, all nodes are numbered again from 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClass:
+class NodeClass(Struct, frozen=True):
     """The common properties of the nodes of one number; `card_states` and `states` by position in the layout."""
 
     layout: Layout

@@ -7,8 +7,9 @@ what a turn could not finish continues in the next turn (`decide.suspended_searc
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.errors import BudgetExceeded, InvalidPools

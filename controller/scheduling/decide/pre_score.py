@@ -6,11 +6,11 @@ nodes (`decide.node_equivalence`), and their answers are cached. The search on t
 find less (constraints, counters); `decide` then goes on to the next node. Pure.
 """
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from controller.scheduling.allocation.ownership import matching_drivers
 from controller.scheduling.allocation.prefilter import RequestColumns
@@ -35,8 +35,7 @@ _COUNTED: Final = 1 << 16
 Wanted = list[tuple[RequestGroup, list[RequestColumns]]]
 
 
-@dataclass(slots=True)
-class NodeEstimates:
+class NodeEstimates(Struct):
     """Columns of shape (nodes.size,); only candidates have values."""
 
     rank: Ints
@@ -280,8 +279,7 @@ def _judge(questions: list[_NodeQuestion], node: int) -> tuple[float, float, str
     return total, tie, ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
+class _Best(Struct, frozen=True):
     score: float = 0.0
     tie: float = 0.0
     mask: int = 0

@@ -13,10 +13,10 @@ too.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED
 from controller.scheduling.allocation.errors import AllocatorError
@@ -35,8 +35,7 @@ from hami_dra.vendors.reasons import NUMBER
 _REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(Struct, frozen=True):
     """The result of the walk through the requests."""
 
     request: Ints
@@ -257,8 +256,7 @@ class QuotaVerdicts:
         return -1, lines[-1]
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """One request on one node. `codes` and `blamed` are added to; `costs`: by place, like `codes`."""
 
     headroom: QuotaHeadroom

@@ -15,8 +15,9 @@ Run: hami-dra explain m03 -n c03 [2 nodes CardInsufficientMemory]'
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.printable import counted, mebibytes
 
@@ -28,8 +29,7 @@ _INVALID: Final = frozenset({"selector", "annotation", "capacity"})
 """Kinds of reasons to be corrected in the pod and its claims, if they are for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalReason:
+class RefusalReason(Struct, frozen=True):
     """Why no node fits. Texts are for people; programs read `kind`, `never` and the codes.
 
     It is part of JSON outputs: fields may be added, never removed.

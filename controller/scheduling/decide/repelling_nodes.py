@@ -12,10 +12,11 @@ and, of each, up to three nodes are named:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.inventory.inventory import Inventory
@@ -36,8 +37,7 @@ _PASSING: Final = "node.kubernetes.io/"
 _STATES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Obstacles:
+class _Obstacles(Struct, frozen=True):
     """What keeps the pod off a node: codes of its states, and its taints in words."""
 
     states: tuple[str, ...]

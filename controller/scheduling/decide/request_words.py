@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.idle_devices import IdleDevices
 from controller.scheduling.allocation.prefilter import RequestColumns
@@ -22,8 +23,7 @@ from hami_dra.api.printable import counted, listed
 from hami_dra.vendors.protocol import CardRequest, DriverProfile
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Struct, frozen=True):
     """One of the amounts that a request takes of a device."""
 
     kind: str

@@ -1,7 +1,8 @@
 """The input of `decide`: a pod with everything that decides its placement, and the options of the decision."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.search import DEFAULT_BUDGET
@@ -15,14 +16,12 @@ from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(Struct, frozen=True):
     pod_claim_name: str
     claim: ResourceClaim
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingRequest:
+class SchedulingRequest(Struct, frozen=True):
     """A pod and everything about it that decides its placement."""
 
     pod: Pod
@@ -70,8 +69,7 @@ class SchedulingRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     managed: frozenset[str] | None = None
     """Drivers that hami-dra allocates; None = every driver (`simulate`)."""
     first_fit: bool = False

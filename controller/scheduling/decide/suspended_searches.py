@@ -17,8 +17,9 @@ A cache only: results are the same without it. Pure.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.search import Effort, Searching
@@ -32,8 +33,7 @@ _KEPT: Final = 64
 """Decisions."""
 
 
-@dataclass(slots=True)
-class Interrupted:
+class Interrupted(Struct):
     """One decision between two of its turns."""
 
     problem: Hashable
@@ -48,8 +48,7 @@ class Interrupted:
     """The cost of all searches of the decision so far."""
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     changes: NodeChanges
     interrupted: Interrupted | None = None
 

@@ -5,10 +5,10 @@ in place: read it before the inventory changes, then drop it. Pure.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
@@ -29,8 +29,7 @@ by what the pod prefers of nodes.
 """
 
 
-@dataclass(kw_only=True)
-class Trace:
+class Trace(Struct, kw_only=True, dict=True):
     look: Callable[[], tuple[NodeFilter, Ints]]
     """Computes `verdicts` and `fitting`; for simple pods they are not needed until they are read here."""
     wanted: Wanted

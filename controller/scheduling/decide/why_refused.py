@@ -20,10 +20,10 @@ free, the reason is that of the former, and its sentence says both.
 """
 
 from collections import Counter
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest

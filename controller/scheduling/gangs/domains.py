@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.gangs.gang_request import TopologyConstraint
@@ -28,8 +29,7 @@ _Answer = TypeVar("_Answer")
 Pausing = Generator[None, None, _Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What a gang asks of the nodes: like members together, the hardest first.
 
     Four workers and a leader on three nodes, of which the last has one free card:

@@ -6,10 +6,10 @@ room is searched.
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.allocation.ownership import Scope
@@ -28,8 +28,7 @@ MOST: Final = 1 << 20
 """Stands for any number of members."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFits:
+class NodeFits(Struct, frozen=True):
     """How members of one kind fit the nodes."""
 
     members: Ints

@@ -1,14 +1,13 @@
 """The answers of `decide_gang`: a `GangDecision`, a `GangUnschedulable`, or `Unfinished`."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from controller.scheduling.decide.answers import Decision, Unfinished, Unschedulable
 from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 
 
-@dataclass(frozen=True, slots=True)
-class DomainVerdict:
+class DomainVerdict(Struct, frozen=True):
     """How one topology domain looked to a gang."""
 
     name: str
@@ -29,8 +28,7 @@ class DomainVerdict:
     """Why the gang does not fit: `12 of 16 members fit, 4 too few`. Empty if it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangDecision:
+class GangDecision(Struct, frozen=True):
     placed: tuple[tuple[SchedulingRequest, Decision], ...]
     """At least `least` of them, in the order of `GangRequest.members`; in that of the decision where a
     member fits only after others.
@@ -45,8 +43,7 @@ class GangDecision:
     """Decisions about single members that were needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangUnschedulable:
+class GangUnschedulable(Struct, frozen=True):
     message: str
     """`3 of 4 members fit; ...`, with the domain and what it lacks."""
     refusal: Unschedulable

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.scheduling.decide.companions import pod_shape
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
@@ -16,8 +17,7 @@ _AT_ONCE: Final = 32
 """Members that are compared between two pauses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     index: int
     """Position in `GangRequest.members`."""
     request: SchedulingRequest
@@ -27,8 +27,7 @@ class Member:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(Struct, frozen=True):
     """Members that share claims, directly or through others; most bundles are one member.
 
     `a` and `b` share the claim x, `b` and `c` share y: the bundle is (a, b, c).

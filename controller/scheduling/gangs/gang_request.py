@@ -1,13 +1,12 @@
 """The input of `decide_gang`: the members to be placed together, and where. Pure."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.gang_key import GangKey
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyConstraint:
+class TopologyConstraint(Struct, frozen=True):
     """The members run on nodes that agree in the value of a label."""
 
     key: str
@@ -18,8 +17,7 @@ class TopologyConstraint:
     """Object and field for messages: `PodGroup team/train spec.schedulingConstraints.topology[0].key`."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangRequest:
+class GangRequest(Struct, frozen=True):
     key: GangKey
     members: tuple[SchedulingRequest, ...]
     """The members that are not bound, oldest first, each as if it were decided alone. Claims that

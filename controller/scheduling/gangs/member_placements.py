@@ -5,11 +5,13 @@ decides is a generator that yields before each step, so that the caller can paus
 members: `None`, or the `SliceSpent` with which a selector budget ended the step.
 """
 
+import dataclasses
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.decide.answers import ClaimAllocation, Decision, Unfinished, Unschedulable, without_trace
@@ -37,8 +39,7 @@ class Hopeless(Exception):
     """A member that is needed cannot be decided at all: its claims are in error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restriction:
+class Restriction(Struct, frozen=True):
     """What one member may choose from."""
 
     allowed: AllowedNodes | None = None
@@ -48,8 +49,7 @@ class Restriction:
     """Alternatives of each prioritized list that are skipped, from the front."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """An attempt to place the gang."""
 
     member: Member
@@ -59,8 +59,7 @@ class Failure:
     """Members that had a place by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     member: Member
     restriction: Restriction
     holdings: Holdings
@@ -118,7 +117,7 @@ class MemberPlacements:
             yield answer.cause
         self.steps += 1
         if isinstance(answer, Decision) and request is not member.request:
-            answer = replace(answer, allocations=_as_asked(answer, member.request))
+            answer = dataclasses.replace(answer, allocations=_as_asked(answer, member.request))
         return without_trace(answer)
 
     def place(self, member: Member, restriction: Restriction, decision: Decision) -> None:
@@ -196,7 +195,7 @@ class MemberPlacements:
         self.steps += 1
         if not isinstance(answer, Decision) or (answer.node != node and not self._shared.isdisjoint(place.holdings)):
             return False
-        answer = without_trace(replace(answer, allocations=_as_asked(answer, member.request)))
+        answer = without_trace(dataclasses.replace(answer, allocations=_as_asked(answer, member.request)))
         self.place(member, place.restriction, answer)
         return True
 

@@ -18,8 +18,9 @@ costs the logarithm of the members of the gang; `Gangs.state` reads all of them.
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from controller.scheduling.gang_key import SOURCES, GangKey, Source, gang_of
 from controller.scheduling.gangs.gang_request import TopologyConstraint
@@ -38,8 +39,7 @@ _NEVER: Final = "~"
 """Later than every timestamp."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangState:
+class GangState(Struct, frozen=True):
     """A gang at one moment."""
 
     key: GangKey
@@ -106,8 +106,7 @@ class GangState:
         return max(map(priority, self.members), default=0)
 
 
-@dataclass(slots=True)
-class _Gang:
+class _Gang(Struct):
     """The members of one gang, and its object."""
 
     pods: dict[str, Pod] = field(default_factory=dict)

@@ -7,10 +7,10 @@ the trial; otherwise none has.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.decide.answers import Unschedulable

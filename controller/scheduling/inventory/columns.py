@@ -6,7 +6,7 @@ A row stays the same while its object lives; freed rows are reused. Devices that
 else is on the `Device` object of the row.
 """
 
-from dataclasses import fields, replace
+import dataclasses
 from typing import Final
 
 import numpy as np
@@ -199,7 +199,7 @@ class DeviceColumns:
             return 0
         number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
         if number == len(self.taint_samples):
-            self.taint_samples.append(replace(device, row=-1))
+            self.taint_samples.append(dataclasses.replace(device, row=-1))
         return number
 
     def _next_row(self) -> int:
@@ -210,7 +210,7 @@ class DeviceColumns:
         return self.size - 1
 
 
-_INTS: Final = ("node", "taint_kind", "kind", *(each.name for each in fields(Cards)))
+_INTS: Final = ("node", "taint_kind", "kind", *Cards.__struct_fields__)
 """The lines of the block: columns that are read together are adjacent."""
 _STATES: Final = slice(_INTS.index("kind"), None)
 _CARDS: Final = slice(_INTS.index("kind") + 1, None)

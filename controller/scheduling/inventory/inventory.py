@@ -55,7 +55,7 @@ class Inventory:
 
     def __init__(
         self,
-        gates: PoolGates = PoolGates(),  # noqa: B008 (frozen)
+        gates: PoolGates = PoolGates(),
         node_pools: Collection[str] = OWN_DRIVERS,
         profiles: DriverProfiles = BUILT_IN_PROFILES,
     ) -> None:

@@ -7,10 +7,10 @@ nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from controller.scheduling.inventory.model import Amount, DeviceId, amount_of, value_of
 from hami_dra.api.core import QuantityText
@@ -23,8 +23,7 @@ from hami_dra.vendors.registry import vendor_of
 _NOTHING: Mapping[str, Amount] = {}
 
 
-@dataclass(slots=True)
-class DeviceUsage:
+class DeviceUsage(Struct):
     """Usage of one device."""
 
     exclusive: int = 0
@@ -45,8 +44,7 @@ class DeviceUsage:
         return min(self.marks, default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """One device held by one claim; `consumed` is None for an exclusive allocation."""
 
     device: DeviceId

@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from controller.scheduling.inventory.card_traits import CardTraits, attribute_of, int_of, text_of, traits_of
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
@@ -200,8 +202,7 @@ def _is_version(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A pool as one node sees it, by the rules of the structured allocator (docs/architecture.md)."""
 
     driver: str
@@ -209,7 +210,7 @@ class Pool:
     generation: int
     devices: tuple[Device, ...]
     """The devices that the node can use, in order."""
-    counter_sets: Mapping[str, api.CounterSet] = field(default_factory=dict)
+    counter_sets: Mapping[str, api.CounterSet] = {}
     incomplete: bool = False
     invalid: str = ""
     """Why the pool cannot be used, or empty."""

@@ -11,7 +11,8 @@ by driver and name; slices by name; devices as listed.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from hami_dra.api import resource as api
@@ -23,8 +24,7 @@ PoolKey = tuple[str, str]
 """(driver, pool name)"""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolGates:
+class PoolGates(Struct, frozen=True):
     """The feature gates that decide what a pool consists of; defaults of Kubernetes 1.37."""
 
     partitionable_devices: bool = True
@@ -39,8 +39,7 @@ class PoolGates:
         return not (self.partitionable_devices and compiled.slice.spec.shared_counters)
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """One slice with its devices."""
 
     slice: api.ResourceSlice

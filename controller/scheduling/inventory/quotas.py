@@ -10,9 +10,10 @@ all. The vendors define how a card is counted (`hami_dra.vendors.quotas`).
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from controller.scheduling.incremental.changes import UidTracker
 from controller.scheduling.incremental.saturation import saturated
@@ -33,8 +34,7 @@ _SIMILAR: Final = 0.85
 """Least similarity of a key in a domain of no vendor to one that counts: `limits.nvida.com/gpu`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """One key of one quota."""
 
     quota: str

@@ -8,9 +8,10 @@ evaluation is limited, as in Kubernetes. No clock is read here: it comes with th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from hami_dra.cel import KUBERNETES, Limits
 
@@ -28,8 +29,7 @@ class SliceSpent(Exception):
     """The time slice is over: let other pods have theirs, then call again. All evaluations so far are cached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overrun:
+class Overrun(Struct, frozen=True):
     """The reason why an expression is not evaluated any further."""
 
     expression: str

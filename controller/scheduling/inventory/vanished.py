@@ -19,8 +19,9 @@ any order of events, except "seen", which is about the moment.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from controller.scheduling.inventory.ledger import Holding, Ledger, holdings_of
 from controller.scheduling.inventory.model import DeviceId
@@ -43,8 +44,7 @@ class Holder(NamedTuple):
     """`namespace/name`"""
 
 
-@dataclass(frozen=True, slots=True)
-class VanishedClaim:
+class VanishedClaim(Struct, frozen=True):
     """A claim that is gone and still counts, for display."""
 
     uid: str
@@ -66,15 +66,13 @@ class VanishedClaim:
         return tuple(sorted({holding.device for holding in self.holdings}))
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     claim: ResourceClaim
     holders: dict[str, str]
     """Uid → key of the pods that are not over."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Report:
+class _Report(Struct, frozen=True, eq=False):
     """One entry of an annotation. `key`: its name in ledger and quotas, unlike any claim's uid."""
 
     key: str

@@ -2,8 +2,9 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.scheduling.node_filter.pod_groups import PodSelector, selector_in_words, selector_key
 from hami_dra.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm
@@ -17,8 +18,7 @@ class InvalidTerm(ValueError):
     """A selector of a term cannot be parsed; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(Struct, frozen=True):
     topology_key: str
     namespaces: frozenset[str]
     namespace_selector: ParsedSelector | None
@@ -70,8 +70,7 @@ class AffinityTerm:
         return PodSelector(self.namespaces, self.selector, selector, namespaces)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedTerm(Struct, frozen=True):
     term: AffinityTerm
     weight: int
     """Negative where it keeps pods apart."""

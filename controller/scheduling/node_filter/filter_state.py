@@ -1,7 +1,8 @@
 """What filters that look beyond one node read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.existing_terms import ExistingTerms
@@ -15,8 +16,7 @@ from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from hami_dra.api.core import Namespace
 
 
-@dataclass(slots=True)
-class FilterState:
+class FilterState(Struct):
     nodes: NodeColumns
     rules: NodeRules
     groups: PodGroups

@@ -7,10 +7,10 @@ is seen have no row yet; usage is stored by name until then.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.node_scores import NodeScores
@@ -31,8 +31,7 @@ NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSch
 UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A pod that counts on a node: bound to it, or about to be."""
 
     pod: Pod

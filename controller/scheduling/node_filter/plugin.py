@@ -8,10 +8,10 @@ node, so each keeps a `PodFilter` per shape of pod.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.node_filter.codes import NUMBERS
 from controller.scheduling.node_filter.nodes import Placed
@@ -19,8 +19,7 @@ from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodRefusal:
+class PodRefusal(Struct, frozen=True):
     """Why a pod cannot run on any node, whatever room there is (kube-scheduler's PreFilter)."""
 
     code: str

@@ -13,10 +13,10 @@ A new group only waits for the counts that may mean it: whose pod needs a count 
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.node_filter.label_index import SelectorIndex, required_labels
@@ -35,8 +35,7 @@ _MOST_SCOPES: Final = 32
 _SPARE_PENDING: Final = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class PodSelector:
+class PodSelector(Struct, frozen=True):
     """The pods of some namespaces that a label selector matches."""
 
     namespaces: frozenset[str] | None

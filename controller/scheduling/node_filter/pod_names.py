@@ -4,16 +4,16 @@ The author of a pod reads its events and may know nothing of other namespaces, s
 same namespace are named. Commands read with the rights of their user, and name every pod.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.core import Pod
 
 ELSEWHERE: Final = "a pod of another namespace"
 
 
-@dataclass(slots=True)
-class PodNames:
+class PodNames(Struct):
     everywhere: bool = False
     """Name pods of all namespaces."""
 

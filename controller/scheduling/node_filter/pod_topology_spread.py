@@ -10,9 +10,9 @@ nodes, and matching pods on them:
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.node_filter.counted_shape import Counted, CountedShape
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -96,8 +96,7 @@ def inclusion_key(pod: Pod, constraints: Sequence[TopologySpreadConstraint]) -> 
     return selector, required_affinity(pod), spec.tolerations if honors_taints else None
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class SpreadConstraint(Struct, frozen=True):
     """One constraint of a pod, hard or soft."""
 
     constraint: TopologySpreadConstraint

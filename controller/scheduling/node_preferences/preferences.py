@@ -9,10 +9,10 @@ it would draw every replica of a workload to the nodes of the first, whatever th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.node_filter.existing_terms import ExistingTerms
 from controller.scheduling.node_filter.filter_state import FilterState
@@ -37,8 +37,7 @@ WEIGHTS: Final[Mapping[str, int]] = {
 """kube-scheduler's plugin → its weight."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreferenceScores:
+class PreferenceScores(Struct, frozen=True):
     """The scores of the nodes that one pod fits. `total` and the columns of `by_plugin` have the
     shape (nodes.size,), and 0 in all other rows.
     """

@@ -10,7 +10,8 @@ already exceeded.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device
@@ -21,8 +22,7 @@ Cost = tuple[int, ...]
 """Amount by limited resource, in the order of `QuotaHeadroom.names`."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaHeadroom:
+class QuotaHeadroom(Struct, frozen=True):
     namespace: str
     names: tuple[QuotaName, ...]
     left: Cost

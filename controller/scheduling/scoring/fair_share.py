@@ -6,10 +6,10 @@ card's use is the larger of its shares of memory and of cores; so cards of diffe
 vendors and nodes without memory figures need no rule of their own. Called by `scoring.ranking`.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.incremental.saturation import MOST
 from controller.scheduling.inventory.roles import WHOLE_CARD
@@ -24,8 +24,7 @@ _CPU_WEIGHT: Final = 0.05
 _ENDLESS: Final = 1e30
 
 
-@dataclass(frozen=True, slots=True)
-class UsableCapacity:
+class UsableCapacity(Struct, frozen=True):
     """The amounts of one resource on nodes. Shape (nodes,), int64; a node that does not declare
     what it offers has `MOST`.
     """
@@ -53,8 +52,7 @@ class UsableCapacity:
         return feeds
 
 
-@dataclass(frozen=True, slots=True)
-class CardTotals:
+class CardTotals(Struct, frozen=True):
     """Nodes at one moment; arrays of shape (nodes,)."""
 
     cards: Ints
@@ -97,8 +95,7 @@ def stranded(state: CardTotals, cpu: Floats, memory: Floats) -> Floats:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Cost in cards; lower is better. Shape (nodes,)."""
 
     stranded: Floats

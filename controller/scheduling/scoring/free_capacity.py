@@ -7,9 +7,9 @@ changed since the last pod of the same shape. Pure.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
@@ -232,8 +232,7 @@ def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[Req
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(Struct, frozen=True):
     """The cards of one node as the search sees them, with its choices so far.
 
     Shape (grid.width,), or longer for devices that no node owns. `left`: the free part of the card

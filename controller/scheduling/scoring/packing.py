@@ -5,7 +5,9 @@ One annotation, `hami.io/packing-weights`, or the option `--packing-weights`:
 """
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 _LARGEST = 1000.0
 
@@ -14,8 +16,7 @@ class InvalidWeights(ValueError):
     """The annotation or option is not understood; the message says how to write it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(Struct, frozen=True):
     """Defaults and formula: docs/packing.md."""
 
     theta: float = 0.65

@@ -12,9 +12,9 @@ numbers of the whole card in place of a part's, and further keys for parts. Pure
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.allocation.chooser import ResolvedRequest
 from controller.scheduling.allocation.counters import CounterName, drawn_counters
@@ -29,8 +29,7 @@ CardKey = tuple[str, int]
 """(driver, index): a card and its parts have the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsView:
+class PartitionsView(Struct, frozen=True):
     """Arrays of shape (devices,), int64."""
 
     cards: Cards
@@ -41,8 +40,7 @@ class PartitionsView:
     """Keys among the parts of one card."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     request: ResolvedRequest
     pools: Sequence[Pool]
     devices: Sequence[Device]

@@ -6,10 +6,11 @@ and the choices.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
@@ -33,8 +34,7 @@ class InvalidPolicy(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """The weights of the three terms of the device score; integers, at least one above 0."""
 
     slot: int = 1
@@ -42,8 +42,7 @@ class Weights:
     memory: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePolicy:
+class DevicePolicy(Struct, frozen=True):
     """A device policy and its weights.
 
     `keys`: most important first; one for a plain policy, several for a list such as `spread,mutex`.
@@ -70,8 +69,7 @@ class DevicePolicy:
         return (names.BINPACK,) if self.follows_node else self.keys
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
+class Stated(Struct, frozen=True):
     """A vendor preference: an annotation, or an equivalent parameter, and its origin."""
 
     annotation: str
@@ -82,8 +80,7 @@ class Stated:
     """Empty: it applies to the whole claim."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(Struct, frozen=True):
     """The policies of one pod. `device_policies` is by claim key; claims that are not in it use `device_policy`."""
 
     node_policy: str = names.BINPACK
@@ -97,7 +94,7 @@ class Policies:
     annotations: Mapping[str, str] = field(default_factory=_no_entries)
     """Of defaults only: vendors' annotations for objects that have none (`--default`)."""
 
-    packing: Packing = Packing()  # noqa: RUF009 (frozen)
+    packing: Packing = Packing()
     """Weights of `fair-share`, and of scarce cards under every policy."""
     packing_origin: str = "default"
 

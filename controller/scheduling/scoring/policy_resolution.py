@@ -6,9 +6,10 @@ pod; the device policy and its weights are per claim.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.parameters import device_configs

@@ -8,10 +8,11 @@ import logging
 import ssl
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from controller.webhook.server.certificates import Material, ensure_secret, signed
 from controller.webhook.server.configuration import ensure_trust
@@ -102,8 +103,7 @@ class BadSettings(ValueError):
     """The settings contradict each other; the message names them and the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateSettings:
+class CertificateSettings(Struct, frozen=True):
     """Where the serving certificate comes from: files, an authority in files, else the shared
     Secret.
 

@@ -10,7 +10,6 @@ certificate.
 import base64
 import ipaddress
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -19,6 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Secret
@@ -34,8 +34,7 @@ _AUTHORITY_NAME: Final = "hami-dra webhook authority"
 _ATTEMPTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """Keys and certificates, all PEM.
 
     `authorities` is the bundle that clients trust; `authority_key` belongs to its first

@@ -26,13 +26,13 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct, field
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from controller.webhook.admission import Admission, BadReview
@@ -53,8 +53,7 @@ _FAREWELL: Final = 10.0
 """Seconds that pending requests get when the server stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
+class WebhookSettings(Struct, frozen=True):
     host: str = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
     port: int = 8443
     """0: any free port; `Server.port` says which."""

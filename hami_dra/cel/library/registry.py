@@ -6,8 +6,9 @@ first.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.meter import CostFunction
@@ -18,8 +19,7 @@ Guard = Callable[[Any], bool]
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overload:
+class Overload(Struct, frozen=True, eq=False):
     """One signature of a function."""
 
     name: str

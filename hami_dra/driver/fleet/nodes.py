@@ -5,8 +5,10 @@ the order of the file. Pure.
 """
 
 import itertools
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile, FleetNodes, Sharing
@@ -34,8 +36,7 @@ _PODS = "110"
 _STORAGE = "1Ti"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedNode:
+class PlannedNode(Struct, frozen=True):
     name: str
     body: Json
     """The Node as it is created, without its status."""

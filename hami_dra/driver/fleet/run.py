@@ -13,8 +13,9 @@ embedded cluster needs none, and on a real one kwok does both.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile

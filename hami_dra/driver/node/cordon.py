@@ -6,15 +6,15 @@ no card. Pure.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 
 
-@dataclass(frozen=True, slots=True)
-class Cordon:
+class Cordon(Struct, frozen=True):
     uuids: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
     """Entries that match no card, as written."""

@@ -19,8 +19,9 @@ glitches. With a check every 10 s and `confirm` = 30 s:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import Fault
 from hami_dra.kube.backoff import doubled
@@ -29,8 +30,7 @@ MOST: Final = 900.0
 MEMORY: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """A fault that counts."""
 
     fault: Fault
@@ -38,8 +38,7 @@ class Counted:
     """Every check of the confirm time saw it, so that it is not a glitch of a tool."""
 
 
-@dataclass(slots=True)
-class _Episode:
+class _Episode(Struct):
     """A fault from its first sighting until it is over; healthy checks may separate several sightings."""
 
     fault: Fault

@@ -8,8 +8,10 @@ health, metrics. It neither reads nor writes the cluster.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.containers import RuntimePartitions
@@ -58,8 +60,7 @@ from hami_dra.vendors.registry import containers
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """The state of the cluster, as `service` knows it."""
 
     node: Node

@@ -12,8 +12,9 @@ it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.backend import Backend, Health

@@ -9,9 +9,9 @@ where nothing was measured. A value that is not reported has no sample.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,8 +33,7 @@ _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_vers
 """WebUI's labels, and an additional one at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gauge:
+class _Gauge(Struct, frozen=True):
     name: str
     text: str
     labels: tuple[str, ...]
@@ -68,8 +67,7 @@ _GAUGES_OF_HAMI_2_7: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MonitoredVendor:
+class MonitoredVendor(Struct, frozen=True):
     """The cards of one driver, now."""
 
     driver: str

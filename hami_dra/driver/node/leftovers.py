@@ -20,9 +20,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from msgspec import Struct, field
 
 from hami_dra.api.containers import RuntimePartition, RuntimePartitions
 from hami_dra.api.hardware import Card
@@ -45,8 +46,7 @@ Key = tuple[str, int, str]
 """Uuid of the card, number of the partition, its profile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftoverSources:
+class LeftoverSources(Struct, frozen=True, kw_only=True):
     """What the watch reads, and whom it tells."""
 
     cards: Callable[[], Sequence[Card]]
@@ -59,8 +59,7 @@ class LeftoverSources:
     """Count a result: removed, failed."""
 
 
-@dataclass(slots=True)
-class _Leftover:
+class _Leftover(Struct):
     since: float
     due: float
     backoff: Backoff

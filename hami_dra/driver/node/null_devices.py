@@ -7,9 +7,10 @@ has to be created on the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api.containers import (
     CdiDevice,

@@ -7,8 +7,10 @@ and named, so that it never hides the others.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
@@ -41,8 +43,7 @@ TaintTimes = Mapping[TaintKey, str]
 _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
+class PoolOptions(Struct, frozen=True, kw_only=True):
     """Settings that are not read from hardware."""
 
     vendors: VendorSettings = field(default_factory=VendorSettings)
@@ -62,8 +63,7 @@ class NodeReference(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolContent:
+class PoolContent(Struct, frozen=True):
     pool: Pool
     problems: tuple[str, ...]
     """Cards that are left out, with the reason."""

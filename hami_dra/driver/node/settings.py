@@ -1,10 +1,11 @@
 """Settings of the node driver. Created by the CLI and by tests; raises ConfigError, which names the option."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal, Protocol
+
+from msgspec import Struct, field
 
 from hami_dra.api.core import Node
 from hami_dra.api.legacy_metrics import NameSet
@@ -44,8 +45,7 @@ class OnExit(StrEnum):
     WITHDRAW = "withdraw"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
+class NodeSettings(Struct, frozen=True, kw_only=True):
     """Settings of the node driver. Times are in seconds."""
 
     node: str

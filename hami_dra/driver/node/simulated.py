@@ -9,16 +9,17 @@ message for people; `#` begins a comment:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.discovery.backend import LOST, Findings, Health
 from hami_dra.discovery.errors import ToolFailed, shown
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     faults: dict[str, tuple[Fault, ...]]
     problems: tuple[str, ...]
 

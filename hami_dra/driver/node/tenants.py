@@ -8,7 +8,8 @@ claim whose containers were not known when it was prepared counts on its cards, 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record, edits_of
@@ -21,8 +22,7 @@ _PLAUSIBLE = 2
 """No tenant uses more than this many times the memory of the card, or of the share where cards are oversubscribed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardTenant:
+class CardTenant(Struct, frozen=True):
     """The share of one card that one container has."""
 
     namespace: str
@@ -88,8 +88,7 @@ def granted_containers(records: Mapping[str, Record], inventory: Inventory | Non
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPartition:
+class HeldPartition(Struct, frozen=True):
     """A partition that exists, and a container that has it."""
 
     namespace: str

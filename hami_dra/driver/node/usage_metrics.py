@@ -7,9 +7,9 @@ names (`NameSet`) have its ranges and labels. A value that is not reported has n
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from hami_dra.api import names
@@ -25,8 +25,7 @@ _PARTS: Final = ("context", "module", "data", "offset")
 _WHOLE: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class TenantUsage:
+class TenantUsage(Struct, frozen=True):
     """What one container uses of one card."""
 
     tenant: CardTenant

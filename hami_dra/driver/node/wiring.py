@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from hami_dra.api.containers import ContainerVendor, HostSettings, Partitioner, RuntimePartitions
 from hami_dra.api.hardware import Card
@@ -43,8 +44,7 @@ log = logging.getLogger(__name__)
 _PARTITIONS = "simulated-partitions.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class Wiring(Struct, frozen=True, kw_only=True):
     """What preparation needs from the machine. `simulated`: the cards, where they are not real."""
 
     settings: NodeSettings

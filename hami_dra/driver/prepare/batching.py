@@ -4,7 +4,8 @@ Created by `preparation`, consumed by `transaction`. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.checkpoint import Records
@@ -16,8 +17,7 @@ Outcome = Record | str
 """The record of a prepared claim, or the reason of a failure; "" for a claim that is unprepared now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True):
     claims: Mapping[str, ResourceClaim]
     """By the uid in kubelet's call."""
     pods: tuple[Pod, ...] = ()
@@ -30,16 +30,14 @@ class Prepare:
         return tuple(self.claims)
 
 
-@dataclass(frozen=True, slots=True)
-class Unprepare:
+class Unprepare(Struct, frozen=True):
     uids: tuple[str, ...]
 
 
 Job = Prepare | Unprepare
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """New claims that containers of the same pods use: prepared together or not at all."""
 
     uids: tuple[str, ...]
@@ -48,8 +46,7 @@ class Group:
     """The reason of the failure, if not empty."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     records: Records
     """Records to be written."""
     groups: list[Group] = field(default_factory=list)

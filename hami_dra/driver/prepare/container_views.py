@@ -25,8 +25,9 @@ later device's environment and mounts replace an earlier one's. Hence:
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, most_at_once, references
@@ -54,8 +55,7 @@ class Claimed(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ViewArrangement:
+class ViewArrangement(Struct, frozen=True):
     view_of: Mapping[Asked, ContainerView | None]
     """The view that a request names; None: no view, another request of its containers names it."""
     nested: frozenset[tuple[str, str]]
@@ -64,8 +64,7 @@ class ViewArrangement:
     """
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     """One container and its references to the claims of the call."""
 
     pod: Pod

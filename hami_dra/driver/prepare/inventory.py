@@ -10,10 +10,10 @@ down, a consumed one is rounded up, so rounding never adds capacity.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api.containers import PartitionPlace, Site
 from hami_dra.api.core import QuantityText
@@ -27,8 +27,7 @@ Counters = Mapping[tuple[str, str], int]
 """(counter set, counter) → amount."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDevice:
+class PublishedDevice(Struct, frozen=True, kw_only=True):
     """One device of the pool."""
 
     name: str
@@ -55,8 +54,7 @@ class PublishedDevice:
         return self.site.partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(Struct, frozen=True, kw_only=True):
     """Devices that one driver publishes on this node."""
 
     driver: str

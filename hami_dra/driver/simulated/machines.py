@@ -13,14 +13,13 @@ switch `a`), on one root complex, on one NUMA node, or none of it. Cards of one 
 `lanes` fast-link lanes to each other; `links` names further pairs, and their lanes.
 """
 
-import dataclasses
 import uuid
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated, Any, Final
 
 import yaml
+from msgspec import Struct
 from pydantic import Field, PlainValidator
 from pydantic.alias_generators import to_snake
 
@@ -74,8 +73,7 @@ class Fabric(ConfigModel):
     """Key of the node label whose value is `<uuid of the domain>.<number of the clique>`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FabricMember:
+class FabricMember(Struct, frozen=True):
     """The place of a node in a fabric."""
 
     first_node: str
@@ -159,7 +157,7 @@ def _card(group: CardGroup, node: str, index: int, fabric: tuple[str, int] | Non
         links=dict(sorted(links.items())),
         distances={peer: _distance(place, other) for peer, other in peers.items()},
     )
-    fields = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
+    fields = {name: getattr(card, name) for name in card.__struct_fields__}
     if group.record is None:
         return card
     own = {to_snake(name): value for name, value in group.record.items()}

@@ -1,7 +1,8 @@
 """The watched copies shared by the embedded controllers, with lookups."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
@@ -39,8 +40,7 @@ def _owners(item: Object) -> list[str]:
     return [owner.uid for owner in item.metadata.owner_references]
 
 
-@dataclass(slots=True)
-class Copies:
+class Copies(Struct):
     cluster: MemoryCluster
     pods: WatchedStore[Pod]
     claims: WatchedStore[ResourceClaim]

@@ -7,11 +7,11 @@ only to new pods. The garbage collector handles the deletion of a workload.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod, PodSpec
@@ -24,8 +24,7 @@ from hami_dra.kube.embedded.worker import WatchedStore, Worker
 from hami_dra.kube.protocol import AlreadyExists
 
 
-@dataclass(frozen=True, slots=True)
-class _DesiredPods:
+class _DesiredPods(Struct, frozen=True):
     """Names of the pods to create, in order, and the pods to delete."""
 
     names: list[str]

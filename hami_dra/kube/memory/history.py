@@ -5,10 +5,10 @@ Called by `memory.MemoryCluster` only. Records are never changed; every write ad
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from hami_dra.api.kinds import RESOURCE_CLAIM, Kind
 from hami_dra.api.meta import Object
@@ -57,8 +57,7 @@ class Record:
         return msgspec.json.encode({**self.raw, "apiVersion": kind.api_version, "kind": kind.name})
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedChange:
+class RecordedChange(Struct, frozen=True):
     """One change. `before` is None for a creation.
 
     `after` is the last state (with the deletion's version) for a removal.
@@ -70,8 +69,7 @@ class RecordedChange:
     removed: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Watcher:
+class Watcher(Struct, eq=False):
     """One watch. `end`: None while it runs, True if the server closed it, else the error to raise."""
 
     predicate: Predicate

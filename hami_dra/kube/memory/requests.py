@@ -3,8 +3,9 @@ patch on an object.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
@@ -15,8 +16,7 @@ from hami_dra.kube.protocol import APPLY, JSON, Body, Invalid, PatchType, Server
 Raw = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """Argument of an admission callable: the object to be created. `dry_run`: no side effects allowed."""
 
     kind: Kind[Any]
@@ -25,8 +25,7 @@ class Admission:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One call. `verb` is get, list, watch, create, patch, delete or bind."""
 
     verb: str

@@ -9,9 +9,10 @@ is there while its board answers. Parsers are pure.
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled

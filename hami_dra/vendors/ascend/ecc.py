@@ -5,8 +5,9 @@ each reading covers a few chips and keeps the last values of the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed, Unexpected, Unreadable

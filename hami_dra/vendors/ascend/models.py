@@ -14,8 +14,10 @@ A 910C is a module of two chips, which npu-smi calls `Ascend910`. Each chip is a
 HAMi, and whole cards are taken by modules.
 """
 
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.vendors.publishing import MIB
@@ -36,8 +38,7 @@ class VnpuTemplate(NamedTuple):
     """AI CPUs; 0 where the chip does not divide them."""
 
 
-@dataclass(frozen=True, slots=True)
-class AscendSeries:
+class AscendSeries(Struct, frozen=True):
     """Chips with the same resource names and templates."""
 
     name: str

@@ -4,8 +4,9 @@ Boards with a 310P do not report their power (`NA`). The memory in use is all th
 programs and its driver take.
 """
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler

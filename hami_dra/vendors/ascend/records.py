@@ -1,12 +1,9 @@
 """The record of one Ascend NPU, as discovery finds it."""
 
-from dataclasses import dataclass
-
 from hami_dra.api.hardware import DrivenCard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AscendRecord(DrivenCard):
+class AscendRecord(DrivenCard, frozen=True, kw_only=True):
     """One chip. `minor` is the number of its device node, which the driver calls its physical id."""
 
     npu_id: int | None = None

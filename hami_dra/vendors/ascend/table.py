@@ -14,8 +14,9 @@ the number of the chip on the machine, and memory of one kind only. The table of
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.matching import Trace
@@ -30,8 +31,7 @@ _MOST_MIB: Final = 1 << 24
 _NUMBERED: Final = ("device", "phy-id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipRow:
+class ChipRow(Struct, frozen=True, kw_only=True):
     """One chip; texts as written."""
 
     index: int
@@ -56,8 +56,7 @@ class ChipRow:
     """MiB: HBM, on chips that have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChipTable:
+class ChipTable(Struct, frozen=True):
     rows: tuple[ChipRow, ...]
     driver_version: str = ""
     problems: tuple[str, ...] = ()

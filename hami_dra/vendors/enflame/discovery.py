@@ -8,9 +8,11 @@ if this version supports it. Parsers are pure.
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
@@ -43,8 +45,7 @@ _MAKER: Final = "Enflame "
 """The table of newer versions puts it before the product; one card should have one name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedDevice:
+class ListedDevice(Struct, frozen=True):
     """A card in one listing; empty = nothing. Values as written, after a first check of their form."""
 
     index: int
@@ -59,8 +60,7 @@ class ListedDevice:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(Struct, frozen=True):
     """All cards in one listing."""
 
     devices: Mapping[int, ListedDevice] = field(default_factory=dict)

@@ -5,8 +5,9 @@ utilisation of the card, `Sip` that of its processors, `MUsed` memory in use in 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.reading import MAX_INDEX, whole

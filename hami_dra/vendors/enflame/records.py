@@ -1,12 +1,9 @@
 """The record of one Enflame card, as discovery finds it."""
 
-from dataclasses import dataclass
-
 from hami_dra.api.hardware import DrivenCard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnflameRecord(DrivenCard):
+class EnflameRecord(DrivenCard, frozen=True, kw_only=True):
     """An Enflame GCU."""
 
     part_number: str = ""

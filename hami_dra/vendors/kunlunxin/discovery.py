@@ -14,9 +14,10 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled

@@ -9,8 +9,9 @@ their columns.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole

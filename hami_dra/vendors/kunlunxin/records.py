@@ -1,12 +1,9 @@
 """The record of one Kunlunxin card, as discovery finds it."""
 
-from dataclasses import dataclass
-
 from hami_dra.api.hardware import DrivenCard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KunlunxinRecord(DrivenCard):
+class KunlunxinRecord(DrivenCard, frozen=True, kw_only=True):
     """A Kunlunxin XPU."""
 
     architecture: str = ""

@@ -10,9 +10,11 @@ import contextlib
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
@@ -44,8 +46,7 @@ _WITHOUT_ROW: Final = 2
 """Ranks of a record (`Provenance.rank`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """One line of `mx-smi -L`."""
 
     index: int
@@ -56,8 +57,7 @@ class Listed:
     uuid: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(Struct, frozen=True):
     """One GPU in the table of `mx-smi`."""
 
     index: int
@@ -69,8 +69,7 @@ class TableRow:
     sgpu: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     rows: Mapping[int, TableRow] = field(default_factory=dict)
     driver_version: str = ""
     runtime_version: str = ""

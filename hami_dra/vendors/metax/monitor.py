@@ -8,8 +8,9 @@ percents of a card only.
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries

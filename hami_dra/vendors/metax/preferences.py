@@ -6,7 +6,6 @@ set. Out: a frozen `MetaxPreferences`, or InvalidPreference.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from hami_dra.vendors.preferences import InvalidPreference, Preferences, card_lists, choice, switch
@@ -33,8 +32,7 @@ PREFER: Final = "prefer"
 PENALTY: Final = "penalty"
 
 
-@dataclass(frozen=True, slots=True)
-class MetaxPreferences(Preferences):
+class MetaxPreferences(Preferences, frozen=True):
     qos: str = BEST_EFFORT
     """QoS of an sGPU. One that takes all cores is exclusive, so the value has no effect there."""
     app_class: str = ""

@@ -1,12 +1,9 @@
 """The record of one MetaX card, as discovery finds it."""
 
-from dataclasses import dataclass
-
 from hami_dra.api.hardware import DrivenCard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaxRecord(DrivenCard):
+class MetaxRecord(DrivenCard, frozen=True, kw_only=True):
     """A MetaX GPU."""
 
     board: int | None = None

@@ -9,7 +9,6 @@ disagree docs/vendors/metax.md says which rule is used here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
@@ -17,6 +16,7 @@ from math import comb
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes
@@ -196,8 +196,7 @@ def _is_of(pick: Pick, chosen: int) -> bool:
     return chosen & pick.fixed == pick.fixed and not chosen & ~(pick.fixed | pick.pool)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
+class _Measure(Struct, frozen=True):
     """The scores of sets of cards for their node. S is `Zones.connection`:
 
         allocated = S(set), loss = S(free cards before) - S(set) - S(free cards after), Final = 10 * allocated - loss.

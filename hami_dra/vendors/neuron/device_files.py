@@ -12,9 +12,10 @@ the whole folder of the device, and a device without it is named among the probl
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import Fault
 from hami_dra.discovery.errors import Unexpected
@@ -32,8 +33,7 @@ _ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 _INSTANCE_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFiles:
+class DeviceFiles(Struct, frozen=True):
     """The kernel driver's data about one device; empty or None = nothing."""
 
     index: int
@@ -49,8 +49,7 @@ class DeviceFiles:
     """Events that will go unnoticed, since the file that reports them is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineFacts(Struct, frozen=True):
     """The kernel's data about the whole machine; empty = nothing."""
 
     driver_version: str

@@ -10,9 +10,10 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled

@@ -9,8 +9,9 @@ https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/n
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unexpected, Unreadable, shown
@@ -49,8 +50,7 @@ class NeuronSampler:
         self._stream.close()
 
 
-@dataclass(slots=True)
-class _Device:
+class _Device(Struct):
     """Sums of one device. None: a program on it does not report the value."""
 
     used: int | None = 0
@@ -58,8 +58,7 @@ class _Device:
     """Percent, summed over its cores."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """Sums of all devices, while programs are added."""
 
     per_device: int

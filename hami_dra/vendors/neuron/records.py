@@ -1,12 +1,9 @@
 """The record of one AWS Neuron card, as discovery finds it."""
 
-from dataclasses import dataclass
-
 from hami_dra.api.hardware import DrivenCard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeuronRecord(DrivenCard):
+class NeuronRecord(DrivenCard, frozen=True, kw_only=True):
     """An AWS Neuron device."""
 
     cores: int

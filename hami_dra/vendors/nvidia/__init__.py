@@ -1,9 +1,10 @@
 """NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or partitioned by MIG."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from hami_dra.api.containers import Partitioner
 from hami_dra.api.hardware import Card

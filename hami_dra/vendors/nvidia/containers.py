@@ -12,8 +12,9 @@ specification that cannot know a MIG instance created after it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api.containers import (
     CdiDevice,

@@ -16,9 +16,11 @@ graphics programs only (EGL and Vulkan configuration) are left out.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hami_dra.api.containers import Edits, FileTree, Hook, Host, Mount, Unpreparable
 from hami_dra.vendors.nvidia.options import CDI_HOOK
@@ -72,8 +74,7 @@ container from starting.
 _UNVERSIONED: Final = "libcuda.so"
 
 
-@dataclass(frozen=True, slots=True)
-class DriverFiles:
+class DriverFiles(Struct, frozen=True):
     """The driver's files for containers."""
 
     edits: Edits

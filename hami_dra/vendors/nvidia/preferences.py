@@ -7,8 +7,9 @@ or InvalidPreference.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.similar_names import did_you_mean
@@ -35,8 +36,7 @@ ANNOTATIONS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NvidiaPreferences(Preferences):
+class NvidiaPreferences(Preferences, frozen=True):
     linked: bool = False
     """Several cards only if NVLink joins every two of them."""
     numa_bind: bool = False

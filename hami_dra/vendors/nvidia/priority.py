@@ -30,8 +30,9 @@ every tenant could write that it comes first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 EVERY: Final = 5.0
 """Seconds between two rounds."""
@@ -42,8 +43,7 @@ WAITING: Final = -1
 LIMITED: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class Tenant(Struct, frozen=True, kw_only=True):
     """A container as its region and its claim describe it."""
 
     priority: int
@@ -52,8 +52,7 @@ class Tenant:
     recent_kernel: int
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(Struct, frozen=True):
     """What is to be in the region of a container."""
 
     recent_kernel: int

@@ -1,14 +1,14 @@
 """The records of NVIDIA cards and their MIG partitions, as discovery finds them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from hami_dra.api.hardware import DrivenCard, PartitionInstance, PartitionPlacement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigProfile:
+class MigProfile(Struct, frozen=True, kw_only=True):
     """One partition size of a GPU, as NVML reports it (GPU instance profile)."""
 
     id: int
@@ -31,8 +31,7 @@ class MigProfile:
     ofa_engines: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigInstance(PartitionInstance):
+class MigInstance(PartitionInstance, frozen=True, kw_only=True):
     """An existing partition: a GPU instance with at most one compute instance that spans it.
 
     `id` is the number of the GPU instance, `uuid` that of the MIG device (`MIG-...`), empty while
@@ -43,8 +42,7 @@ class MigInstance(PartitionInstance):
     """`MigProfile.id`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigState:
+class MigState(Struct, frozen=True, kw_only=True):
     """MIG state of a GPU that supports MIG."""
 
     enabled: bool
@@ -56,8 +54,7 @@ class MigState:
     """By id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricPlace:
+class FabricPlace(Struct, frozen=True, kw_only=True):
     """Where a GPU is in an NVLink fabric that spans machines (NVL72).
 
     GPUs of one clique reach each other's memory. GPU feature discovery labels a node with
@@ -74,8 +71,7 @@ NO_FABRIC: Final = FabricPlace(cluster_uuid="", clique_id=0)
 """The GPU is in no fabric, or not yet: unlike None this replaces what was known before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRecord(DrivenCard):
+class GpuRecord(DrivenCard, frozen=True, kw_only=True):
     """An NVIDIA GPU. Empty = not known."""
 
     brand: str = ""

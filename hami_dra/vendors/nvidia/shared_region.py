@@ -13,8 +13,9 @@ cannot be are None, and texts are compared with those that are known, never pass
 
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.monitor.usage import CardUsage
 
@@ -38,8 +39,7 @@ class NotARegion(ValueError):
     """The file is no shared region of a known version; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Offsets in bytes, from the start of the file; in a slot, from the start of the slot."""
 
     version: int
@@ -94,8 +94,7 @@ def layout_of(header: bytes, size: int) -> Layout:
     raise NotARegion(f"no version of it is known that has {size} bytes and version {major}")
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """What the processes of a container and a monitor tell each other."""
 
     processes: int

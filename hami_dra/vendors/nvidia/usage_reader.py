@@ -9,9 +9,10 @@ every order, so orders are taken back from all files at the start and at the end
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
+
+from msgspec import Struct
 
 from hami_dra.api.options import VendorSettings
 from hami_dra.monitor.usage import MOST_SECONDS_AHEAD, SOURCE, ContainerUsage, GrantedContainer, UsageSample
@@ -27,8 +28,7 @@ _RECENT: Final = 2
 """What HAMi-core writes for a kernel; more would keep a container active for longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
+class _Region(Struct, frozen=True):
     """One container's region, as it was read."""
 
     path: str

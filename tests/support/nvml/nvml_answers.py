@@ -4,7 +4,6 @@ Each function below plays one story with the back end and returns what it saw, a
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -295,13 +294,13 @@ class Partitioned:
         return self.story.backend(unpartitioned=self._unpartitioned())
 
     def create(self, place):
-        return dataclasses.asdict(self.partitioner.create(PartitionPlace(**place)))
+        return msgspec.to_builtins(self.partitioner.create(PartitionPlace(**place)))
 
     def destroy(self, *arguments):
         return self.partitioner.destroy(*arguments)
 
     def existing(self, *arguments):
-        return [dataclasses.asdict(found) for found in self.partitioner.existing(*arguments)]
+        return [msgspec.to_builtins(found) for found in self.partitioner.existing(*arguments)]
 
     def unpartition(self, uuid):
         return self.partitioner.unpartition(uuid)
@@ -332,7 +331,7 @@ class Partitioned:
 
 def findings(found):
     """GPUs that are present, without what the memory of the back end adds; uuids of the others."""
-    cards = [dataclasses.asdict(card) for card in found.cards if card.present]
+    cards = [msgspec.to_builtins(card) for card in found.cards if card.present]
     for card in cards:
         del card["number"], card["provenance"], card["present"]
     absent = [card.uuid for card in found.cards if not card.present]
@@ -344,7 +343,7 @@ def sample(sampler, cards):
         found = sampler.sample(cards)
     except DiscoveryError as error:
         return str(error)
-    readings = [dataclasses.asdict(found.readings[card.uuid]) for card in cards if card.uuid in found.readings]
+    readings = [msgspec.to_builtins(found.readings[card.uuid]) for card in cards if card.uuid in found.readings]
     return {"readings": readings, "problems": list(found.problems)}
 
 

@@ -47,7 +47,7 @@ def test_the_list_of_commands_imports_nothing_heavy(words):
 
 @pytest.mark.parametrize("words", [["status", "--help"], ["__complete", "status", "--"], ["explain", "--help"]])
 def test_help_and_options_of_a_command_import_little(words):
-    assert imported_by(*words) & (HEAVY | {"asyncio", "msgspec"}) == set()
+    assert imported_by(*words) & (HEAVY | {"asyncio"}) == set()
 
 
 def test_completing_a_name_imports_no_vendor_and_no_http_library(tmp_path):

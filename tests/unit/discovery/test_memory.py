@@ -1,9 +1,9 @@
 """What back ends remember: uuids and names stay with their cards, whatever the vendors' tools say from one look to the next."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
 from hami_dra.discovery.errors import DiscoveryError, Unreadable

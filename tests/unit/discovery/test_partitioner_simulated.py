@@ -1,9 +1,9 @@
 """Partitions of simulated cards."""
 
 import errno
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.discovery.errors import ToolFailed

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 import yaml
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from controller.cli import slices as slices_command

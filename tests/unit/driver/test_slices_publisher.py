@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
 from hami_dra.driver.plan import plan

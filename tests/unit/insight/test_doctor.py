@@ -1,11 +1,11 @@
 """Each check of the doctor: silent where all is well, and naming object and fix where it is not."""
 
 import base64
-from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.examine import CHECKS, examine
@@ -110,7 +110,7 @@ def state(*, classes=(), live=live(), slices=None, nodes=None, rules=None, claim
         for each in objects:
             feed(None, each)
     own = frozenset({DRIVER, "enflame.hami.io"})
-    settings = {each.name: changes.pop(each.name) for each in fields(InstallationSettings) if each.name in changes}
+    settings = {name: changes.pop(name) for name in InstallationSettings.__struct_fields__ if name in changes}
     return State(
         installation=InstallationSettings(**{"managed": own, "own_drivers": own, **settings}),
         objects=ClusterObjects(

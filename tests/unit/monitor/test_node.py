@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

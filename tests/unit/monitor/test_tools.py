@@ -1,9 +1,9 @@
 """What the vendors' tools say of cards at work: their outputs as readings, and the samplers around them."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unexpected, Unreadable

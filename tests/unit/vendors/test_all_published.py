@@ -1,8 +1,7 @@
 """What the drivers of MetaX, Kunlunxin, Neuron and Enflame say about their cards; NVIDIA: test_cards_published.py."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.api.options import InvalidOption

@@ -1,9 +1,9 @@
 """What the driver says about an NVIDIA card; the other vendors: test_vendors_published.py."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Machine, PcieDistance
 from hami_dra.api.options import InvalidOption

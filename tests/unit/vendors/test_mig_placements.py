@@ -1,9 +1,9 @@
 """MIG partitions: that shared counters say what the hardware says, and what an allocation makes of them."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.driver.limits import check_pools

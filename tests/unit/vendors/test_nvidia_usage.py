@@ -5,9 +5,9 @@ import socket
 import struct
 import subprocess
 import time
-from dataclasses import asdict
 
 import pytest
+from msgspec.structs import asdict
 
 from hami_dra.api.options import VendorSettings
 from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer

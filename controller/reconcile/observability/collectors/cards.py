@@ -9,10 +9,10 @@ driver counts cores in. A role that the driver does not publish has no sample.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.insight.overview import CardTable, troubles, vendor_name
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
@@ -73,8 +73,7 @@ class Amounts:
         self.health = healthy[devices.taint_kind[rows]].astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _CardGauge:
+class _CardGauge(Struct, frozen=True):
     gauge: Gauge
     labels: Labels
     values: Callable[[Amounts], Numbers]

@@ -5,8 +5,9 @@ its class binds at once holds the pod. Pure.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects, is_for_pod
 from controller.scheduling.node_filter.volumes.volume_binding import ClaimsToPlace
@@ -22,8 +23,7 @@ READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 _LOST: Final = "Lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The pod fits no node until an object changes."""
 
     plugin: str
@@ -35,8 +35,7 @@ class Held:
     """A sentence that names the object and says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(Struct, frozen=True):
     to_place: ClaimsToPlace
     in_zones: tuple[PersistentVolume, ...]
     """The bound volumes that VolumeZone reads: not those of ephemeral volumes."""

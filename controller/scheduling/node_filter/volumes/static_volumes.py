@@ -8,11 +8,11 @@ to one label value each; they are found by that value, all others by their selec
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Hashable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.incremental.changes import ChangeLog, Shared
 from controller.scheduling.incremental.derived_column import DerivedColumns
@@ -42,8 +42,7 @@ Place = tuple[str, str] | NodeSelector | None
 """Where a volume can be reached: (label, value), what a selector matches, or everywhere."""
 
 
-@dataclass(frozen=True)
-class VolumeRequest:
+class VolumeRequest(Struct, frozen=True, dict=True):
     """What a claim asks of a volume."""
 
     size: int
@@ -73,8 +72,7 @@ class VolumeRequest:
         return self.takes(kind) and self.access_modes <= kind.access_modes
 
 
-@dataclass(frozen=True, slots=True)
-class _VolumeKind:
+class _VolumeKind(Struct, frozen=True):
     """What many volumes have in common."""
 
     mode: str

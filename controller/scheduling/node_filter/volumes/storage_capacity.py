@@ -5,10 +5,10 @@ that they name. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.incremental.saturation import MOST, saturated
 from controller.scheduling.node_filter.node_labels import NodeLabels, pinned, selector_key
@@ -25,8 +25,7 @@ driver has, its capacity is left to kube-scheduler.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Pin:
+class _Pin(Struct, frozen=True):
     """A value of a label."""
 
     key: str

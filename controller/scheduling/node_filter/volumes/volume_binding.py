@@ -6,10 +6,10 @@ a free volume that the node reaches, or to one that the class makes there. Pure.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
@@ -35,8 +35,7 @@ _MOST_TRIED: Final = 2_048
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimsToPlace:
+class ClaimsToPlace(Struct, frozen=True):
     """The claims of a pod that none of kube-scheduler's PreFilter plugins refuses."""
 
     bound: tuple[PersistentVolume, ...]
@@ -44,8 +43,7 @@ class ClaimsToPlace:
     """Not bound yet, of classes that wait for a pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """What kube-scheduler is expected to do about the claims of a pod on one node."""
 
     volumes: Mapping[str, str]

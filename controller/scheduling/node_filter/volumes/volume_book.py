@@ -7,8 +7,9 @@ for which a volume will be provisioned. kube-scheduler's own assume caches do th
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
@@ -32,8 +33,7 @@ from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClai
 _NOBODY: Final[dict[str, Placed]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservation:
+class _Reservation(Struct, frozen=True):
     node: str
     binding: Binding
 

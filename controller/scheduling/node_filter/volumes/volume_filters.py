@@ -5,10 +5,10 @@ where no node can have it whatever the node offers (`Held`); then every node is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.volumes import volume_zone
@@ -28,8 +28,7 @@ from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeRefusal:
+class VolumeRefusal(Struct, frozen=True):
     """The nodes that one plugin refuses."""
 
     plugin: str
@@ -41,8 +40,7 @@ class VolumeRefusal:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeVerdict:
+class VolumeVerdict(Struct, frozen=True):
     held: Held | None = None
     refusals: tuple[VolumeRefusal, ...] = ()
     """In kube-scheduler's order of plugins."""

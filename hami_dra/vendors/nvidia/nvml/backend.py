@@ -15,9 +15,10 @@ says nothing about the GPU: it is unreadable.
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault
 from hami_dra.discovery.backend import Findings, Health

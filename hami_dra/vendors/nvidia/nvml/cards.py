@@ -14,9 +14,11 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, PcieDistance
 from hami_dra.discovery.errors import Unexpected
@@ -81,8 +83,7 @@ _ARCHITECTURES: Final[Mapping[int, str]] = {
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class NvmlReading:
+class NvmlReading(Struct):
     """One pass over the hardware."""
 
     cards: dict[int, GpuRecord] = field(default_factory=dict)

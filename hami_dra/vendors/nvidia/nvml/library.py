@@ -5,9 +5,10 @@ nothing but `libnvidia-ml.so.1`, once in a process.
 """
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from hami_dra.api.hardware import PartitionPlacement
 from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, RESET_REQUIRED, Calls, NvmlFailed
@@ -44,8 +45,7 @@ _MIB: Final = 1 << 20
 _BITS: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlEvent:
+class NvmlEvent(Struct, frozen=True):
     """The result of nvmlEventSetWait."""
 
     device: Handle

@@ -6,7 +6,8 @@ smaller of the two counts of such lanes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.reading import bus_id
@@ -14,8 +15,7 @@ from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
 from hami_dra.vendors.nvidia.nvml.library import MAX_LANES, SWITCH, Handle, Library
 
 
-@dataclass(slots=True)
-class Lanes:
+class Lanes(Struct):
     """The lanes of one GPU."""
 
     to_bus: dict[str, int] = field(default_factory=dict)

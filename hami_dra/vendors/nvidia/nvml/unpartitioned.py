@@ -10,11 +10,11 @@ taken for one without MIG then.
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from hami_dra.discovery.durable import DurableFile, NotStored
 from hami_dra.discovery.errors import ToolFailed

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.discovery.backend import Findings
 from hami_dra.discovery.errors import ToolFailed, ToolMissing

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from controller.scheduling.native_order import native_ranking
 from controller.scheduling.scoring.policies import DevicePolicy

@@ -1,8 +1,7 @@
 """What claims hold is counted by card, whatever cards are called or numbered when the driver starts again."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.inventory import inventory_of

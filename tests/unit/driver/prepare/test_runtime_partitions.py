@@ -1,6 +1,6 @@
 """Partitions that the vendor's container runtime creates: this driver promises them, and creates nothing."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hami_dra.api.containers import Edits
 from hami_dra.driver.prepare.assembly import transactions_of

@@ -2,9 +2,9 @@
 
 import errno
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.driver.prepare.assembly import transactions_of

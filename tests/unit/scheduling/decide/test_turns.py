@@ -1,7 +1,6 @@
 """A decision that takes several turns: nodes are searched once, and once more when they changed; a long search is interrupted."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from controller.scheduling.allocation import search
@@ -192,7 +191,7 @@ def test_a_long_search_takes_many_turns_and_its_steps_are_those_of_one(monkeypat
 
 def test_a_search_begins_anew_when_its_node_changes_and_not_when_another_does(searched):
     inventory, wanted = furnished(2), request(*of_one_rack(17), preferred_node="node-0")
-    wanted = dataclasses.replace(wanted, required_node="node-0")
+    wanted = msgspec.structs.replace(wanted, required_node="node-0")
 
     def turn():
         with inventory.verdicts.within(OneAtATime()):

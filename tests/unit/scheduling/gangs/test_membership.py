@@ -2,10 +2,10 @@
 
 import sys
 import typing
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.scheduling.gangs import OPTIONAL_SOURCES, GangKey, Gangs, Source, gang_of
 from hami_dra.api import names

@@ -1,9 +1,9 @@
 """Trials: what fits once some tenants are gone or devices are masked; the inventory as before at the end."""
 
 from contextlib import closing
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.scheduling.decide import Decision, Unschedulable, decide
 from controller.scheduling.gangs import GangDecision, Trial

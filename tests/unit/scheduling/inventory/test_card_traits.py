@@ -1,7 +1,6 @@
 """What is read of attributes is read once for all devices that share them, and never for others."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from controller.scheduling.inventory import card_traits
@@ -62,7 +61,7 @@ def test_names_without_a_domain_are_the_drivers():
 
 def test_profiles_are_told_apart():
     part = attributes(profile=DeviceAttribute(string="1g"))
-    whole = dataclasses.replace(PROFILE, partition_values=frozenset({"2g"}))
+    whole = msgspec.structs.replace(PROFILE, partition_values=frozenset({"2g"}))
     assert [traits_of(each, DRIVER, part).is_part for each in (PROFILE, whole, PROFILE)] == [True, False, True]
 
 

@@ -10,7 +10,7 @@ COUNTED = {"consumesCounters": [{"counterSet": "chip", "counters": {"units": {"v
 COUNTERS = [{"name": "chip", "counters": {"units": {"value": "4"}}}]
 
 
-def book_of(*slices, gates=PoolGates()):  # noqa: B008 (frozen)
+def book_of(*slices, gates=PoolGates()):
     book = PoolBook(gates)
     for each in slices:
         book.put(compile_slice(each))
