@@ -21,7 +21,7 @@ from tests.support.harness import DRIVER, SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False, "leader_election": True}
 LIVES: Final = 100_000 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 1_500
-WARM: Final = 1_000
+WARM: Final = 1_500
 """Lives after which all that does not grow with their number has its size."""
 ROUNDS: Final = 6
 BOUNDED: Final = {
