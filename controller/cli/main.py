@@ -198,7 +198,7 @@ def _end_at_once(code: int) -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:  # whoever read the output has enough
+    except BrokenPipeError:  # the reader of the output has enough
         code = code or 1
     except OSError:
         return  # Python tries again, and says what is the matter
