@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from controller.reconcile.queueing import Conversion
 from controller.reconcile.runtime import Context, messages
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.podclaims import claim_refs, is_created_by_us
@@ -98,6 +99,7 @@ class ConvertedClaims:
             self._report(pod, f"its claim cannot be made: {error}")
             return
         if body is None:
+            self._report_changed(pod)
             return
         if (stored := self._stored(body)) is not None:
             self._compare(pod, body, stored)
@@ -164,6 +166,17 @@ class ConvertedClaims:
                 f"{_name(body)} exists with other content than its name stands for; delete it, and "
                 "the pod; the controller makes the right one for the next",
             )
+
+    def _report_changed(self, pod: Pod) -> None:
+        """Report a claim that is never made, as the annotation describes none of this name."""
+        for ref in claim_refs(pod):
+            if not ref.template and is_created_by_us(pod, ref) and self._informers.claim(ref.key) is None:
+                self._report(
+                    pod,
+                    f"spec.resourceClaims[{ref.pod_claim_name}]: ResourceClaim {ref.key} is not made: its name stands for "
+                    f"another request than annotation {names.CONVERTED_REQUEST} describes, which was changed or copied; "
+                    "create the pod again",
+                )
 
     def _report(self, pod: Pod, note: str) -> None:
         self._events.report(POD, pod, messages.warning(messages.INVALID_CLAIM, note))

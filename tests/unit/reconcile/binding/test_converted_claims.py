@@ -304,6 +304,32 @@ def test_no_claim_is_made_under_a_name_that_the_annotation_does_not_describe(nam
     story(tell)
 
 
+def test_an_annotation_that_was_changed_while_the_pod_waits_is_told():
+    """It waited for ever, without an event."""
+
+    async def tell(harness):
+        async def refuse(request):
+            if request.label == "create resourceclaims":
+                raise Unavailable("no claims now")
+
+        harness.cluster.hooks.append(refuse)
+        pod, other = converted("p", unique="1"), converted("q", 300, unique="2")
+        await harness.add(kinds.POD, pod)
+        await harness.sleep(1)
+        text = other["metadata"]["annotations"][names.CONVERTED_REQUEST]
+        patch = {"metadata": {"annotations": {names.CONVERTED_REQUEST: text}}}
+        await harness.cluster.patch(kinds.POD, "p", patch, namespace=SPACE)
+        harness.cluster.hooks.clear()
+        await harness.sleep(30)
+        assert await claims(harness) == {}
+        notes = [event["note"] for event in await harness.events("InvalidClaim")]
+        assert any(
+            f"ResourceClaim {SPACE}/{claim_of(pod)} is not made: its name stands for another" in note for note in notes
+        )
+
+    story(tell)
+
+
 def test_a_claim_of_somebody_else_under_that_name_is_told():
     async def tell(harness):
         pod = converted("p", unique="1")
