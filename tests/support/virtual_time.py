@@ -1,6 +1,7 @@
 """An event loop whose clock jumps: `run` plays hours of waiting in no time, the same way every time."""
 
 import asyncio
+import math
 import random
 import selectors
 from collections.abc import Coroutine
@@ -39,6 +40,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+    @property
+    def _clock_resolution(self) -> float:
+        """A timer never ends before its time: a real clock has moved on then, and this one has not."""
+        return math.nextafter(self._jumping.now, math.inf) - self._jumping.now
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None: ...
 
 
 class VirtualClock:
