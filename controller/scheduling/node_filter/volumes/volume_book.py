@@ -115,6 +115,9 @@ class VolumeBook:
         if claim is None or claim.spec.volume_name or claim.selected_node is not None:
             for uid in users:
                 self._end_reservation(uid, key)
+        for uid, placed in users.items():
+            if uid not in self._reservations:  # such as a pod one of whose claims did not exist when it was placed
+                self._reserve(uid, placed)
 
     def _attachment_changed(self, key: str, attachment: Any) -> None:
         before = self.objects.attachments.get(key)

@@ -328,6 +328,16 @@ def test_a_second_pod_goes_where_a_decision_will_have_the_shared_volume_made(wor
     assert world.fits(pod("data", name="third")) == "abc"
 
 
+def test_a_pod_on_its_node_gets_its_volume_reserved_once_all_its_claims_exist(world):
+    """Nothing was reserved for it until the controller started again: random lives 3209818959 and 3209819943."""
+    world.storage_class("made")
+    world.claim("shared", storage_class="made")
+    world.run(pod("shared", "late"), "a")
+    assert world.fits(pod("shared", name="q")) == "abc"
+    world.claim("late", storage_class="made")
+    assert world.fits(pod("shared", name="q")) == "a"
+
+
 def test_what_a_pod_holds_itself_does_not_bind_it_to_its_node(world):
     world.storage_class("wait")
     world.claim("data", storage_class="wait")
