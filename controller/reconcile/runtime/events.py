@@ -34,7 +34,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.times import micro_timestamp
 from hami_dra.kube.lanes import Lanes
-from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound
 from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class _Series(Struct):
     name: str
     note: str
     began_at: float
+    uid: str = ""
+    """Of the event, once it is known to exist."""
     count: int = 1
     sent_at: float = 0.0
     last_at: float = 0.0
@@ -261,13 +263,17 @@ class Events:
         try:
             if job.news is not None:
                 body = self._body(job.news, series, job.moment)
-                await self._cluster.create(kinds.EVENT, body, namespace=series.namespace)
+                made = await self._cluster.create(kinds.EVENT, body, namespace=series.namespace)
+                series.uid = made.metadata.uid
+            elif not series.uid:
+                series.last_at = float("-inf")
             else:
-                patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
+                going_on = {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}
+                patch = {"metadata": {"uid": series.uid}, "series": going_on}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
-        except NotFound:
-            # The namespace is being deleted, or the event has expired: the next message starts a
-            # new series.
+        except (NotFound, Conflict):
+            # The namespace is being deleted, the event has expired, or one of somebody else has its
+            # name: the next message starts a new series.
             series.last_at = float("-inf")
         except ClusterError as error:
             self._metrics.events_dropped.inc()
