@@ -331,6 +331,28 @@ class ClusterContract:
         with pytest.raises(NotFound):
             await cluster.get(kinds.CONFIG_MAP, "a", space)
 
+    async def test_a_patch_that_names_another_uid_is_refused(self, cluster, space):
+        moment = "2026-01-01T00:00:00.000000Z"
+        body = {
+            "metadata": {"name": "a", "namespace": space},
+            "eventTime": moment,
+            "reportingController": "hami.io/controller",
+            "reportingInstance": "a",
+            "action": "Allocate",
+            "reason": "Tested",
+            "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": space},
+            "note": "n",
+            "type": "Normal",
+        }
+        made = await cluster.create(kinds.EVENT, body, namespace=space)
+        series = {"count": 2, "lastObservedTime": moment}
+        other = {"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}, "series": series}
+        with pytest.raises(Conflict):
+            await cluster.patch(kinds.EVENT, "a", other, namespace=space)
+        assert "series" not in {k: v for k, v in (await cluster.get_raw(kinds.EVENT, "a", space)).items() if v}
+        await cluster.patch(kinds.EVENT, "a", {**other, "metadata": {"uid": made.metadata.uid}}, namespace=space)
+        assert (await cluster.get_raw(kinds.EVENT, "a", space))["series"]["count"] == 2
+
     async def test_what_is_owned_goes_with_its_owner(self, cluster, space):
         owner = await cluster.create(kinds.CONFIG_MAP, config_map("owner"), namespace=space)
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}
