@@ -119,9 +119,19 @@ def created(lab, workload):
 
 
 def create_again(lab, workload):
-    """Delete it, and create it as soon as its name is free: its pods may still end."""
+    """Delete it, and create it as soon as its name is free: its pods may still end.
+
+    A LeaderWorkerSet's StatefulSets go first. Where garbage collection is slow, a new one of the same name takes over the
+    StatefulSet of the old workers: these run on, and their gang gets successors instead of being a new one.
+    """
     item = {**workload, "metadata": {**workload["metadata"], "namespace": lab.namespace}}
     lab.api.remove(item, propagationPolicy="Background")
+    sets = f"/apis/apps/v1/namespaces/{lab.namespace}/statefulsets"
+    lab.hami.wait_for(
+        "its StatefulSets going",
+        lambda: all(each["metadata"].get("deletionTimestamp") for each in lab.api.get(sets)["items"]),
+        seconds=60,
+    )
 
     def created_now():
         try:
