@@ -209,8 +209,11 @@ class Life:
         """Of a pod that is not bound: a user who cleans up what he takes for left over."""
         pods = [found for found in await self.harness.pods() if not found.spec.node_name]
         uids = {found.metadata.uid for found in pods}
+        # generated ones are left: the embedded claim controller does not make them again, as upstream's does
+        named = {entry.resource_claim_name for found in pods for entry in found.spec.resource_claims}
         for claim in await self.harness.claims():
-            if controller_of(claim) in uids and claim.status.allocation is None:
+            mine = claim.metadata.name in named and controller_of(claim) in uids
+            if mine and claim.status.allocation is None:
                 with contextlib.suppress(NotFound):
                     await self.harness.cluster.delete(kinds.RESOURCE_CLAIM, claim.metadata.name, namespace=SPACE)
                 return

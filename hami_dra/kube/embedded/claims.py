@@ -3,7 +3,7 @@
 Source: pkg/controller/resourceclaim/controller.go, 1.37.
 
 - A pod with templates gets its claims: generated names, owned by the pod, listed in its status;
-  gated pods too. One that was deleted is made again.
+  gated pods too.
 - A pod that has a node but no reservation is reserved.
 - A consumer that was deleted or has finished is dropped from `reservedFor`. When the last one goes
   and the claim carries the delete-protection finalizer, the allocation is cleared, then the
@@ -67,18 +67,13 @@ class ClaimController:
             return
         names = claim_names(pod)
         for entry in pod.spec.resource_claims:
-            if entry.resource_claim_template_name and not self._is_there(pod, names[entry.name]):
+            if entry.resource_claim_template_name and names[entry.name] is None:
                 names[entry.name] = await self._generate(pod, entry.name, entry.resource_claim_template_name)
         pod = await self._tell_pod(pod, names)
         if pod.spec.node_name:
             for claim in self._copies.claims_of(pod):
                 if claim is not None and claim.status.allocation and not claim.metadata.deletion_timestamp:
                     await self.reserve(claim, pod)
-
-    def _is_there(self, pod: Pod, claim_name: str | None) -> bool:
-        """Return whether the claim that the pod's status names exists and is the pod's: else another one is made."""
-        claim = self._copies.claims.store.get(f"{pod.metadata.namespace}/{claim_name}") if claim_name else None
-        return claim is not None and controller_of(claim) == pod.metadata.uid
 
     async def _generate(self, pod: Pod, entry: str, template_name: str) -> str | None:
         """Return the claim's name; None while the template does not exist.

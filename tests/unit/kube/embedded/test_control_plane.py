@@ -198,19 +198,6 @@ async def test_a_template_becomes_a_claim_of_the_pod_even_while_it_is_gated(clus
     assert [status.resource_claim_name for status in made.status.resource_claim_statuses] == [claim.metadata.name]
 
 
-async def test_a_generated_claim_that_is_deleted_is_made_again(cluster, plane):
-    await cluster.create(kinds.RESOURCE_CLAIM_TEMPLATE, template())
-    await cluster.create(kinds.POD, pod("p", template="one-card", schedulingGates=[{"name": "g"}]))
-    await plane.settled()
-    (first,) = await claims(cluster)
-    await cluster.delete(kinds.RESOURCE_CLAIM, first.metadata.name, namespace=SPACE)
-    await plane.settled()
-    (second,) = await claims(cluster)
-    assert second.metadata.uid != first.metadata.uid
-    (status,) = (await get_pod(cluster, "p")).status.resource_claim_statuses
-    assert status.resource_claim_name == second.metadata.name
-
-
 async def test_an_allocated_claim_binds_its_pod_to_its_node(cluster, plane):
     for name in ("a", "b"):
         await cluster.create(kinds.NODE, node(name))
