@@ -17,6 +17,7 @@ from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.codes import CODES, PLUGINS
 from controller.scheduling.node_filter.node_affinity import admits, expression_text, required_affinity
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN
 from controller.scheduling.node_filter.node_resources import figure, wanted_by
 from controller.scheduling.node_filter.pod_topology_spread import is_hard
 from hami_dra.api import names
@@ -144,7 +145,7 @@ class NodeReasons:
         if key not in nodes.label_keys:
             return f"no node has the label {printable(key)}"
         column = labels.column(key)
-        counts = np.bincount(column.current()[present], minlength=len(column.numbers) + 1)[1:]
+        counts = np.bincount(column.current()[present] - NO_DOMAIN, minlength=len(column.numbers) + 1)[1:]
         found = sorted(zip(column.numbers, counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
         found = [each for each in found if each[1]]
         most = max((count for _, count in found), default=0)

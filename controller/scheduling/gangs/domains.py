@@ -15,7 +15,7 @@ from msgspec import Struct
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.gangs.gang_request import TopologyConstraint
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, TopologyDomains
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 MOST_KINDS: Final = 64
@@ -127,7 +127,7 @@ class GangDomains:
         self, inventory: Inventory, topology: Sequence[TopologyConstraint], settled: Sequence[int], demand: Demand
     ) -> None:
         self._inventory = inventory
-        self._labels = inventory.derived(_LabelColumns, _LabelColumns).domains
+        self._labels = inventory.labels
         self._demand = demand
         self._settled = np.array(settled, dtype=np.intp)
         self._required = tuple(dict.fromkeys(each.key for each in topology if each.required))
@@ -153,7 +153,7 @@ class GangDomains:
     def outside(self) -> int:
         """Return the row of a node with a bound member that lacks a required label; -1: there is none."""
         for key in self._required:
-            labels = self._labels.of(key)[self._settled]
+            labels = self._labels.domains(key)[self._settled]
             if (labels == NO_DOMAIN).any():
                 return int(self._settled[np.argmin(labels)])
         return -1
@@ -242,7 +242,7 @@ class GangDomains:
         """
         number = np.zeros(len(rows), dtype=np.int64)
         for key in keys:
-            labels = self._labels.of(key)[rows]
+            labels = self._labels.domains(key)[rows]
             known = labels != NO_DOMAIN
             rows, number, labels = rows[known], number[known], labels[known]
             number = np.unique(number * (int(labels.max(initial=0)) + 1) + labels, return_inverse=True)[1]
@@ -323,10 +323,3 @@ class GangDomains:
 
 def _joins(domain: Domain) -> bool:
     return domain.joins
-
-
-class _LabelColumns:
-    """The label columns of one inventory."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self.domains: Final = TopologyDomains(inventory.nodes)

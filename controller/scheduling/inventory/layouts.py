@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.card_traits import CardWiring
@@ -55,8 +54,7 @@ class Layouts:
         self._layouts: dict[Place, tuple[Layout, Positions]] = {}
         self._numbers: dict[str, Ints] = {}
         self._known: dict[Layout, int] = {}
-        self._known_cards: LruCache[int] = LruCache(_CARDS_KEPT)
-        """The number by cards and label: machines of one model are wired alike."""
+        """The number: machines of one model are wired alike."""
         self._list: list[Layout] = []
         self.position: Ints = _NOTHING
 
@@ -130,13 +128,10 @@ class Layouts:
 
     def _number(self, cards: "_Cards", label: str) -> int:
         """Return the number of the layout: one for equal layouts."""
-        number = self._known_cards.find((cards, label))
-        if number is None:
-            layout = _layout(cards, label)
-            number = self._known.setdefault(layout, len(self._list))
-            if number == len(self._list):
-                self._list.append(layout)
-            self._known_cards.put((cards, label), number)
+        layout = _layout(cards, label)
+        number = self._known.setdefault(layout, len(self._list))
+        if number == len(self._list):
+            self._list.append(layout)
         return number
 
     def _instance_type(self, node: int) -> str:

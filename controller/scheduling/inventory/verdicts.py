@@ -13,11 +13,11 @@ evaluated by then is cached: the next call continues from there.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from controller.scheduling.incremental.changes import LruCache, Shared
+from controller.scheduling.incremental.changes import Shared
 from controller.scheduling.incremental.derived_column import DerivedColumns
 from controller.scheduling.incremental.digests import digest_of_text
 from controller.scheduling.incremental.growth import grown
@@ -36,9 +36,9 @@ from hami_dra.cel import (
     compile_selector,
 )
 
-KEPT: Final = 256
-"""Expressions whose columns are cached, long ones counted several times. When it is full, the
-namespace with the most columns loses its least recently used one.
+KEPT: Final = 512
+"""Expressions whose columns are cached, long ones counted several times, and sets of expressions
+whose drivers are. When it is full, the namespace with the most loses its least recently used one.
 """
 _LENGTH: Final = 256
 """Characters. An expression counts once more for each further multiple of this: compiled it takes
@@ -71,8 +71,7 @@ grows below the first and shrinks above the second.
 class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
-        self._cache: Shared[_Column] = Shared(KEPT)
-        self._drivers: LruCache[_Drivers] = LruCache(KEPT)
+        self._cache: Shared[Any] = Shared(KEPT)
         self._budget: Budget | None = None
 
     # -- who pays ----------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ class Verdicts:
         Raises OverBudget, SliceSpent.
         """
         columns = self._columns
-        cached = self._drivers.get((_key(of_class), _key(expressions)), _Drivers)
+        cached: _Drivers = self._cache.get((_key(of_class), _key(expressions)), self.account, _Drivers)
         if cached.version != columns.structure.version:
             rows = np.flatnonzero(columns.active[: columns.size])
             rows = self.selected(rows, of_class, payer=Payer.CLASS)
@@ -200,7 +199,7 @@ class Verdicts:
         budget = self._budget
         mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
-        column = self._cache.get(
+        column: _Column = self._cache.get(
             expression, account, lambda: _Column(self._columns, expression), weight=1 + len(expression) // _LENGTH
         )
         column.refresh()

@@ -20,7 +20,6 @@ from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.pod_topology_spread import PodTopologySpread
 from controller.scheduling.node_filter.pods import PodBook
 from controller.scheduling.node_filter.resized_requests import RESIZES_BY_SUMS
-from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
 from controller.scheduling.node_filter.volumes.volume_limits import VOLUME_LIMIT_SCALING
 from controller.scheduling.node_filter.volumes.volume_plugins import CODES as VOLUME_CODES
@@ -36,16 +35,16 @@ class FilterAssembly:
     def __init__(self, delegated: Callable[[str], bool], namespaces: Mapping[str, Namespace]) -> None:
         nodes = self.nodes = NodeColumns()
         pod_names = self.pod_names = PodNames()
-        groups, domains, ports = PodGroups(nodes), TopologyDomains(nodes), NodePorts(nodes, pod_names)
+        groups, ports = PodGroups(nodes), NodePorts(nodes, pod_names)
         labels = self.labels = NodeLabels(nodes)
         shapes, reading = PodShapes(), TermReading()
         rules, apart = NodeRules(nodes, labels, shapes), ExistingTerms(nodes, namespaces, anti_affinity_of, reading)
         self.term_reading = reading
-        state = self.state = FilterState(nodes, rules, groups, domains, labels, apart, namespaces, pod_names, shapes)
+        state = self.state = FilterState(nodes, rules, groups, labels, apart, namespaces, pod_names, shapes)
         self.attraction = ExistingTerms(nodes, namespaces, attraction_of, reading)
         """Terms of the pods that are there that score nodes for others."""
         self.resources = NodeResources(nodes, delegated)
-        self.volumes = VolumeBook(nodes, labels, pod_names)
+        self.volumes = VolumeBook(nodes, labels, pod_names, shapes)
         self.volume_verdicts = VolumeVerdicts(nodes, self.volumes)
         self._spread = PodTopologySpread(state)
         listeners = (groups, apart, self.attraction, ports, self.volumes)

@@ -10,10 +10,10 @@ import numpy as np
 
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm
 from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_groups import MatchingPods, PodSelector
 from controller.scheduling.node_filter.pod_shapes import SeesPods
-from controller.scheduling.node_filter.topology_domains import NO_DOMAIN
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Namespace, Node
 
@@ -64,7 +64,7 @@ class CountedShape(SeesPods):
         nodes n0 n1 n2 n3   zones a a b (none)   pods that match 0 1 0 0
         table  a: yes, b: no, none: no           reached  n0, n1
         """
-        domain = self._state.domains.of(topology_key)
+        domain = self._state.labels.domains(topology_key)
         table = np.zeros(int(domain.max(initial=NO_DOMAIN)) + 2, dtype=np.bool_)
         table[domain[column > 0]] = True
         table[NO_DOMAIN] = False  # the last entry

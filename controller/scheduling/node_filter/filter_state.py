@@ -12,7 +12,6 @@ from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import PodGroups, PodSelector
 from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_shapes import PodShapes
-from controller.scheduling.node_filter.topology_domains import TopologyDomains
 from hami_dra.api.core import Namespace
 
 
@@ -20,7 +19,6 @@ class FilterState(Struct):
     nodes: NodeColumns
     rules: NodeRules
     groups: PodGroups
-    domains: TopologyDomains
     labels: NodeLabels
     anti_affinity: ExistingTerms
     """Required anti-affinity of the pods that are there."""

@@ -1,4 +1,5 @@
-"""Labels of nodes as columns, and selectors evaluated over them. Pure.
+"""Labels of nodes as columns, the topology domains that they make, and selectors evaluated over
+them. Pure.
 
 A selector is evaluated once for each value that some node has, not once for each node: 5,000 nodes
 in three zones cost three evaluations and one look-up by array.
@@ -15,26 +16,29 @@ from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.names import HOSTNAME_LABEL
 from hami_dra.api.selectors import int64_of, requirement_problem
 
 Requirement = NodeSelectorRequirement | LabelSelectorRequirement
 _KEYS_KEPT: Final = 256
 _SELECTORS_KEPT: Final = 2_048
+NO_DOMAIN: Final = -1
+"""The node lacks the label."""
 _SPARE_VALUES: Final = 1_024
 """Values of nodes that are gone are forgotten once there are this many more values than nodes."""
 
 
 class LabelColumn:
-    """One label of all nodes: a small number for each value, by row; 0 where there is no value."""
+    """One label of all nodes: a small number for each value, by row; `NO_DOMAIN` where there is none."""
 
     def __init__(self, nodes: NodeColumns, key: str) -> None:
         self._nodes = nodes
         self._key = key
         self.numbers: dict[str, int] = {}
-        """Value → its number, from 1, in this order."""
+        """Value → its number, from 0, in this order."""
         self.epoch = 0
         """Increases when values get other numbers."""
-        self._column = NodeColumn(nodes, self._number, 0)
+        self._column = NodeColumn(nodes, self._number, NO_DOMAIN)
         self._integers: tuple[Ints, Bools] = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
 
     def current(self) -> Ints:
@@ -44,22 +48,22 @@ class LabelColumn:
             self.numbers.clear()
             self._integers = self._integers[0][:0], self._integers[1][:0]
             self.epoch += 1
-            self._column = NodeColumn(self._nodes, self._number, 0)
+            self._column = NodeColumn(self._nodes, self._number, NO_DOMAIN)
             found = self._column.current()
         return found
 
     def rows_with(self, values: Iterable[str]) -> Bools:
         """Return the nodes that have one of these values. Shape (size,)."""
         column = self.current()
-        chosen = np.zeros(len(self.numbers) + 1, dtype=np.bool_)
-        chosen[[number for value in values if (number := self.numbers.get(value))]] = True
+        chosen = np.zeros(len(self.numbers) + 1, dtype=np.bool_)  # the last entry: NO_DOMAIN
+        chosen[[number for value in values if (number := self.numbers.get(value)) is not None]] = True
         return chosen[column]
 
     def compared(self, bound: int, *, greater: bool) -> Bools:
         """Return the nodes whose value is an integer above the bound, or below it. Shape (size,)."""
         column = self.current()
         if len(self._integers[0]) != len(self.numbers) + 1:
-            found = [None, *map(int64_of, self.numbers)]
+            found = [*map(int64_of, self.numbers), None]
             exists = np.array([each is not None for each in found], dtype=np.bool_)
             self._integers = np.array([each or 0 for each in found], dtype=np.int64), exists
         integers, exists = self._integers
@@ -68,7 +72,7 @@ class LabelColumn:
 
     def _number(self, node: Node) -> int:
         value = node.metadata.labels.get(self._key)
-        return 0 if value is None else self.numbers.setdefault(value, len(self.numbers) + 1)
+        return NO_DOMAIN if value is None else self.numbers.setdefault(value, len(self.numbers))
 
 
 class NodeLabels:
@@ -76,9 +80,21 @@ class NodeLabels:
         self._nodes = nodes
         self._columns: LruCache[LabelColumn] = LruCache(_KEYS_KEPT)
         self._matching: LruCache[_Cached] = LruCache(_SELECTORS_KEPT)
+        self._no_domains: Ints = np.zeros(0, dtype=np.int64)
 
     def column(self, key: str) -> LabelColumn:
         return self._columns.get(key, lambda: LabelColumn(self._nodes, key))
+
+    def domains(self, key: str) -> Ints:
+        """Return the number of each node's domain of a topology key, `NO_DOMAIN` where it has none.
+        Shape (size,). Not to be changed by the caller. They change with `nodes.changes` only; a key
+        that no node has takes no place.
+        """
+        if key in self._nodes.label_keys:
+            return self.column(key).current()
+        if len(self._no_domains) != self._nodes.size:
+            self._no_domains = np.full(self._nodes.size, NO_DOMAIN, dtype=np.int64)
+        return self._no_domains
 
     def matching(self, selector: NodeSelector | LabelSelector) -> Bools:
         """Return the nodes that match, shape (size,). Not to be changed by the caller.
@@ -158,9 +174,9 @@ class NodeLabels:
             case "NotIn":
                 found = ~column.rows_with(requirement.values)
             case "Exists":
-                found = column.current() > 0
+                found = column.current() != NO_DOMAIN
             case "DoesNotExist":
-                found = column.current() == 0
+                found = column.current() == NO_DOMAIN
             case "Gt" | "Lt":
                 bound = int64_of(requirement.values[0])
                 assert bound is not None, "else it cannot be parsed"
@@ -217,3 +233,9 @@ def pinned(selector: NodeSelector | LabelSelector | None) -> tuple[str, tuple[st
         return None
     (only,) = requirements
     return only.key, only.values if not requirement_problem(only) else ()
+
+
+def place_in_words(node: Node, key: str) -> str:
+    """Return where the node is by one topology key: `in zone a`, or `on this node`."""
+    value = node.metadata.labels.get(key, "")
+    return "on this node" if key == HOSTNAME_LABEL else f"in {key.rpartition('/')[2]} {value}"

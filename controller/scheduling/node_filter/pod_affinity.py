@@ -10,9 +10,9 @@ import numpy as np
 from controller.scheduling.node_filter.affinity_terms import AffinityTerm, affinity_problem, required_terms
 from controller.scheduling.node_filter.counted_shape import CountedShape, counted_by
 from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN, place_in_words
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
-from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
@@ -68,7 +68,7 @@ class PodAffinityFilter(CountedShape, RecomputedFilter):
             bound[each] -= 1
         if self._counts_anywhere(bound):
             return bool(self._admits(bound)[row])
-        domains = [self._state.domains.of(term.topology_key) for term in self._terms]
+        domains = [self._state.labels.domains(term.topology_key) for term in self._terms]
         together = all(domain[each] == domain[row] for domain in domains for each in rows)
         return self._matches_itself and together
 
@@ -99,7 +99,9 @@ class PodAffinityFilter(CountedShape, RecomputedFilter):
         first = self._matches_itself and not self._counts_anywhere(column)
         for term in self._terms:
             near &= (
-                state.domains.of(term.topology_key) != NO_DOMAIN if first else self._reached(column, term.topology_key)
+                state.labels.domains(term.topology_key) != NO_DOMAIN
+                if first
+                else self._reached(column, term.topology_key)
             )
         return near
 
@@ -107,7 +109,7 @@ class PodAffinityFilter(CountedShape, RecomputedFilter):
         """Return whether a pod that matches is in some domain of a term; pods elsewhere do not count."""
         counted = column > 0
         return any(
-            bool((counted & (self._state.domains.of(term.topology_key) != NO_DOMAIN)).any()) for term in self._terms
+            bool((counted & (self._state.labels.domains(term.topology_key) != NO_DOMAIN)).any()) for term in self._terms
         )
 
 

@@ -13,9 +13,9 @@ from controller.scheduling.node_filter.affinity_terms import AffinityTerm, requi
 from controller.scheduling.node_filter.counted_shape import CountedShape, counted_by
 from controller.scheduling.node_filter.existing_terms import PodClass, pods_with_terms
 from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.node_labels import place_in_words
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import RecomputedFilter
-from controller.scheduling.node_filter.topology_domains import place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod

@@ -39,7 +39,11 @@ class PodShapes:
 
         `key`: all that the rule reads of the pod. `columns`: how many numbers per node it keeps.
         """
-        value: V = self._kept.get((rule, key), pod.metadata.namespace, make, max(columns, 1))
+        return self.of_namespace(pod.metadata.namespace, rule, key, make, columns)
+
+    def of_namespace(self, namespace: str, rule: str, key: Hashable, make: Callable[[], V], columns: int = 1) -> V:
+        """As `of`, for what does not hang on a pod."""
+        value: V = self._kept.get((rule, key), namespace, make, max(columns, 1))
         return value
 
     def namespace_changed(self, before: Namespace | None, after: Namespace | None) -> None:

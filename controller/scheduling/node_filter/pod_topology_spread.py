@@ -17,6 +17,7 @@ from msgspec import Struct
 from controller.scheduling.node_filter.counted_shape import Counted, CountedShape
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_affinity import required_affinity
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN, place_in_words
 from controller.scheduling.node_filter.node_rules import NodeRules
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.plugin import PodRefusal, RecomputedFilter
@@ -26,7 +27,6 @@ from controller.scheduling.node_filter.pod_groups import (
     selector_in_words,
     selector_key,
 )
-from controller.scheduling.node_filter.topology_domains import NO_DOMAIN, place_in_words
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod, TopologySpreadConstraint
@@ -148,7 +148,7 @@ def nodes_with_keys(state: FilterState, constraints: Sequence[SpreadConstraint])
         complete[:] = False
         return complete
     for key in keys:
-        complete &= state.domains.of(key) != NO_DOMAIN
+        complete &= state.labels.domains(key) != NO_DOMAIN
     return complete
 
 
@@ -175,7 +175,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
             key = hard.constraint.topology_key
             if key not in nodes.label_keys or not counts.counts(pod):
                 continue
-            domain = self._state.domains.of(key)
+            domain = self._state.labels.domains(key)
             here = int(domain[row])
             if here == NO_DOMAIN or not any(domain[each] == here for each in rows if each >= 0):
                 continue
@@ -192,7 +192,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
             if rule.topology_key not in node.metadata.labels:
                 return f"PodTopologySpread: the node has no label {rule.topology_key}, the topologyKey of a spread constraint of the pod"
             pods, fewest = self._per_domain(hard, counts, complete, ())
-            there = int(pods[self._state.domains.of(rule.topology_key)[row]])
+            there = int(pods[self._state.labels.domains(rule.topology_key)[row]])
             if there + int(hard.matches_itself) - fewest > rule.max_skew:
                 return (
                     f"PodTopologySpread: {counted(there, 'pod')} with {selector_in_words(hard.selector)} "
@@ -218,7 +218,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
             return ~complete  # pods may name any number of keys: no pod is counted for them
         bad = np.zeros(self._state.nodes.size, dtype=np.bool_)
         for hard, counts in zip(self._hard, self.counts, strict=True):
-            domain = self._state.domains.of(hard.constraint.topology_key)
+            domain = self._state.labels.domains(hard.constraint.topology_key)
             pods, fewest = self._per_domain(hard, counts, complete, unbound)
             over = pods + int(hard.matches_itself) - fewest > hard.constraint.max_skew
             missing = domain == NO_DOMAIN
@@ -231,7 +231,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
         """Return the matching pods per number of a domain, and the fewest of any domain.
         `complete`: the nodes with all topology keys; pods of others do not count.
         """
-        domain = self._state.domains.of(hard.constraint.topology_key)
+        domain = self._state.labels.domains(hard.constraint.topology_key)
         eligible = complete & hard.includes(self._state.rules, self._pod)
         per_node = self._column(counts)
         length = int(domain.max(initial=0)) + 1

@@ -20,8 +20,8 @@ from controller.scheduling.node_filter.affinity_terms import (
 from controller.scheduling.node_filter.counted_shape import CountedShape, counted_by
 from controller.scheduling.node_filter.existing_terms import ExistingTerms, PodClass
 from controller.scheduling.node_filter.filter_state import FilterState
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN
 from controller.scheduling.node_filter.nodes import Placed
-from controller.scheduling.node_filter.topology_domains import NO_DOMAIN
 from controller.scheduling.node_preferences.score import MOST
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Pod
@@ -83,7 +83,7 @@ class InterPodScore(CountedShape):
 
     def _per_domain(self, column: Ints, topology_key: str) -> Ints:
         """Return the sum over each node's domain, 0 where it has none."""
-        domain = self._state.domains.of(topology_key)
+        domain = self._state.labels.domains(topology_key)
         # one line more for NO_DOMAIN, which is -1: its sum is no node's
         table = np.bincount(domain - NO_DOMAIN, weights=column, minlength=1).astype(np.int64)
         table[0] = 0

@@ -22,10 +22,10 @@ from controller.scheduling.node_filter.pod_topology_spread import (
     is_hard,
     nodes_with_keys,
 )
-from controller.scheduling.node_filter.topology_domains import HOSTNAME
 from controller.scheduling.node_preferences.score import MOST, quotients
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
+from hami_dra.api.names import HOSTNAME_LABEL
 from hami_dra.api.selectors import selector_problem
 
 
@@ -86,10 +86,10 @@ class SpreadScore(CountedShape):
         total: Floats = np.zeros(len(rows), dtype=np.float64)
         for each, counts, counted in zip(self._constraints, self.counts, self._counted, strict=True):
             per_node = self._column(counts)
-            if each.constraint.topology_key == HOSTNAME:
+            if each.constraint.topology_key == HOSTNAME_LABEL:
                 pods, domains = per_node[rows], len(rows)
             else:
-                domain = self._state.domains.of(each.constraint.topology_key)
+                domain = self._state.labels.domains(each.constraint.topology_key)
                 here = domain[rows]
                 table = np.bincount(domain[counted], weights=per_node[counted], minlength=int(domain.max()) + 1)
                 pods, domains = table[here].astype(np.int64), int(np.count_nonzero(np.bincount(here)))

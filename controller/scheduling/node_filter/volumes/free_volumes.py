@@ -7,6 +7,7 @@ from typing import Final
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, VolumeRequest, request_of
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
@@ -15,9 +16,8 @@ _NONE: Final[dict[str, None]] = {}
 
 
 class FreeVolumes:
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
-        self._nodes = nodes
-        self._labels = labels
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels, shapes: PodShapes) -> None:
+        self._nodes, self._labels, self._shapes = nodes, labels, shapes
         self._volumes: dict[str, PersistentVolume] = {}
         self._by_class: dict[str, StaticVolumes] = {}
         self._reserved: dict[str, str] = {}
@@ -100,7 +100,7 @@ class FreeVolumes:
             storage_class = volume.storage_class
             free = self._by_class.get(storage_class)
             if free is None:
-                free = self._by_class[storage_class] = StaticVolumes(self._nodes, self._labels)
+                free = self._by_class[storage_class] = StaticVolumes(self._nodes, self._labels, self._shapes)
             free.add(volume)
 
     def _withdraw(self, name: str) -> None:

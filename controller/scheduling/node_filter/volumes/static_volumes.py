@@ -14,20 +14,19 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.scheduling.incremental.changes import ChangeLog, Shared
+from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.derived_column import DerivedColumns
 from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.incremental.growth import Interned, grown
 from controller.scheduling.node_filter.node_labels import NodeLabels, pinned
 from controller.scheduling.node_filter.nodes import NodeColumns
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.amounts import nanos
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import ParsedSelector, parsed
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
-_REQUESTS_KEPT: Final = 1_024
-"""A column of one byte for each volume; a pod may have 256 claims, each with a request of its own."""
 _FEW: Final = 32
 """Volumes of one place, up to which each is tested by itself."""
 _SPARE_PLACES: Final = 1_024
@@ -104,9 +103,10 @@ def request_of(claim: PersistentVolumeClaim) -> VolumeRequest:
 class StaticVolumes:
     """The free volumes of one class: available, and not reserved for a claim. Each has a row."""
 
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels, shapes: PodShapes) -> None:
         self._nodes = nodes
         self._labels = labels
+        self._shapes = shapes
         self.log = ChangeLog()
         """Rows that changed."""
         self.volumes: list[PersistentVolume | None] = []
@@ -135,7 +135,6 @@ class StaticVolumes:
         self._numbered: list[Place] = []
         """Every place that was ever there, by number."""
         self._values: dict[str, _ValueNumbers] = {}
-        self._requests: Shared[_Fitting] = Shared(_REQUESTS_KEPT)
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -266,7 +265,8 @@ class StaticVolumes:
 
     def _fitting(self, request: VolumeRequest, namespace: str, spend: Callable[[], None]) -> Bools:
         """Return by row which volumes fit the request."""
-        fitting = self._requests.get(request.key, namespace, lambda: _Fitting(self, request))
+        key = self, request.key
+        fitting = self._shapes.of_namespace(namespace, "free volumes", key, lambda: _Fitting(self, request))
         if fitting.refresh_if_changed():
             spend()
         return fitting.fits[: len(self.volumes)]

@@ -136,7 +136,7 @@ class StorageCapacities:
             numbers = column.current()
             table = np.full(len(column.numbers) + 1, _NOWHERE, dtype=np.int64)
             for value, limit in values:
-                if number := column.numbers.get(value):
+                if (number := column.numbers.get(value)) is not None:
                     table[number] = max(int(table[number]), limit)
             largest = np.maximum(largest, table[numbers])
         return largest

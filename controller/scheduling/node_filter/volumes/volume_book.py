@@ -14,6 +14,7 @@ from msgspec import Struct
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.pod_names import PodNames
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
@@ -39,7 +40,7 @@ class _Reservation(Struct, frozen=True):
 
 
 class VolumeBook:
-    def __init__(self, nodes: NodeColumns, labels: NodeLabels, pod_names: PodNames) -> None:
+    def __init__(self, nodes: NodeColumns, labels: NodeLabels, pod_names: PodNames, shapes: PodShapes) -> None:
         self.objects = StorageObjects()
         self.labels = labels
         self.disks = DiskUsers(nodes, pod_names)
@@ -52,7 +53,7 @@ class VolumeBook:
         self._nodes = nodes
         self._csi_nodes = CsiNodeColumns(nodes, self.objects)
         self._attached = AttachedVolumes(nodes, self.objects)
-        self._free = FreeVolumes(nodes, self.labels)
+        self._free = FreeVolumes(nodes, self.labels, shapes)
         self._capacities = StorageCapacities(nodes, self.labels)
         self._selected: dict[str, str] = {}
         """Key of a claim → node for which its volume will be made, by a decision."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from controller.scheduling.node_filter.node_labels import NodeLabels
+from controller.scheduling.node_filter.node_labels import NO_DOMAIN, NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.volumes.csi_translation import (
     BETA_REGION,
@@ -49,13 +49,13 @@ def refused(volumes: Iterable[PersistentVolume], nodes: NodeColumns, labels: Nod
     wanted = [place for volume in volumes for place in places(volume)]
     if not wanted:
         return None
-    labelled = np.logical_or.reduce([labels.column(label).current() > 0 for label in _TOPOLOGY_LABELS])
+    labelled = np.logical_or.reduce([labels.column(label).current() != NO_DOMAIN for label in _TOPOLOGY_LABELS])
     fits = np.ones(nodes.size, dtype=np.bool_)
     for place in wanted:
         column = labels.column(place.label)
         there = column.rows_with(place.values)
         if (today := _TODAY.get(place.label)) is not None:
-            there = np.where(column.current() > 0, there, labels.column(today).rows_with(place.values))
+            there = np.where(column.current() != NO_DOMAIN, there, labels.column(today).rows_with(place.values))
         fits &= there
     refusing: Bools = labelled & ~fits
     return refusing

@@ -8,6 +8,7 @@ import pytest
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, place
 from controller.scheduling.node_filter.pod_names import PodNames
+from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
 from controller.scheduling.node_filter.volumes.volume_filters import VolumeFilters
 from hami_dra.api import kinds, names
@@ -21,7 +22,7 @@ class World:
 
     def __init__(self, nodes=(("a", "1"), ("b", "1"), ("c", "2"))):
         self.nodes = NodeColumns()
-        self.book = VolumeBook(self.nodes, NodeLabels(self.nodes), PodNames())
+        self.book = VolumeBook(self.nodes, NodeLabels(self.nodes), PodNames(), PodShapes())
         self.filters = VolumeFilters(self.nodes, self.book)
         for name, zone in nodes:
             self.node(name, zone)
