@@ -3,8 +3,9 @@
     python hack/conventions.py [--update]
 
 Part of `make lint`. `--update` writes `hack/conventions.json` again: what was too long, the number
-of stop words in each package, and of imports past each package's face, when the checks began. All
-may fall and never rise.
+of stop words in each package, of imports past each package's face, and the size of the product,
+when the checks began. All may fall and never rise: who adds a feature that needs more lines than
+it saves runs `--update` and shows the new sum in the same commit.
 """
 
 import ast
@@ -17,6 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hack.size import Size, size_of
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 TOPS: Final = ("hami_dra", "controller")
 GENERATED: Final = "hami_dra/driver/kubelet/proto"
@@ -24,6 +30,14 @@ RATCHET: Final = ROOT / "hack/conventions.json"
 
 MOST_LINES: Final = 600
 """Of a module: what it is about decides where it is cut, up to here."""
+MOST_CONCEPTS: Final = 14
+"""Public classes and functions of a module: more are more than one subject."""
+FEWEST_LINES: Final = 40
+"""Of a module that only one other imports: below, it is a part of that one."""
+VAGUE: Final = frozenset(["found", "each", "known", "wanted"])
+"""As the only local names of a function they leave open what was found."""
+MOST_LINES_VAGUE: Final = 8
+"""Of a function that has only such names."""
 MOST_FUNCTION_LINES: Final = 60
 MOST_PACKAGES: Final = 2
 """In which one class name may be used."""
@@ -138,8 +152,23 @@ def problems() -> Iterator[str]:
     for package, past in imports_past_a_face().items():
         if len(past) > allowed["faces"].get(package, 0):
             yield f"{package} has a face (__all__): import from it, not from its modules: {', '.join(past)}"
+    yield from _more_than_before(allowed["sums"])
     if (share := short_helpers()) > MOST_SHORT_HELPERS:
         yield f"{share:.1f} % of all functions are short helpers with one caller, at most {MOST_SHORT_HELPERS}: inline some"
+
+
+def sums() -> dict[str, int]:
+    """Return what of the whole product may only fall."""
+    lines = size()
+    return {"lines": lines.lines, "code": lines.code, "crumbs": len([*crumbs()]), "vague": len(vague_functions())}
+
+
+def _more_than_before(allowed: Mapping[str, int]) -> Iterator[str]:
+    found = {"crumbs": "; ".join(crumbs()), "vague": f"no names but {', '.join(sorted(VAGUE))}: {vague_functions()}"}
+    for what, count in sums().items():
+        if count > allowed[what]:
+            fix = found.get(what, "simplify something, or run --update and say in the commit why it is worth it")
+            yield f"{what}: {count}, {allowed[what]} before: {fix}"
 
 
 def _in_many_packages() -> Iterator[str]:
@@ -178,7 +207,8 @@ def _too_many_words(allowed: Mapping[str, int]) -> Iterator[str]:
 
 def sizes(name: str, text: str, tree: ast.Module) -> dict[str, int]:
     """Return what of a module is too long: its own path, and `path::function`, with the number of lines."""
-    found = {name: lines} if (lines := text.count("\n")) > MOST_LINES else {}
+    lines, names = text.count("\n"), concepts(tree)
+    found = {name: lines} if lines > MOST_LINES else {f"{name}::*": names} if names > MOST_CONCEPTS else {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # of a command only the body counts: its signature is the list of its options
@@ -189,11 +219,60 @@ def sizes(name: str, text: str, tree: ast.Module) -> dict[str, int]:
     return found
 
 
+def concepts(tree: ast.Module) -> int:
+    """Return how many public classes and functions a module has."""
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return sum(isinstance(node, kinds) and not node.name.startswith("_") for node in tree.body)
+
+
 def _too_long(name: str, text: str, tree: ast.Module, allowed: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    for what, lines in sizes(name, text, tree).items():
-        if lines > allowed["lines"].get(what, 0):
+    for what, count in sizes(name, text, tree).items():
+        before = allowed["lines"].get(what, 0)
+        if count > before and what.endswith("::*"):
+            yield f"{name}: {count} public classes and functions, at most {max(MOST_CONCEPTS, before)}"
+        elif count > before:
             most = MOST_FUNCTION_LINES if "::" in what else MOST_LINES
-            yield f"{what}: {lines} lines, at most {max(most, allowed['lines'].get(what, 0))}"
+            yield f"{what}: {count} lines, at most {max(most, before)}"
+
+
+def crumbs() -> Iterator[str]:
+    """Yield the small modules that only one other imports."""
+    trees = {name.removesuffix(".py").replace("/", "."): (text, tree) for name, text, tree in modules()}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for importer, (_, tree) in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                for module in (str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    importers[module].add(importer)
+    for name, (text, _) in trees.items():
+        if not name.endswith("__init__") and text.count("\n") < FEWEST_LINES and len(importers[name]) == 1:
+            yield f"{name} has {text.count(chr(10))} lines and one importer: {next(iter(importers[name]))}"
+
+
+def vague_functions() -> list[str]:
+    """Return the functions whose local names all leave open what they are."""
+    found = []
+    for name, _, tree in modules():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if (node.end_lineno or node.lineno) - node.lineno < MOST_LINES_VAGUE:
+                continue
+            stored = {
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+            if stored and stored <= VAGUE:
+                found.append(f"{name}::{node.name}")
+    return found
+
+
+@cache
+def size() -> Size:
+    """Return the size of the product, as `hack/size.py` prints it."""
+    total = Size()
+    for _, text, _ in modules():
+        total = total.plus(size_of(text))
+    return total
 
 
 def _impure(name: str, tree: ast.Module) -> Iterator[str]:
@@ -291,9 +370,11 @@ def main() -> int:
     if "--update" in sys.argv:
         lines = {what: count for module in modules() for what, count in sizes(*module).items()}
         faces = {package: len(past) for package, past in imports_past_a_face().items()}
-        RATCHET.write_text(json.dumps({"lines": lines, "words": words_left(), "faces": faces}, indent=2) + "\n")
+        ratchet = {"sums": sums(), "lines": lines, "words": words_left(), "faces": faces}
+        RATCHET.write_text(json.dumps(ratchet, indent=2) + "\n")
     found = list(problems())
-    print("\n".join(found) or f"names, sizes and words: fine; {short_helpers():.1f} % short helpers with one caller")
+    fine = f"names, sizes and words: fine; {sums()}, {short_helpers():.1f} % short helpers with one caller"
+    print("\n".join(found) or fine)
     return 1 if found else 0
 
 

@@ -72,10 +72,6 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def total(base: str = "") -> Size:
-    return by_package(0, base).get("", Size())
-
-
 def by_package(depth: int, base: str = "") -> dict[str, Size]:
     """Return package, cut at so many names → its size, with all that lies below it."""
     packages: dict[str, Size] = {}

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from hack import conventions, package_picture
+from hack.size import size_of
 
 
 def test_a_module_that_calls_itself_pure_imports_nothing_that_waits():
@@ -17,6 +18,38 @@ def test_of_a_command_only_the_body_counts():
     long = "def f(\n" + "    a=0,\n" * 70 + "):\n    pass\n"
     assert conventions.sizes("controller/cli/x.py", long, ast.parse(long)) == {}
     assert conventions.sizes("controller/x.py", long, ast.parse(long)) == {"controller/x.py::f": 73}
+
+
+def test_a_module_of_many_concepts_is_found():
+    text = "def f(): ...\n" * (conventions.MOST_CONCEPTS + 1)
+    assert conventions.sizes("controller/x.py", text, ast.parse(text)) == {"controller/x.py::*": 15}
+
+
+def modules_of(monkeypatch, **texts):
+    """Let the product consist of these modules."""
+    found = tuple((f"controller/{name}.py", text, ast.parse(text)) for name, text in texts.items())
+    monkeypatch.setattr(conventions, "modules", lambda: found)
+
+
+def test_a_small_module_belongs_to_its_only_importer(monkeypatch):
+    modules_of(
+        monkeypatch, a="x = 1\n", b="from controller.a import x\n", c="y = 1\n" * 40, d="from controller import c\n"
+    )
+    assert list(conventions.crumbs()) == ["controller.a has 1 lines and one importer: controller.b"]
+    modules_of(monkeypatch, a="x = 1\n", b="from controller.a import x\n", d="from controller import a\n")
+    assert list(conventions.crumbs()) == []
+
+
+def test_a_function_names_what_it_found(monkeypatch):
+    body = "    # why\n" * 8 + "    return found\n"
+    vague, plain = f"def f():\n    found = 1\n{body}", f"def g():\n    node = found = 1\n{body}"
+    modules_of(monkeypatch, a=vague + plain)
+    assert conventions.vague_functions() == ["controller/a.py::f"]
+
+
+def test_lines_of_code_leave_out_what_explains_them():
+    text = 'import os\n\n\ndef f():\n    """Adds."""\n    return """a\nb"""  # why\n'
+    assert size_of(text) == (7, 3)
 
 
 def test_a_station_of_the_way_that_is_gone_is_named(monkeypatch):
