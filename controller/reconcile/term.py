@@ -42,11 +42,9 @@ from controller.reconcile.repair import (
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
-from controller.scheduling.allocation import ClaimOwnership, ownership_of
 from controller.scheduling.decide import Options
 from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import DeviceId, Inventory
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 
@@ -99,7 +97,7 @@ class Term:
             Deciding(
                 decide,
                 _options(context.settings),
-                PodAssessor(context, waiting, partial(_ownership_of, context), conversion),
+                PodAssessor(context, waiting, conversion),
                 SelectorBudgets(context.settings.scheduling.selectors, context.clock.cpu, context.metrics),
                 held_back,
                 decision_log,
@@ -241,8 +239,3 @@ def _totals(inventory: Inventory, device: str) -> Mapping[str, int] | None:
 def _options(settings: Settings) -> Options:
     scheduling = settings.scheduling
     return replace(scheduling.options, managed=settings.drivers.managed, search_steps=scheduling.search_steps)
-
-
-def _ownership_of(context: Context, claim: ResourceClaim) -> ClaimOwnership:
-    settings = context.settings
-    return ownership_of(context.inventory, claim, settings.drivers.managed, settings.scheduling.options.gates)

@@ -13,6 +13,7 @@ from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import CONTROLLER
+from controller.scheduling.assessment import Fault
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.webhook.files import convert_documents
 from hami_dra.api import names
@@ -74,6 +75,7 @@ def test_every_event_is_explained():
         if name.isupper() and isinstance(value, str) and value[0].isupper() and name not in {"NORMAL", "WARNING"}
     }
     in_use = {value for value in reasons if any(getattr(messages, name) == value for name in used_in_messages())}
+    in_use |= {fault.value for fault in Fault if fault and fault.name in used_names("Fault")}
     text = TEXT["troubleshooting.md"]
     explained = {
         cell

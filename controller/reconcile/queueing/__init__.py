@@ -3,15 +3,7 @@
 from controller.reconcile.queueing.gang_assessment import GangAssessment, assess_gang
 from controller.reconcile.queueing.gang_queue import GangQueue
 from controller.reconcile.queueing.node_backoff import NodeBackoff
-from controller.reconcile.queueing.pod_assessment import (
-    Answer,
-    Conversion,
-    Foreign,
-    Ignored,
-    Pending,
-    PodAssessor,
-    Schedulable,
-)
+from controller.reconcile.queueing.pod_assessment import Answer, Conversion, Pending, PodAssessor, Schedulable
 from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
 from controller.reconcile.queueing.refused_groups import FOREVER
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
@@ -25,10 +17,8 @@ __all__ = [
     "Answer",
     "Change",
     "Conversion",
-    "Foreign",
     "GangAssessment",
     "GangQueue",
-    "Ignored",
     "NamespaceWaits",
     "News",
     "NodeBackoff",

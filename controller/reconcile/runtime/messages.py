@@ -9,6 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from controller.scheduling.assessment import Fault
 from controller.scheduling.decide import Decision, LeftOut, Unschedulable, with_command
 from controller.scheduling.gangs import GangState, GangUnschedulable
 from hami_dra.api import names
@@ -22,8 +23,7 @@ WARNING: Final = "Warning"
 FILTERING_SUCCEED: Final = "FilteringSucceed"
 FILTERING_FAILED: Final = "FilteringFailed"
 BINDING_FAILED: Final = "BindingFailed"
-INVALID_POLICY: Final = "InvalidPolicy"
-INVALID_CLAIM: Final = "InvalidClaim"
+INVALID_CLAIM: Final = Fault.CLAIM.value
 SELECTOR_OVER_BUDGET: Final = "SelectorOverBudget"
 ALLOCATION_UNDONE: Final = "AllocationUndone"
 REPEATEDLY_REFUSED: Final = "RepeatedlyRefused"
@@ -39,7 +39,6 @@ DECISION_STALLED: Final = "DecisionStalled"
 UNREADABLE: Final = "Unreadable"
 GATE_NOT_LIFTED: Final = "GateNotLifted"
 SHARED_CLAIM_APART: Final = "SharedClaimApart"
-VOLUME_NOT_READY: Final = "VolumeNotReady"
 INVALID_GANG: Final = "InvalidGang"
 GANG_INCOMPLETE: Final = "GangIncomplete"
 

@@ -18,8 +18,6 @@ from controller.reconcile.observability import decision_logging
 from controller.reconcile.queueing import (
     Answer,
     Change,
-    Foreign,
-    Ignored,
     NamespaceWaits,
     News,
     Pending,
@@ -32,6 +30,7 @@ from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
 from controller.reconcile.scheduling_cycle.gangs import GangCycle
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
+from controller.scheduling.assessment import Foreign, Ignored
 from controller.scheduling.decide import (
     Decision,
     EqualRefusals,

@@ -1,6 +1,6 @@
 """Resolution of a pod's policies: read from annotations, checked, with the origin of each.
 
-Called by `queueing.pod_assessment` and by `simulation` before `decide`. Pure. The order is pod,
+Called by `scheduling.assessment` before `decide`. Pure. The order is pod,
 claim, template, class, then the default; the first one found wins. There is one node policy per
 pod; the device policy and its weights are per claim.
 """

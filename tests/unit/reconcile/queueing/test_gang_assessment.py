@@ -1,7 +1,8 @@
 """Which members of a gang can be decided, and how few looks that takes while claims are still being generated."""
 
 from controller.reconcile.queueing import assess_gang
-from controller.reconcile.queueing.pod_assessment import Ignored, Pending, Schedulable
+from controller.reconcile.queueing.pod_assessment import Pending, Schedulable
+from controller.scheduling.assessment import Ignored
 from controller.scheduling.decide import SchedulingRequest
 from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod, PodSpec

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from controller.reconcile.queueing.pod_assessment import signature
 from controller.reconcile.runtime import patches
 from controller.scheduling.allocation.stamping import stamped
+from controller.scheduling.assessment import signature
 from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import grouped
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
