@@ -60,7 +60,10 @@ def template(name, *requests, **inner):
 
 
 def pod(name, *claims, annotations=None, namespace=None, labels=None, limits=None, **spec):
-    """`claims`: names of ResourceClaims, or `template:name`; entries are called c0, c1, ..."""
+    """`claims`: names of ResourceClaims, or `template:name`; entries are called c0, c1, ...
+
+    Each has a container of its own, for claims that other pods may join must not meet others in one.
+    """
     entries = []
     for number, claimed in enumerate(claims):
         key = "resourceClaimTemplateName" if claimed.startswith("template:") else "resourceClaimName"
@@ -68,13 +71,14 @@ def pod(name, *claims, annotations=None, namespace=None, labels=None, limits=Non
     metadata = {"name": name, "annotations": annotations or {}, "labels": labels or {}}
     if namespace:
         metadata["namespace"] = namespace
-    used = {"claims": [{"name": entry["name"]} for entry in entries]} if entries else {}
-    container = {"name": "main", "resources": {"limits": limits or {}, **used}}
+    used = [{"claims": [{"name": entry["name"]}]} for entry in entries] or [{}]
+    main = {"name": "main", "resources": {"limits": limits or {}, **used[0]}}
+    beside = [{"name": f"beside-{number}", "resources": each} for number, each in enumerate(used[1:], 1)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"containers": [container], "resourceClaims": entries, **spec},
+        "spec": {"containers": [main, *beside], "resourceClaims": entries, **spec},
     }
 
 

@@ -1,7 +1,6 @@
 """`explain`: every node and every card of one decision, computed on the present state.
 
-Called by `hami-dra explain` and by the log at levels 4 and 5. In: the input of `decide`, and its
-answer if there is one already (with its trace, before the inventory changed). Out: an
+Called by `hami-dra explain` and by the log at levels 4 and 5. In: the input of `decide`. Out: an
 `Explanation`. Pure.
 """
 
@@ -12,7 +11,7 @@ import msgspec
 from controller.insight.explain.model import Explanation, GangExplanation
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable, decide
+from controller.scheduling.decide import Options, SchedulingRequest, decide
 from controller.scheduling.inventory import Inventory
 
 MOST_NODES: Final = 1_000
@@ -23,15 +22,13 @@ def explain(
     scheduling_request: SchedulingRequest,
     options: Options,
     *,
-    answer: Decision | Unschedulable | None = None,
     most_nodes: int = MOST_NODES,
 ) -> Explanation:
     """Return the explanation of one decision. Never raises for what the demand contains.
 
     Of larger clusters `most_nodes` nodes are included, the best first.
     """
-    if answer is None or answer.trace is None:
-        answer = decide(inventory, scheduling_request, options)
+    answer = decide(inventory, scheduling_request, options)
     return explanation_of(take(inventory, scheduling_request, options, answer, most=most_nodes))
 
 

@@ -10,10 +10,10 @@ print.
 
 from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
-from controller.insight.simulation.placing import SimulationSettings
 from controller.insight.simulation.question import NoSuchPod, question
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import Played, play, simulate
+from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 
 __all__ = [

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation.gang_question import decided_gang
-from controller.insight.simulation.placing import Placing, SimulationSettings, settled
+from controller.insight.simulation.placing import AssessedUnit, Placing, Unit, UnitDecision, settled
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
+from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
-from controller.scheduling.decide import SharedClaims, Unschedulable, decide
-from controller.scheduling.gangs import GangDecision, GangKey, GangUnschedulable
+from controller.scheduling.decide import SharedClaims
+from controller.scheduling.gangs import GangKey
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_finished, is_pending, is_probe, scheduled_condition
@@ -88,7 +88,7 @@ def pending_pods(
 def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
     """Return the cluster with all that runs, and no pod that waits."""
     items = [*items]
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
+    view = SimulatedCluster(settings)
     for item in items:
         if item.kind is not kinds.POD and item.kind not in EXPANDED:
             view.feed(item)
@@ -108,50 +108,39 @@ class _Judge:
 
     def __init__(self, view: SimulatedCluster, settings: SimulationSettings, waiting: Sequence[Item]) -> None:
         self._view = view
-        self._options = settings.options
         self._placing = Placing(view, settings, SimulationReport(), SharedClaims())
         self._waiting = waiting
-        self._gangs: dict[GangKey, GangDecision | GangUnschedulable | str] = {}
+        self._gangs: dict[GangKey, tuple[AssessedUnit, UnitDecision]] = {}
 
     def judged(self, item: Item) -> PendingPod:
-        this = settled(item.source, item.raw, self._view)
         key, since = item.key, item.object.metadata.creation_timestamp or ""
         claims = [claim for name in claim_keys(item.object) if (claim := self._view.claims.get(name)) is not None]
         if claims and all(claim.status.allocation is not None for claim in claims):
             condition = scheduled_condition(item.object)
             said = f": {condition.message}" if condition is not None and condition.message else ""
             return PendingPod(pod=key, since=since, allocated=True, why=(f"kube-scheduler has not bound it yet{said}",))
-        asked = self._placing.asked(this)
-        if isinstance(asked, str):
-            held = self._view.inventory.held(this.pod)
-            return PendingPod(
-                pod=key,
-                since=since,
-                held=held is not None,
-                reasons={held.code: 1} if held is not None else {},
-                why=(held.sentence if held is not None else asked.removeprefix(f"Pod {key}: "),),
-            )
-        if (gang := self._view.gangs.of(this.pod)) is not None:
-            return self._of_gang(gang, key, since)
-        answer = decide(self._view.inventory, asked, self._options)
-        if isinstance(answer, Unschedulable):
-            return PendingPod(pod=key, since=since, reasons=dict(answer.reasons), why=(answer.message,))
-        return PendingPod(pod=key, since=since, fits=True, why=(f"it fits on {answer.node}; it is not decided yet",))
+        assessed, decision = self._decided(item)
+        if (unready := assessed.unready.get(key)) is not None:
+            why, code = unready.sentence.removeprefix(f"Pod {key}: "), unready.code
+            return PendingPod(pod=key, since=since, held=bool(code), reasons={code: 1} if code else {}, why=(why,))
+        gang = str(assessed.gang.key) if assessed.gang is not None else ""
+        if (refusal := decision.refused.get(key)) is not None:
+            gang = gang if decision.message else ""
+            return PendingPod(pod=key, since=since, gang=gang, reasons=dict(refusal.reasons), why=(refusal.message,))
+        node = next(placed.node for member, placed in decision.placed if member.pod.key == key)
+        fits = f"{gang} fits, {len(decision.placed)} members at once" if gang else f"it fits on {node}"
+        return PendingPod(pod=key, since=since, gang=gang, fits=True, why=(f"{fits}; it is not decided yet",))
 
-    def _of_gang(self, gang: GangKey, key: str, since: str) -> PendingPod:
-        if (answer := self._gangs.get(gang)) is None:
-            state = self._view.gangs.state(gang)
-            members = [item for item in self._waiting if self._view.gangs.of(item.object) == gang]
-            waiting = [settled(item.source, item.raw, self._view) for item in members]
-            answer = decided_gang(self._placing, self._view, self._options, state, waiting)
-            self._gangs[gang] = answer
-        if isinstance(answer, str):
-            return PendingPod(pod=key, since=since, gang=str(gang), why=(answer,))
-        if isinstance(answer, GangUnschedulable):
-            why = f"{gang}: {answer.message}"
-            return PendingPod(pod=key, since=since, gang=str(gang), reasons=dict(answer.refusal.reasons), why=(why,))
-        for member, refusal in answer.left:
-            if member.pod.key == key:
-                return PendingPod(pod=key, since=since, reasons=dict(refusal.reasons), why=(refusal.message,))
-        why = f"{gang} fits, {len(answer.placed)} members at once; it is not decided yet"
-        return PendingPod(pod=key, since=since, gang=str(gang), fits=True, why=(why,))
+    def _decided(self, item: Item) -> tuple[AssessedUnit, UnitDecision]:
+        gang = self._view.gangs.of(item.object)
+        if gang is None:
+            return self._decide(Unit((settled(item.source, item.raw, self._view),)))
+        if gang not in self._gangs:
+            members = [each for each in self._waiting if self._view.gangs.of(each.object) == gang]
+            waiting = [settled(each.source, each.raw, self._view) for each in members]
+            self._gangs[gang] = self._decide(Unit(tuple(waiting), gang))
+        return self._gangs[gang]
+
+    def _decide(self, unit: Unit) -> tuple[AssessedUnit, UnitDecision]:
+        assessed = self._placing.assess(unit)
+        return assessed, self._placing.decide(assessed)

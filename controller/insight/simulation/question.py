@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from controller.insight.explain import GangExplanation
 from controller.insight.manifests import Item, Raw, gather, read
-from controller.insight.simulation.gang_question import decide_together
-from controller.insight.simulation.placing import Placing, SimulationSettings, settled
+from controller.insight.simulation.placing import AssessedUnit, Placing, settled, units
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
+from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import Options, SchedulingRequest, SharedClaims
@@ -58,7 +58,7 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
+    view = SimulatedCluster(settings)
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)
@@ -83,19 +83,40 @@ def question(
     notices = view.notices
     others = [settled(*each, view) for each in pods if each[1] is not raw and not _is_placed(*each)]
     with view.inventory.verdicts.within(Heartbeat(beat)):
+        # in the order of their creation, as the controller meets them: messages name the first at fault
+        for each in sorted(
+            (waiting, *others), key=lambda each: (each.pod.metadata.creation_timestamp or "", each.pod.key)
+        ):
+            view.gangs.pod_changed(None, each.pod)
         placing = Placing(view, settings, SimulationReport(), SharedClaims())
-        asked = placing.asked(waiting)
-        gang, problem = decide_together(placing, view, settings.options, waiting, others)
-    asked = problem or asked
+        assessed = placing.assess(units((waiting, *others), view)[0])
+        gang = _decided_gang(placing, assessed, waiting.pod, view)
+    request = assessed.request_of(waiting.pod.key)
+    unready = assessed.unready.get(waiting.pod.key)
     return Question(
         pod=waiting.pod,
         inventory=view.inventory,
         options=settings.options,
-        request=None if isinstance(asked, str) else asked,
-        problem=asked if isinstance(asked, str) else "",
+        request=request,
+        problem="" if request is not None else assessed.problem or (unready.sentence if unready is not None else ""),
         notes=(*notes, *view.notes, *notices),
         gang=gang,
     )
+
+
+def _decided_gang(placing: Placing, unit: AssessedUnit, pod: Pod, view: SimulatedCluster) -> GangExplanation | None:
+    """Decide on the pod's gang, if it is a member of one. Where the gang fits, its other members
+    count at their places afterwards.
+    """
+    if unit.gang is None:
+        return None
+    decision = placing.decide(unit)
+    for member, placed in decision.placed:
+        if member.pod.key != pod.key:
+            view.inventory.assume_pod(member.pod, placed.node)
+            for entry in placed.allocations:
+                view.inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    return decision.gang
 
 
 def _is_placed(source: str, raw: Raw) -> bool:
@@ -141,6 +162,14 @@ def _freed(item: Item, target: Pod, notes: list[str]) -> Item:
 
 
 def _unplaced(raw: Raw) -> Raw:
-    """Return the pod without its node."""
-    spec: dict[str, Any] = {name: value for name, value in raw.get("spec", {}).items() if name != "nodeName"}
-    return {**raw, "spec": spec}
+    """Return the pod as if it waited: without its node, its end and its deletion."""
+
+    def without(part: str, field: str) -> dict[str, Any]:
+        return {name: value for name, value in (raw.get(part) or {}).items() if name != field}
+
+    return {
+        **raw,
+        "metadata": without("metadata", "deletionTimestamp"),
+        "spec": without("spec", "nodeName"),
+        "status": without("status", "phase"),
+    }

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from controller.insight.manifests import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.placing import Placing, SimulationSettings, WaitingPod, settled
+from controller.insight.simulation.placing import Placing, WaitingPod, settled, units
 from controller.insight.simulation.report import SimulationReport
+from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.volume_claims import of_ephemeral_volumes
 from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import SharedClaims
-from controller.scheduling.gangs import GangKey, Gangs
 from controller.scheduling.inventory import Heartbeat
 from controller.webhook import asks_for_cards, metadata_notices
 from hami_dra.api import kinds
@@ -51,7 +51,7 @@ def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod
 def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = SimulatedCluster(settings.gates, settings.profiles, settings.kubernetes, settings.gang_sources or ())
+    view = SimulatedCluster(settings)
     for item in gathered.items:
         if item.kind is not kinds.POD and item.kind not in EXPANDED:
             view.feed(item)
@@ -81,26 +81,14 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
 
 
 def _place_all(waiting: list[WaitingPod], placing: Placing, view: SimulatedCluster, on_pod: OnPod) -> None:
+    for each in waiting:
+        view.gangs.pod_changed(None, each.pod)
     done = 0
-    for key, members in _units(waiting, view.gangs):
+    for unit in units(waiting, view):
         with view.inventory.verdicts.within(Heartbeat(partial(on_pod, done, len(waiting)))):
-            if key is not None:
-                placing.place_gang(view.gangs.state(key), members)
-            else:
-                placing.place(members[0])
-        done += len(members)
+            placing.place(unit)
+        done += len(unit.members)
         on_pod(done, len(waiting))
-
-
-def _units(waiting: list[WaitingPod], gangs: Gangs) -> list[tuple[GangKey | None, list[WaitingPod]]]:
-    """Return the pods that are decided together, with their gang, in order of the first of each."""
-    for each in waiting:
-        gangs.pod_changed(None, each.pod)
-    units: dict[object, tuple[GangKey | None, list[WaitingPod]]] = {}
-    for each in waiting:
-        key = gangs.of(each.pod)
-        units.setdefault(key or each.pod.key, (key, []))[1].append(each)
-    return list(units.values())
 
 
 def generate_volume_claims(pods: Iterable[tuple[str, Raw]], workloads: Workloads, view: SimulatedCluster) -> None:

@@ -4,62 +4,60 @@ Called by `controller.insight.simulation.run`. In: items of the input, and decis
 inventory that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from controller.insight.manifests import Item, Raw, derived_uid, read
+from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
-from controller.scheduling.allocation import FeatureGates
-from controller.scheduling.gangs import SOURCES, Gangs, Source
+from controller.scheduling.allocation import ClaimOwnership, Owner, ownership_of
+from controller.scheduling.gangs import SOURCES, Gangs
 from controller.scheduling.inventory import Inventory, PoolGates
-from controller.webhook import IGNORE, UNCONVERTED
+from controller.webhook import IGNORE, UNCONVERTED, LegacyConversion
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
+from hami_dra.api.podclaims import ClaimRef
 from hami_dra.api.resource import (
     IMPLICIT_RESOURCE,
     AllocationResult,
     ConsumerReference,
     DeviceClass,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourceSlice,
 )
 from hami_dra.api.storage import PersistentVolumeClaim
-from hami_dra.vendors.profiles import DriverProfiles
 
 _ASSUMED: Final = "(assumed)"
 
 
 class SimulatedCluster:
-    def __init__(
-        self,
-        gates: FeatureGates,
-        profiles: DriverProfiles,
-        kubernetes: tuple[int, int] | None = None,
-        gang_sources: Collection[Source] = (),
-    ) -> None:
-        """Set up an empty cluster. `kubernetes`: its version (major, minor); None: the newest.
-        `gang_sources`: optional kinds of groups of pods that count as gangs.
-        """
+    """Implements `scheduling.assessment.ClusterView`: it plays the resource claim controller, too."""
+
+    def __init__(self, settings: SimulationSettings) -> None:
+        """Set up an empty cluster."""
+        self._settings = settings
+        gates = settings.gates
         self.inventory = Inventory(
-            PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
+            PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=settings.profiles
         )
         self.inventory.pod_names.everywhere = True
-        self.gang_sources = gang_sources
-        self.gangs = Gangs(gang_sources)
+        self.gang_sources = settings.gang_sources or frozenset()
+        self.gangs = Gangs(self.gang_sources)
         """Fed with the groups and the running pods."""
-        if kubernetes is not None:
-            self.inventory.set_version(*kubernetes)
-            self.gangs.set_version(*kubernetes)
+        if settings.kubernetes is not None:
+            self.inventory.set_version(*settings.kubernetes)
+            self.gangs.set_version(*settings.kubernetes)
         self.claims: dict[str, ResourceClaim] = {}
         """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}
         """By key: claims generated from templates here, with their allocation."""
         self.pods: dict[str, Pod] = {}
         """By key: pods with a node, from the input or placed here."""
-        self.templates: dict[str, Item] = {}
+        self._templates: dict[str, Item] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: list[Node] = []
         """In file order."""
@@ -102,7 +100,7 @@ class SimulatedCluster:
                 if obj.status.allocation is not None:
                     self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
             case kinds.RESOURCE_CLAIM_TEMPLATE:
-                self.templates.setdefault(item.key, item)
+                self._templates.setdefault(item.key, item)
             case _:
                 self._feed_inventory(item.kind, obj)
 
@@ -193,17 +191,41 @@ class SimulatedCluster:
             (name for name, each in sorted(self.classes.items()) if each.spec.extended_resource_name == resource), ""
         )
 
+    def claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | None:
+        """Return the claim of an entry of the pod, as it would be generated if it is not there. Raises BadManifest."""
+        claim = self.claims.get(ref.key)
+        if claim is None and ref.template in self._templates:
+            claim = self._generated(self._templates[ref.template], pod, ref.pod_claim_name)
+        if claim is not None:
+            self._allow_admin_access(claim)
+        return claim
+
+    def template(self, key: str) -> ResourceClaimTemplate | None:
+        item = self._templates.get(key)
+        return item.object if item is not None else None
+
+    def ownership_of(self, claim: ResourceClaim) -> ClaimOwnership:
+        """Every driver counts as ours. Upstream, whose order first-fit is, knows no rule of drivers."""
+        if self._settings.first_fit:
+            return ClaimOwnership(Owner.UNKNOWN)
+        return ownership_of(self.inventory, claim, None, self._settings.gates)
+
+    def converted_from(self, pod: Pod) -> tuple[str, ...]:
+        return LegacyConversion().plugin_resources(pod)
+
     def allocation_of(self, claim: ResourceClaim) -> Mapping[str, Any]:
         """Return the claim's allocation, from the input or decided here."""
         return self._allocations[claim.metadata.uid]
 
-    def claim_of(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
+    def _generated(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
         """Return the claim that the resource claim controller would generate. Raises BadManifest."""
         inner: Raw = template.raw.get("spec", {})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
         metadata = {
             **inner.get("metadata", {}),
             "name": f"{pod.metadata.name}-{pod_claim_name}",
             "namespace": pod.metadata.namespace,
+            "ownerReferences": [{**owner, "controller": True}],
         }
         raw = {"metadata": metadata, "spec": inner.get("spec", {})}
         item = read(template.source, kinds.RESOURCE_CLAIM, raw, (f"ResourceClaimTemplate {template.key}", "spec"))
@@ -240,7 +262,7 @@ class SimulatedCluster:
         self._allocations[claim.metadata.uid] = allocation
         self.inventory.claim_changed(claim, allocated)
 
-    def allow_admin_access(self, claim: ResourceClaim) -> None:
+    def _allow_admin_access(self, claim: ResourceClaim) -> None:
         """Note a namespace that is missing from the input and is assumed to allow admin access.
 
         The API server admits such claims into labelled namespaces only.

@@ -245,6 +245,25 @@ def test_a_claim_named_twice_by_one_pod():
     assert first["allocation"] == second["allocation"]
 
 
+def test_claims_that_one_container_must_not_use_together_are_refused_as_by_the_controller():
+    """Another pod may join the named one, and would be given the devices of both."""
+    together = {"claims": [{"name": "c0"}, {"name": "c1"}]}
+    apart = pod("apart", "shared", "template:t")
+    joined = pod("joined", "shared", "template:t", containers=[{"name": "main", "resources": together}])
+    report = simulated(cluster("n1"), claim("shared"), template("t"), joined, apart)
+    assert refusal(report)["error"].startswith(
+        "Pod default/joined: spec.containers[main].resources.claims: uses claim c0, which other pods may join"
+    )
+    assert list(places(report)) == ["apart"]
+
+
+def test_a_claim_of_another_pod_under_the_name_of_a_generated_one_is_refused_as_by_the_controller():
+    waiting = pod("p", "template:t")
+    waiting["status"] = {"resourceClaimStatuses": [{"name": "c0", "resourceClaimName": "p-c0-x7k2p"}]}
+    report = simulated(cluster("n1"), template("t"), claim("p-c0-x7k2p"), waiting)
+    assert "ResourceClaim default/p-c0-x7k2p was not made for this pod" in refusal(report)["error"]
+
+
 # --- generated claims ------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +271,11 @@ def test_the_claim_that_the_cluster_generated_is_used():
     """A pending pod as read from a cluster: its claim has a name of its own, and may be allocated."""
     waiting = pod("p", "template:t")
     waiting["status"] = {"resourceClaimStatuses": [{"name": "c0", "resourceClaimName": "p-c0-x7k2p"}]}
-    report = simulated(cluster(), template("t"), allocated("p-c0-x7k2p", "n2", "gpu-1"), waiting)
+    waiting["metadata"]["uid"] = "uid-of-p"
+    generated = allocated("p-c0-x7k2p", "n2", "gpu-1")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}
+    generated["metadata"]["ownerReferences"] = [owner]
+    report = simulated(cluster(), template("t"), generated, waiting)
     (placement,) = report.placements
     assert (placement["node"], placement["claims"][0]["name"]) == ("n2", "p-c0-x7k2p")
 
@@ -286,7 +309,11 @@ def test_policies_may_stand_on_the_claim_inside_a_template_on_the_template_and_o
 
 
 def test_a_pod_with_a_claim_and_legacy_resources_gets_both():
-    mixed = pod("p", "own", limits=LEGACY)
+    containers = [
+        {"name": "main", "resources": {"limits": LEGACY}},
+        {"name": "side", "resources": {"claims": [{"name": "c0"}]}},
+    ]
+    mixed = pod("p", "own", containers=containers)
     report = simulated(cluster("n1"), claim("own", part(memory="15Gi")), mixed)
     (placement,) = report.placements
     assert [(entry["podClaimName"], entry["name"]) for entry in placement["claims"]] == [
