@@ -169,12 +169,16 @@ EVENT_POLICY: Final = "events.hami.io"
 """Name of the policy that controller and driver report events under their own names only."""
 TRUST_POLICY: Final = "webhook-trust.hami.io"
 """Name of the policy that the webhook changes nothing but `caBundle` in its configurations."""
+CONTROLLER_PODS_POLICY: Final = "controller-pods.hami.io"
+CONTROLLER_MARKS_POLICY: Final = "controller-marks.hami.io"
+CONTROLLER_TEMPLATES_POLICY: Final = "controller-templates.hami.io"
+CONTROLLER_FENCE_POLICY: Final = "controller-fence.hami.io"
 CONTROLLER_PROBE_POLICY: Final = "controller-probe.hami.io"
 CONTROLLER_POLICIES: Final = (
-    "controller-pods.hami.io",
-    "controller-marks.hami.io",
-    "controller-templates.hami.io",
-    "controller-fence.hami.io",
+    CONTROLLER_PODS_POLICY,
+    CONTROLLER_MARKS_POLICY,
+    CONTROLLER_TEMPLATES_POLICY,
+    CONTROLLER_FENCE_POLICY,
     CONTROLLER_PROBE_POLICY,
 )
 """Names of the policies that restrict the controller's token to what the controller writes."""

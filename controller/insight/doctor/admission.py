@@ -1,12 +1,9 @@
-"""Checks of the admission objects: the fence, the policies, the webhook."""
+"""Checks of the fence and of the webhook."""
 
 from collections.abc import Iterator
-from typing import Final
-
-from msgspec import Struct
 
 from controller.insight.doctor.installed import filling_in, is_out, named
-from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
+from controller.insight.doctor.model import Finding, Live, Raw, State
 from controller.reconcile.fence import (
     driver_of,
     is_fence_rule,
@@ -40,12 +37,10 @@ def fence(state: State) -> Iterator[Finding]:
         if is_fence_rule(rule) and driver_of(name, state.installation.managed) is None:
             selector = rule.spec.device_selector
             driver = (selector.driver if selector is not None else None) or "every driver"
-            yield Finding(
-                check="fence",
-                severity=Severity.WARNING,
-                object=f"DeviceTaintRule {name}",
-                problem=f"it puts the fence on devices of {driver}, and no controller manages them: they are never allocated",
-                fix=f"start the controller with --manage {driver}, or kubectl delete devicetaintrule {name}",
+            yield Finding.warning(
+                f"DeviceTaintRule {name}",
+                f"it puts the fence on devices of {driver}, and no controller manages them: they are never allocated",
+                f"start the controller with --manage {driver}, or kubectl delete devicetaintrule {name}",
             )
 
 
@@ -64,26 +59,22 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
     restart = "the controller puts it back within a second: check that it runs and may write devicetaintrules"
     if rule is None:
         problem = f"it is missing: kube-scheduler may allocate devices of {driver} without the controller"
-        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+        yield Finding.error(f"DeviceTaintRule {name}", problem, restart)
     elif not is_intact(rule, driver) and is_in_force(rule, driver):
-        yield Finding(
-            check="fence",
-            severity=Severity.WARNING,
-            object=f"DeviceTaintRule {name}",
-            problem="it is being deleted, and stays in force until the controller has put another one in its place",
-            fix="check that the controller runs and may write devicetaintrules; to remove the fence: hami-dra uninstall",
+        yield Finding.warning(
+            f"DeviceTaintRule {name}",
+            "it is being deleted, and stays in force until the controller has put another one in its place",
+            "check that the controller runs and may write devicetaintrules; to remove the fence: hami-dra uninstall",
         )
     elif not is_intact(rule, driver):
         problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
-        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+        yield Finding.error(f"DeviceTaintRule {name}", problem, restart)
     elif not _is_proven(rule):
-        yield Finding(
-            check="fence",
-            severity=Severity.WARNING,
-            object=f"DeviceTaintRule {name}",
-            problem="no probe has shown yet that kube-scheduler respects it: no device of "
+        yield Finding.warning(
+            f"DeviceTaintRule {name}",
+            "no probe has shown yet that kube-scheduler respects it: no device of "
             f"{driver} is given out until one has, or found none free to show it with",
-            fix="wait some seconds; if it stays while devices are free: "
+            "wait some seconds; if it stays while devices are free: "
             f"kubectl describe devicetaintrule {name}, and the controller's log",
         )
 
@@ -101,146 +92,11 @@ def _is_proven(rule: DeviceTaintRule) -> bool:
 def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Finding]:
     unfenced = sorted(item.metadata.name for item in slices if item.spec.driver == driver and not is_fenced_slice(item))
     if unfenced:
-        yield _error(
-            "fence",
+        yield Finding.error(
             f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
             f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: none of them is given out until all of them do",
             "run the driver of the node with --fence auto (its default), and check its log",
         )
-
-
-# --- policies -------------------------------------------------------------------------------------
-
-
-class _Policy(Struct, frozen=True):
-    name: str
-    manifest: str
-    without: str
-    """The consequence of its absence."""
-    severity: Severity = Severity.ERROR
-    policy_kind: str = kinds.VALIDATING_POLICY.name
-    binding_kind: str = kinds.VALIDATING_POLICY_BINDING.name
-    exclusive: bool = False
-    """Only in exclusive mode."""
-
-
-_ACCOUNT: Final = "system:serviceaccount:"
-_CONTROLLER: Final = "anyone with the controller's token may "
-_POLICIES: Final = (
-    _Policy(
-        names.FENCE_POLICY,
-        "fence-policy.yaml",
-        "claims that tolerate the fence are admitted, and kube-scheduler allocates for them",
-        exclusive=True,
-    ),
-    _Policy(
-        names.GATE_POLICY,
-        "gate-policy.yaml",
-        "pods are not gated, and kube-scheduler tries them for nothing first",
-        Severity.WARNING,
-        kinds.MUTATING_POLICY.name,
-        kinds.MUTATING_POLICY_BINDING.name,
-        exclusive=True,
-    ),
-    _Policy(
-        names.PROTECT_POLICY,
-        "protect-policy.yaml",
-        "claims of pods get their finalizer from the controller, which takes one more write for each pod",
-        Severity.WARNING,
-        kinds.MUTATING_POLICY.name,
-        kinds.MUTATING_POLICY_BINDING.name,
-        exclusive=True,
-    ),
-    _Policy(
-        names.CLAIM_POLICY,
-        "claim-policy.yaml",
-        "a claim can be deleted under its running pod, and its devices are then allocated twice",
-    ),
-    _Policy(
-        names.SLICE_POLICY,
-        "slice-policy.yaml",
-        "a driver may write slices of other nodes, and into their pools",
-    ),
-    _Policy(
-        names.TOKEN_POLICY,
-        "account-policy.yaml",
-        "anyone who may create Secrets in hami-dra's namespace can get the token of any account there",
-    ),
-    _Policy(
-        names.EVENT_POLICY,
-        "account-policy.yaml",
-        "controller and drivers may report events in the name of others",
-        Severity.WARNING,
-    ),
-    _Policy(
-        names.TRUST_POLICY,
-        "account-policy.yaml",
-        "a webhook with certificates of its own may send any object of the cluster to any server",
-    ),
-    *(
-        _Policy(name, "controller-policy.yaml", _CONTROLLER + what)
-        for name, what in zip(
-            names.CONTROLLER_POLICIES,
-            (
-                "change any field of any pod",
-                "raise any quota, and change the metadata of any claim",
-                "create and delete the claim templates of all users",
-                "taint all devices",
-                "run any pod in the namespace of the probe",
-            ),
-            strict=True,
-        )
-    ),
-)
-
-
-def policies(state: State) -> Iterator[Finding]:
-    """Check that each policy exists, is bound to itself, and denies what it should deny.
-
-    The absence of the gate's policy can be intended, so it is a warning only.
-    """
-    live = state.live
-    assert live is not None  # `Check.needs_live`
-    if live.admission is None or is_out(state):
-        return
-    for each in _POLICIES:
-        if not each.exclusive or state.installation.mode == "exclusive":
-            yield from _installed(live, each, state.installation.namespace)
-
-
-def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]:
-    policy = named(live, wanted.policy_kind, wanted.name)
-    admission = live.admission or {}
-    bindings = [
-        each for each in admission.get(wanted.binding_kind, ()) if each.get("spec", {}).get("policyName") == wanted.name
-    ]
-    validates = wanted.policy_kind == kinds.VALIDATING_POLICY.name
-    what, problem = f"{wanted.policy_kind} {wanted.name}", ""
-    if policy is None:
-        problem = "it is missing"
-    elif not bindings:
-        what, problem = f"{wanted.binding_kind} {wanted.name}", "it is missing, so the policy does nothing"
-    elif validates and not any("Deny" in (each.get("spec", {}).get("validationActions") or ()) for each in bindings):
-        what, problem = f"{wanted.binding_kind} {wanted.name}", "its validationActions do not say Deny"
-    elif validates and policy.get("spec", {}).get("failurePolicy") == "Ignore":
-        problem = "its failurePolicy is Ignore"
-    elif not _names_accounts_of(policy, namespace):
-        problem = f"it names accounts of another namespace than {namespace}"
-    if problem:
-        yield Finding(
-            check="policies",
-            severity=wanted.severity,
-            object=what,
-            problem=f"{problem}: {wanted.without}",
-            fix=f"kubectl apply -f manifests/{wanted.manifest}, or upgrade the Helm release",
-        )
-
-
-def _names_accounts_of(policy: Raw, namespace: str) -> bool:
-    """Return whether a policy about our accounts names those of this installation."""
-    conditions = policy.get("spec", {}).get("matchConditions") or ()
-    text = " ".join(str(each.get("expression", "")) for each in conditions)
-    return _ACCOUNT not in text or f"{_ACCOUNT}{namespace}:" in text
 
 
 # --- webhook --------------------------------------------------------------------------------------
@@ -257,8 +113,7 @@ def webhook(state: State) -> Iterator[Finding]:
     convert = hooks.get(CONVERT_WEBHOOK)
     if convert is None:
         if live.webhook is not None and live.webhook.expected and not is_out(state):
-            yield _error(
-                "webhook",
+            yield Finding.error(
                 title,
                 f"{'it has no webhook ' + CONVERT_WEBHOOK if configuration else 'it is missing'}: pods with old resource names "
                 "(nvidia.com/gpu) are not converted, and stay pending",
@@ -266,13 +121,11 @@ def webhook(state: State) -> Iterator[Finding]:
             )
         return
     if convert.get("failurePolicy") == "Ignore":
-        yield Finding(
-            check="webhook",
-            severity=Severity.WARNING,
-            object=title,
-            problem=f"the failurePolicy of {CONVERT_WEBHOOK} is Ignore: while the webhook does not answer, pods with old resource "
+        yield Finding.warning(
+            title,
+            f"the failurePolicy of {CONVERT_WEBHOOK} is Ignore: while the webhook does not answer, pods with old resource "
             "names are admitted unconverted and stay pending",
-            fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
+            "set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
         )
     if live.webhook is None or live.webhook.certificates_checked:
         from controller.insight.doctor.certificates import certificates  # needs an extra
@@ -281,8 +134,7 @@ def webhook(state: State) -> Iterator[Finding]:
     yield from _advice(state, live, convert)
     yield from _runtime_classes(live)
     if live.webhook is not None and live.webhook.conversion:
-        yield _error(
-            "webhook",
+        yield Finding.error(
             title,
             f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
             f"kubectl -n {state.installation.namespace} get pods -l app.kubernetes.io/component=webhook; see the webhook's log",
@@ -302,26 +154,15 @@ def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
         fix = filling_in(state, live, kinds.VALIDATING_WEBHOOK.name)
     else:
         return
-    yield Finding(
-        check="webhook",
-        severity=Severity.WARNING,
-        object=f"{kinds.VALIDATING_WEBHOOK.name} {names.WEBHOOK}",
-        problem=problem,
-        fix=fix,
-    )
+    yield Finding.warning(f"{kinds.VALIDATING_WEBHOOK.name} {names.WEBHOOK}", problem, fix)
 
 
 def _runtime_classes(live: Live) -> Iterator[Finding]:
     for vendor, name in sorted(live.webhook.missing_runtime_classes.items()) if live.webhook is not None else ():
-        yield _error(
-            "webhook",
+        yield Finding.error(
             f"RuntimeClass {name}",
             f"it does not exist, and the webhook writes it into pods that ask for devices of {vendor}: the API server refuses "
             "every one of them",
             f"create it with the handler of the vendor's container runtime, or set vendors.{vendor}.podRuntimeClassName in the chart to "
             "one that exists (empty: the nodes' default runtime)",
         )
-
-
-def _error(check: str, what: str, problem: str, fix: str) -> Finding:
-    return Finding(check=check, severity=Severity.ERROR, object=what, problem=problem, fix=fix)

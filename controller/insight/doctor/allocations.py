@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from controller.insight.doctor.ages import in_words, older
-from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.model import Finding, State
 from controller.insight.overview import Tenancies
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
@@ -72,13 +72,11 @@ def _vanished(state: State) -> Iterator[Finding]:
     for gone in state.inventory.vanished.all():
         reported |= {each.uid for each in gone.holders}
         holders = _some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
-        yield Finding(
-            check="claims",
-            severity=Severity.ERROR,
-            object=f"ResourceClaim {gone.key}",
-            problem=f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
+        yield Finding.error(
+            f"ResourceClaim {gone.key}",
+            f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
             "no other pod gets them, and they count for the namespace's quota",
-            fix=fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
+            fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
         )
     if state.live is None:
         return
@@ -86,13 +84,11 @@ def _vanished(state: State) -> Iterator[Finding]:
     for pod in state.objects.pods:
         missing = [key for key in claim_keys(pod) if key not in there]
         if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in reported:
-            yield Finding(
-                check="claims",
-                severity=Severity.WARNING,
-                object=f"Pod {pod.key}",
-                problem=f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {_some(missing)}: "
+            yield Finding.warning(
+                f"Pod {pod.key}",
+                f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {_some(missing)}: "
                 "what it may still hold is not known until the node's driver tells (within some minutes)",
-                fix=fix,
+                fix,
             )
 
 
@@ -108,21 +104,17 @@ def devices(state: State) -> Iterator[Finding]:
         totals = columns.device(row).totals if row >= 0 else None
         holders = [use for use in found if not all(result.admin_access for result in use.results)]
         if overlaps(holders, totals):
-            yield Finding(
-                check="devices",
-                severity=Severity.ERROR,
-                object=f"Device {device}",
-                problem=f"it is overcommitted by {_some(sorted({use.claim.key for use in holders}))}",
-                fix="delete the pod of one of these claims; hami-dra's have an entry for the driver "
+            yield Finding.error(
+                f"Device {device}",
+                f"it is overcommitted by {_some(sorted({use.claim.key for use in holders}))}",
+                "delete the pod of one of these claims; hami-dra's have an entry for the driver "
                 f"{names.ALLOCATION_MARK} in status.allocation.devices.config",
             )
     for (driver, pool), counters in state.inventory.overdrawn().items():
-        yield Finding(
-            check="devices",
-            severity=Severity.ERROR,
-            object=f"Pool {driver}/{pool}",
-            problem=f"more is drawn of {_some(counters)} than there is: a device and parts of it are allocated at once",
-            fix="hami-dra status shows their tenants; delete the pod of one",
+        yield Finding.error(
+            f"Pool {driver}/{pool}",
+            f"more is drawn of {_some(counters)} than there is: a device and parts of it are allocated at once",
+            "hami-dra status shows their tenants; delete the pod of one",
         )
     tenancies = Tenancies(state.objects.claims, state.objects.pods)
     for device in sorted(tenancies.devices()):
@@ -130,12 +122,10 @@ def devices(state: State) -> Iterator[Finding]:
         is_reported = f"pool {device.driver}/{device.pool}" in state.inventory.problems
         if columns.row_of(device) < 0 and not is_reported:
             tenants = tenancies.of(device, None)
-            yield Finding(
-                check="devices",
-                severity=Severity.WARNING,
-                object=f"Device {device}",
-                problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, but no slice publishes it",
-                fix="check that the node and its driver run; else delete the pods that hold it",
+            yield Finding.warning(
+                f"Device {device}",
+                f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, but no slice publishes it",
+                "check that the node and its driver run; else delete the pods that hold it",
             )
     if state.installation.mode == "exclusive":
         yield from _taken_by_others(state, uses)
@@ -153,12 +143,10 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
             ):
                 foreign[use.claim.key].add(str(device))
     for key, taken in sorted(foreign.items()):
-        yield Finding(
-            check="devices",
-            severity=Severity.WARNING,
-            object=f"ResourceClaim {key}",
-            problem=f"another component allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
-            fix="nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
+        yield Finding.warning(
+            f"ResourceClaim {key}",
+            f"another component allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
+            "nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
         )
 
 
@@ -180,11 +168,9 @@ def pods(state: State) -> Iterator[Finding]:
             continue
         others = other_gates(pod)
         waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
-        yield Finding(
-            check="pods",
-            severity=Severity.WARNING,
-            object=f"Pod {pod.key}",
-            problem=f"it has waited behind the gate {names.GATE} for {waited}"
+        yield Finding.warning(
+            f"Pod {pod.key}",
+            f"it has waited behind the gate {names.GATE} for {waited}"
             + (
                 f", and behind {', '.join(others)}: nothing is decided until these are removed"
                 if others
@@ -192,7 +178,7 @@ def pods(state: State) -> Iterator[Finding]:
                 if why
                 else ""
             ),
-            fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
+            f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
             if not others
             else f"ask the owner of {others[0]}",
         )
@@ -200,12 +186,10 @@ def pods(state: State) -> Iterator[Finding]:
 
 def _kept_away(pod: Pod, why: str, state: State) -> Finding:
     waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
-    return Finding(
-        check="pods",
-        severity=Severity.WARNING,
-        object=f"Pod {pod.key}",
-        problem=f"it has waited for {waited}, whatever devices are free: {why}",
-        fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}",
+    return Finding.warning(
+        f"Pod {pod.key}",
+        f"it has waited for {waited}, whatever devices are free: {why}",
+        f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}",
     )
 
 
@@ -213,28 +197,18 @@ def quotas(state: State) -> Iterator[Finding]:
     """Report unknown resource names (which limit nothing), unenforceable quotas, exceeded limits."""
     for title, problem in sorted(state.inventory.quotas.problems.items()):
         said, _, fix = problem.rpartition("; ")
-        yield Finding(
-            check="quotas",
-            severity=Severity.WARNING,
-            object=title,
-            problem=said or problem,
-            fix=fix or "edit the quota",
-        )
+        yield Finding.warning(title, said or problem, fix or "edit the quota")
     for line in quota_lines(state.inventory):
         if line.used > line.hard:
-            yield Finding(
-                check="quotas",
-                severity=Severity.WARNING,
-                object=f"ResourceQuota {line.namespace}/{line.quota}",
-                problem=f"{line.resource}: {line.used} of {line.hard} {line.unit} in use, more than the limit",
-                fix="claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
+            yield Finding.warning(
+                f"ResourceQuota {line.namespace}/{line.quota}",
+                f"{line.resource}: {line.used} of {line.hard} {line.unit} in use, more than the limit",
+                "claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
             )
 
 
 def _leak(claim: ResourceClaim, problem: str, fix: str) -> Finding:
-    return Finding(
-        check="claims", severity=Severity.ERROR, object=f"ResourceClaim {claim.key}", problem=problem, fix=fix
-    )
+    return Finding.error(f"ResourceClaim {claim.key}", problem, fix)
 
 
 def _some(texts: list[str]) -> str:

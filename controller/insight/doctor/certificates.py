@@ -29,15 +29,15 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
     text = convert.get("clientConfig", {}).get("caBundle") or ""
     if not text:
         if "url" not in convert.get("clientConfig", {}):
-            yield _error(title, "its caBundle is empty: the API server trusts no certificate of it", fill_in)
+            yield Finding.error(title, "its caBundle is empty: the API server trusts no certificate of it", fill_in)
         return
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):
-        yield _error(title, "its caBundle is not a list of certificates", fill_in)
+        yield Finding.error(title, "its caBundle is not a list of certificates", fill_in)
         return
     if all(each.not_valid_after_utc <= state.now for each in authorities):
-        yield _error(title, "all certificates of its caBundle have expired", fill_in)
+        yield Finding.error(title, "all certificates of its caBundle have expired", fill_in)
     served = live.webhook.certificate if live.webhook is not None else None
     if served is None:
         return
@@ -45,22 +45,19 @@ def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator
     try:
         certificate = x509.load_pem_x509_certificates(served)[0]
     except (ValueError, IndexError):
-        yield _error(secret, "its tls.crt is not a certificate", f"kubectl -n {state.installation.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        yield Finding.error(secret, "its tls.crt is not a certificate", f"kubectl -n {state.installation.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
         return
     left = certificate.not_valid_after_utc - state.now
     if left <= _SOON:
-        yield Finding(
-            check="webhook",
-            severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
-            object=secret,
-            problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-            fix=restart,
+        yield Finding.of(
+            Severity.ERROR if left <= timedelta() else Severity.WARNING,
+            secret,
+            f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            restart,
         )
     if not any(_signed(certificate, each) for each in authorities):
-        yield _error(
-            title,
-            f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
-            fill_in,
+        yield Finding.error(
+            title, f"no certificate of its caBundle signed the one that the webhook serves with ({secret})", fill_in
         )
 
 
@@ -70,7 +67,3 @@ def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return certificate == authority
     return True
-
-
-def _error(what: str, problem: str, fix: str) -> Finding:
-    return Finding(check="webhook", severity=Severity.ERROR, object=what, problem=problem, fix=fix)

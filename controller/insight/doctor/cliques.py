@@ -7,7 +7,7 @@ and NVIDIA's own driver do.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.model import Finding, State
 from hami_dra.api import names
 
 
@@ -39,4 +39,4 @@ def _finding(node: str, found: list[str], label: str) -> Finding:
     else:
         problem = f"its GPUs are in NVLink clique {found[0]}, and no label says so: {consequence} are not placed there"
         fix = f"run GPU feature discovery on it, or: kubectl label node {node} {names.NVLINK_CLIQUE}={found[0]}"
-    return Finding(check="cliques", severity=Severity.WARNING, object=f"Node {node}", problem=problem, fix=fix)
+    return Finding.warning(f"Node {node}", problem, fix)

@@ -34,16 +34,14 @@ def version(state: State) -> Iterator[Finding]:
     found = live.version.git_version or f"{live.version.major}.{live.version.minor}"
     minimum = ".".join(map(str, MINIMUM))
     if not live.version.at_least(*MINIMUM):
-        yield _error(
-            "version",
+        yield Finding.error(
             "Kubernetes",
             f"it is {found}, and hami-dra needs {minimum} or newer",
             f"upgrade the control plane to {minimum} or newer",
         )
     foreign = sorted(state.installation.managed - state.installation.own_drivers)
     if state.installation.mode == "exclusive" and foreign and not live.serves_taint_rules:
-        yield _error(
-            "version",
+        yield Finding.error(
             "Kubernetes",
             f"it serves no DeviceTaintRule, so kube-scheduler cannot be kept off the devices of {', '.join(foreign)}",
             "switch on the feature gate DRADeviceTaintRules and the API resource.k8s.io/v1beta2 (1.36), use 1.37, or run the "
@@ -52,12 +50,11 @@ def version(state: State) -> Iterator[Finding]:
     for severity, gates in ((Severity.ERROR, NEEDED_GATES), (Severity.WARNING, USEFUL_GATES)):
         for gate, why in gates.items():
             if live.gates is not None and live.gates.get(gate) is False:
-                yield Finding(
-                    check="version",
-                    severity=severity,
-                    object="kube-apiserver",
-                    problem=f"the feature gate {gate} is off: {why}",
-                    fix=f"start kube-apiserver, kube-scheduler, kube-controller-manager and kubelet with --feature-gates={gate}=true",
+                yield Finding.of(
+                    severity,
+                    "kube-apiserver",
+                    f"the feature gate {gate} is off: {why}",
+                    f"start kube-apiserver, kube-scheduler, kube-controller-manager and kubelet with --feature-gates={gate}=true",
                 )
 
 
@@ -67,12 +64,10 @@ def controller(state: State) -> Iterator[Finding]:
     if not live.lease_known:
         return
     if is_out(state):
-        yield Finding(
-            check="controller",
-            severity=Severity.WARNING,
-            object=f"Namespace {state.installation.namespace}",
-            problem="hami-dra is not installed here",
-            fix="install it (docs/install.md), or give its namespace: --namespace",
+        yield Finding.warning(
+            f"Namespace {state.installation.namespace}",
+            "hami-dra is not installed here",
+            "install it (docs/install.md), or give its namespace: --namespace",
         )
         return
     title = f"Lease {state.installation.namespace}/{names.CONTROLLER}"
@@ -80,33 +75,26 @@ def controller(state: State) -> Iterator[Finding]:
         f"kubectl -n {state.installation.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
     )
     if live.lease is None:
-        yield _error(
-            "controller", title, "it does not exist: no controller runs here, and no devices are allocated", start
-        )
+        yield Finding.error(title, "it does not exist: no controller runs here, and no devices are allocated", start)
         return
     until = uninstalling_until(live.lease)
     if until is not None and until > state.now:
-        yield Finding(
-            check="controller",
-            severity=Severity.WARNING,
-            object=title,
-            problem=f"hami-dra uninstall is at work: no controller acts before {until:%H:%M:%S} UTC",
-            fix="wait until then, or to keep hami-dra: kubectl -n "
+        yield Finding.warning(
+            title,
+            f"hami-dra uninstall is at work: no controller acts before {until:%H:%M:%S} UTC",
+            "wait until then, or to keep hami-dra: kubectl -n "
             f"{state.installation.namespace} annotate lease hami-dra-controller hami.io/leaving-until-",
         )
         return
     spec = live.lease.spec
     if not spec.holder_identity:
-        yield _error("controller", title, "it has no holder: no controller leads", start)
+        yield Finding.error(title, "it has no holder: no controller leads", start)
         return
     silent = elapsed(spec.renew_time, state.now)
     most = timedelta(seconds=spec.lease_duration_seconds or 15) + _LEASE_MARGIN
     if not live.lease_moved and (silent is None or silent > most):
-        yield _error(
-            "controller",
-            title,
-            f"{spec.holder_identity} has not renewed it for {in_words(silent)}: no controller leads",
-            start,
+        yield Finding.error(
+            title, f"{spec.holder_identity} has not renewed it for {in_words(silent)}: no controller leads", start
         )
 
 
@@ -116,12 +104,11 @@ def programs(state: State) -> Iterator[Finding]:
     assert live is not None  # `Check.needs_live`
     for each in live.programs:
         if each.ready < each.wanted:
-            yield Finding(
-                check="programs",
-                severity=Severity.WARNING if each.ready else Severity.ERROR,
-                object=f"{each.kind} {state.installation.namespace}/{each.name}",
-                problem=f"{each.ready} of its {each.wanted} pods are ready",
-                fix=f"kubectl -n {state.installation.namespace} describe {each.kind.lower()} {each.name}; "
+            yield Finding.of(
+                Severity.WARNING if each.ready else Severity.ERROR,
+                f"{each.kind} {state.installation.namespace}/{each.name}",
+                f"{each.ready} of its {each.wanted} pods are ready",
+                f"kubectl -n {state.installation.namespace} describe {each.kind.lower()} {each.name}; "
                 f"kubectl -n {state.installation.namespace} get pods,events",
             )
 
@@ -137,13 +124,8 @@ def rights(state: State) -> Iterator[Finding]:
         shown = ", ".join(map(str, missing[:_SHOWN])) + (
             f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         )
-        yield _error(
-            "rights",
+        yield Finding.error(
             f"ServiceAccount {state.installation.namespace}/{account}",
             f"it may not {shown}",
             f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
         )
-
-
-def _error(check: str, what: str, problem: str, fix: str) -> Finding:
-    return Finding(check=check, severity=Severity.ERROR, object=what, problem=problem, fix=fix)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.insight.doctor import (
     admission,
@@ -12,6 +13,7 @@ from controller.insight.doctor import (
     cluster,
     hardware,
     leftovers,
+    policies,
     refused_pods,
     unserved,
 )
@@ -33,7 +35,7 @@ CHECKS: Final = (
     Check("programs", cluster.programs, needs_live=True),
     Check("rights", cluster.rights, needs_live=True),
     Check("fence", admission.fence),
-    Check("policies", admission.policies, needs_live=True),
+    Check("policies", policies.policies, needs_live=True),
     Check("webhook", admission.webhook, needs_live=True),
     Check("leftovers", leftovers.leftovers),
     Check("classes", hardware.classes),
@@ -60,7 +62,7 @@ def examine(state: State) -> DoctorReport:
         if check.needs_live and state.live is None:
             skipped[check.name] = _NO_CLUSTER
             continue
-        findings += check.examine(state)
+        findings += [replace(each, check=check.name) for each in check.examine(state)]
         checked.append(check.name)
     order = {check.name: place for place, check in enumerate(CHECKS)}
     findings.sort(key=lambda each: (_RANK[each.severity], order[each.check], each.object))

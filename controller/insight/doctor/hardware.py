@@ -38,12 +38,11 @@ def classes(state: State) -> Iterator[Finding]:
             owners = sorted(
                 each.metadata.name for each in state.objects.classes if each.spec.extended_resource_name == resource
             )
-            yield Finding(
-                check="classes",
-                severity=Severity.ERROR if state.installation.mode == "native" else Severity.WARNING,
-                object=f"DeviceClass {', '.join(owners)}",
-                problem=warning.rpartition(". ")[0],
-                fix=f"remove spec.extendedResourceName from all but one of them: kubectl edit deviceclass {owners[-1]}",
+            yield Finding.of(
+                Severity.ERROR if state.installation.mode == "native" else Severity.WARNING,
+                f"DeviceClass {', '.join(owners)}",
+                warning.rpartition(". ")[0],
+                f"remove spec.extendedResourceName from all but one of them: kubectl edit deviceclass {owners[-1]}",
             )
 
 
@@ -54,12 +53,10 @@ def slices(state: State) -> Iterator[Finding]:
         if (item := left_out.get(what)) is not None:
             yield _left_out(item, problem)
             continue
-        yield Finding(
-            check="slices",
-            severity=Severity.ERROR,
-            object=what[:1].upper() + what[1:],
-            problem=f"{problem}: none of its devices can be allocated",
-            fix="a running driver publishes the rest within seconds; if not, see the driver's log on that node",
+        yield Finding.error(
+            what[:1].upper() + what[1:],
+            f"{problem}: none of its devices can be allocated",
+            "a running driver publishes the rest within seconds; if not, see the driver's log on that node",
         )
     generations: dict[tuple[str, str], set[int]] = defaultdict(set)
     gone: dict[str, list[str]] = defaultdict(list)
@@ -73,33 +70,27 @@ def slices(state: State) -> Iterator[Finding]:
             gone[spec.node_name].append(item.metadata.name)
     for (driver, name), found in sorted(generations.items()):
         if len(found) > 1:
-            yield Finding(
-                check="slices",
-                severity=Severity.WARNING,
-                object=f"Pool {driver}/{name}",
-                problem=f"slices of generations {', '.join(map(str, sorted(found)))} are published; only the newest counts",
-                fix="a running driver removes old ones within seconds; if not, delete them by hand",
+            yield Finding.warning(
+                f"Pool {driver}/{name}",
+                f"slices of generations {', '.join(map(str, sorted(found)))} are published; only the newest counts",
+                "a running driver removes old ones within seconds; if not, delete them by hand",
             )
     for node, listed in sorted(gone.items()):
         shown = " ".join(sorted(listed)[:_SHOWN])
-        yield Finding(
-            check="slices",
-            severity=Severity.WARNING,
-            object=f"Node {node}",
-            problem=f"{counted(len(listed), 'ResourceSlice')} {'names' if len(listed) == 1 else 'name'} this node, which does not exist",
-            fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
+        yield Finding.warning(
+            f"Node {node}",
+            f"{counted(len(listed), 'ResourceSlice')} {'names' if len(listed) == 1 else 'name'} this node, which does not exist",
+            f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
         )
 
 
 def _left_out(item: ResourceSlice, problem: str) -> Finding:
     node = item.spec.node_name
     suspect = f"find out what runs on node {node} as its driver or kubelet: " if node else ""
-    return Finding(
-        check="slices",
-        severity=Severity.ERROR,
-        object=f"ResourceSlice {item.metadata.name}",
-        problem=f"{problem}: it is left out, and the node's own pool counts",
-        fix=f"{suspect}kubectl delete resourceslice {item.metadata.name}; manifests/slice-policy.yaml keeps such slices out",
+    return Finding.error(
+        f"ResourceSlice {item.metadata.name}",
+        f"{problem}: it is left out, and the node's own pool counts",
+        f"{suspect}kubectl delete resourceslice {item.metadata.name}; manifests/slice-policy.yaml keeps such slices out",
     )
 
 
@@ -115,12 +106,10 @@ def node_lacks(state: State) -> Iterator[Finding]:
         try:
             lacks = decode(text)
         except InvalidLacks as error:
-            yield Finding(
-                check="containers",
-                severity=Severity.WARNING,
-                object=f"ResourceSlice {item.metadata.name}",
-                problem=f"its annotation {names.NODE_LACKS} cannot be read: {error}",
-                fix="restart the driver of the node, which writes it again",
+            yield Finding.warning(
+                f"ResourceSlice {item.metadata.name}",
+                f"its annotation {names.NODE_LACKS} cannot be read: {error}",
+                "restart the driver of the node, which writes it again",
             )
             continue
         for lack in lacks:
@@ -128,22 +117,12 @@ def node_lacks(state: State) -> Iterator[Finding]:
             if severity is Severity.HINT:
                 hints[item.spec.driver, lack].append(item.spec.node_name or "")
                 continue
-            yield Finding(
-                check="containers",
-                severity=severity,
-                object=f"Node {item.spec.node_name}",
-                problem=f"{item.spec.driver}: {lack.message}",
-                fix=_FIXES[lack.kind],
+            yield Finding.of(
+                severity, f"Node {item.spec.node_name}", f"{item.spec.driver}: {lack.message}", _FIXES[lack.kind]
             )
     for (driver, lack), nodes in sorted(hints.items()):
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        yield Finding(
-            check="containers",
-            severity=Severity.HINT,
-            object=f"Node {min(nodes)}{more}",
-            problem=f"{driver}: {lack.message}",
-            fix=_FIXES[lack.kind],
-        )
+        yield Finding.of(Severity.HINT, f"Node {min(nodes)}{more}", f"{driver}: {lack.message}", _FIXES[lack.kind])
 
 
 def device_plugins(state: State) -> Iterator[Finding]:
@@ -157,11 +136,9 @@ def device_plugins(state: State) -> Iterator[Finding]:
         row = nodes.index_of(node)
         offered = [each for each in plugin_resources(published) if row >= 0 and nodes.offers(each)[row] > 0]
         if offered:
-            yield Finding(
-                check="device-plugin",
-                severity=Severity.ERROR,
-                object=f"Node {node}",
-                problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same devices: "
+            yield Finding.error(
+                f"Node {node}",
+                f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same devices: "
                 "the same device can go to pods of both",
-                fix="remove the device plugin from this node (its DaemonSet), or the driver",
+                "remove the device plugin from this node (its DaemonSet), or the driver",
             )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controller.insight.doctor.installed import is_out, named
-from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.model import Finding, State
 from controller.reconcile.fence import is_fence_rule, is_fence_taint
 from hami_dra.api import kinds, names
 from hami_dra.api.podstate import has_our_gate, is_live
@@ -29,7 +29,7 @@ def leftovers(state: State) -> Iterator[Finding]:
 def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
     for rule in state.objects.taint_rules:
         if is_fence_rule(rule):
-            yield _error(
+            yield Finding.error(
                 f"DeviceTaintRule {rule.metadata.name}",
                 f"a fence rule is left, and {why}: kube-scheduler cannot allocate these devices",
                 _UNINSTALL if out else "restart the controller: in native mode it removes them when it starts",
@@ -40,7 +40,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
         if any(is_fence_taint(taint) for device in item.spec.devices for taint in device.taints)
     )
     for driver, count in sorted(fenced.items()):
-        yield _error(
+        yield Finding.error(
             f"ResourceSlices of {driver}",
             f"{count} of them carry the fence taint, and {why}: kube-scheduler cannot allocate their devices",
             f"run the drivers with --mode native, or remove them, then kubectl delete resourceslices "
@@ -51,7 +51,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
 def _gates(state: State, why: str, *, out: bool) -> Iterator[Finding]:
     for pod in state.objects.pods:
         if has_our_gate(pod) and is_live(pod):
-            yield _error(
+            yield Finding.error(
                 f"Pod {pod.key}",
                 f"the gate {names.GATE} is on, and {why}: no controller removes it",
                 _UNINSTALL if out else "check that the controller runs: it removes such gates at once",
@@ -65,12 +65,8 @@ def _policies(state: State) -> Iterator[Finding]:
         (names.PROTECT_POLICY, kinds.MUTATING_POLICY.name),
     ):
         if state.live is not None and named(state.live, kind, name) is not None:
-            yield _error(
+            yield Finding.error(
                 f"{kind} {name}",
                 "it belongs to exclusive mode",
                 f"kubectl delete {kind.lower()} {name}, and its binding; or upgrade the Helm release with mode=native",
             )
-
-
-def _error(what: str, problem: str, fix: str) -> Finding:
-    return Finding(check="leftovers", severity=Severity.ERROR, object=what, problem=problem, fix=fix)

@@ -42,6 +42,19 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     fix: str
     """What to do, as a command if there is one."""
 
+    @classmethod
+    def of(cls, severity: Severity, what: str, problem: str, fix: str) -> "Finding":
+        """Return a finding of the check that runs, whose name `examine` adds. `what`: kind and key of the object."""
+        return cls(check="", severity=severity, object=what, problem=problem, fix=fix)
+
+    @classmethod
+    def error(cls, what: str, problem: str, fix: str) -> "Finding":
+        return cls.of(Severity.ERROR, what, problem, fix)
+
+    @classmethod
+    def warning(cls, what: str, problem: str, fix: str) -> "Finding":
+        return cls.of(Severity.WARNING, what, problem, fix)
+
 
 class DoctorReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     findings: tuple[Finding, ...]

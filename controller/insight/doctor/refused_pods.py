@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from controller.insight.doctor.ages import older
-from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.model import Finding, State
 from controller.reconcile.runtime import patches
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_pending, is_unschedulable, scheduled_condition
@@ -59,13 +59,11 @@ def refusals(state: State) -> Iterator[Finding]:
         plugins = {plugin for words, plugin in _BY_WORDS if any(words in reason for reason in reasons)}
         profile = pod.spec.scheduler_name
         refused_by = f"plugin {', '.join(sorted(plugins))}" if plugins else "a plugin out of tree or an extender"
-        yield Finding(
-            check="refusals",
-            severity=Severity.WARNING,
-            object=f"Pod {pod.key}",
-            problem=f"its devices are allocated on node {', '.join(sorted(nodes))}, and kube-scheduler refuses it there: "
+        yield Finding.warning(
+            f"Pod {pod.key}",
+            f"its devices are allocated on node {', '.join(sorted(nodes))}, and kube-scheduler refuses it there: "
             f"{refused_by} of the profile {profile}; it says: {'; '.join(reasons)}",
-            fix=f"look at the profile {profile} in kube-scheduler's configuration (pluginConfig, extenders): write what it "
+            f"look at the profile {profile} in kube-scheduler's configuration (pluginConfig, extenders): write what it "
             "demands of nodes into the pods too, as node affinity, so that hami-dra knows it",
         )
 

@@ -5,7 +5,7 @@ to claims; and what pods and workloads say without effect. Pure.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.model import Finding, State
 from controller.scheduling.allocation import FeatureGates, Owner, ownership_of
 from controller.webhook import bypassed
 from hami_dra.api.core import Pod
@@ -26,7 +26,7 @@ def schedulers(state: State) -> Iterator[Finding]:
                 found[problem].append(pod.key)
     for text, keys in found.items():
         problem, _, fix = text.partition(": ")
-        yield _warning("schedulers", "Pod", keys, f"it gets no devices: {problem}", fix)
+        yield _warning("Pod", keys, f"it gets no devices: {problem}", fix)
 
 
 def unconverted(state: State) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def unconverted(state: State) -> Iterator[Finding]:
             problem, _, fix = text.partition(". ")
             found[problem, fix].append(pod.key)
     for (problem, fix), keys in found.items():
-        yield _warning("unconverted", "Pod", keys, problem, fix)
+        yield _warning("Pod", keys, problem, fix)
 
 
 def notices(state: State) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def notices(state: State) -> Iterator[Finding]:
             found[sentence].append(about)
     for sentence, objects in found.items():
         fix = "change the object, or the manifest that it comes from (hami-dra convert -f FILE says the same)"
-        yield _warning("notices", "", objects, sentence, fix)
+        yield _warning("", objects, sentence, fix)
 
 
 def _wants_managed_devices(pod: Pod, state: State) -> bool:
@@ -65,7 +65,7 @@ def _wants_managed_devices(pod: Pod, state: State) -> bool:
     return any(owner in (Owner.MANAGED, Owner.MIXED) for owner in owners)
 
 
-def _warning(check: str, kind: str, keys: Iterable[str], problem: str, fix: str) -> Finding:
+def _warning(kind: str, keys: Iterable[str], problem: str, fix: str) -> Finding:
     first, *others = sorted(keys)
     named = f"{kind} {first}".strip() + (f" and {len(others)} more" if others else "")
-    return Finding(check=check, severity=Severity.WARNING, object=named, problem=problem, fix=fix)
+    return Finding.warning(named, problem, fix)

@@ -368,6 +368,61 @@ def test_a_policy_that_denies_nothing():
     ] * (1 + len(names.GUARD_POLICIES))
 
 
+def as_stored(raw):
+    """With what the API server adds."""
+    spec = raw["spec"]
+    constraints = spec.get("matchConstraints", {})
+    rules = [{"scope": "*", **each} for each in constraints.get("resourceRules", ())]
+    added = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
+    stored = {**spec, "matchConstraints": {**added, **constraints, "resourceRules": rules}} if constraints else spec
+    return {**raw, "metadata": {**raw["metadata"], "uid": "u", "generation": 1}, "spec": stored, "status": {}}
+
+
+def test_what_the_api_server_adds_to_a_policy_is_no_difference():
+    objects = {kind: tuple(map(as_stored, each)) if "Policy" in kind else each for kind, each in admission().items()}
+    assert objects != admission()
+    assert findings("policies", live=live(admission=objects)) == []
+
+
+def changed_policy(name, change):
+    objects = admission()
+    [policy] = [each for each in objects["ValidatingAdmissionPolicy"] if each["metadata"]["name"] == name]
+    change(policy["spec"])
+    return findings("policies", live=live(admission=objects))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda spec: spec.update(failurePolicy="Ignore"), "its failurePolicy is Ignore"),
+        (lambda spec: spec["validations"].clear(), "its field validations is not as shipped"),
+        (lambda spec: spec["validations"][0].update(expression="true"), "its validations[0].expression is true"),
+        (
+            lambda spec: spec["validations"][0].update(expression="1 == 1"),
+            "its field validations[0].expression is not as shipped",
+        ),
+        (
+            lambda spec: spec["matchConstraints"]["resourceRules"][0].update(operations=["DELETE"]),
+            "its matchConstraints.resourceRules[0].operations do not say CREATE",
+        ),
+        (lambda spec: spec.pop("matchConstraints"), "its field matchConstraints is missing"),
+    ],
+)
+def test_a_policy_that_was_weakened(change, said):
+    (found,) = changed_policy("fence.hami.io", change)
+    assert found.object == "ValidatingAdmissionPolicy fence.hami.io"
+    assert (
+        found.problem == f"{said}: claims that tolerate the fence are admitted, and kube-scheduler allocates for them"
+    )
+
+
+def test_what_an_operator_chooses_in_a_policy_is_no_difference():
+    objects = admission()
+    [gate] = [each for each in objects["MutatingAdmissionPolicy"] if each["metadata"]["name"] == names.GATE_POLICY]
+    gate["spec"]["matchConditions"][0]["expression"] = "object.spec.schedulerName in ['mine']"
+    assert findings("policies", live=live(admission=objects)) == []
+
+
 def test_policies_about_accounts_of_another_namespace():
     """As where manifests were applied as they are, and the programs run elsewhere."""
     found = findings("policies", live=live(admission=admission()), namespace="elsewhere")
