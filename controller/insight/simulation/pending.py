@@ -16,7 +16,7 @@ from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
-from controller.insight.simulation.workloads import EXPANDED, Workloads
+from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.decide import SharedClaims
 from controller.scheduling.gangs import GangKey
 from hami_dra.api import kinds
@@ -88,11 +88,7 @@ def pending_pods(
 def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
     """Return the cluster with all that runs, and no pod that waits."""
     items = [*items]
-    view = SimulatedCluster(settings)
-    for item in items:
-        if item.kind is not kinds.POD and item.kind not in EXPANDED:
-            view.feed(item)
-    view.assume_defaults()
+    view = SimulatedCluster.of(items, settings)
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     generate_volume_claims(pods, Workloads((), view.nodes), view)
     for item in items:

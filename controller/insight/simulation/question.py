@@ -23,6 +23,7 @@ from controller.scheduling.decide import Options, SchedulingRequest, SharedClaim
 from controller.scheduling.inventory import Heartbeat, Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_finished, is_pending
 from hami_dra.api.similar_names import similar
 from hami_dra.kube.documents import Document
@@ -58,7 +59,6 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = SimulatedCluster(settings)
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)
@@ -66,13 +66,11 @@ def question(
     source, raw = _found(pods, kind, key)
     target = read(source, kinds.POD, raw).object
     notes = list(gathered.notes)
-    own = _claims_of(target)
-    for item in items:
-        if item.kind is kinds.RESOURCE_CLAIM and item.key in own:
-            view.feed(_freed(item, target, notes))
-        elif item.kind is not kinds.POD and item.kind not in EXPANDED:
-            view.feed(item)
-    view.assume_defaults()
+    own = claim_keys(target)
+    freed = (
+        _freed(item, target, notes) if item.kind is kinds.RESOURCE_CLAIM and item.key in own else item for item in items
+    )
+    view = SimulatedCluster.of(freed, settings)
     generate_volume_claims([(source, raw)], workloads, view)
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
@@ -130,22 +128,15 @@ def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:
     known: set[str] = set()
     for source, raw in pods:
         pod: Pod = read(source, kinds.POD, raw).object
-        keys = {pod.key} if kind == "pod" else _claims_of(pod)
+        keys = (pod.key,) if kind == "pod" else claim_keys(pod)
         if key in keys:
             return source, raw
-        known |= keys
+        known.update(keys)
     namespace, _, name = key.partition("/")
     others = {each.removeprefix(f"{namespace}/") for each in known if each.startswith(f"{namespace}/")}
     what = f"no Pod {key}" if kind == "pod" else f"no pod that uses ResourceClaim {key}"
     none = f"; namespace {namespace} has no pod" + ("" if kind == "pod" else " with a claim")
     raise NoSuchPod(f"{what}{similar(name, others) or none}")
-
-
-def _claims_of(pod: Pod) -> set[str]:
-    """Return the keys of the claims that the pod names or that were generated for it."""
-    generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    names = {entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
-    return {f"{pod.metadata.namespace}/{name}" for name in names if name}
 
 
 def _freed(item: Item, target: Pod, notes: list[str]) -> Item:

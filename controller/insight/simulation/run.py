@@ -51,11 +51,7 @@ def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod
 def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = SimulatedCluster(settings)
-    for item in gathered.items:
-        if item.kind is not kinds.POD and item.kind not in EXPANDED:
-            view.feed(item)
-    view.assume_defaults()
+    view = SimulatedCluster.of(gathered.items, settings)
     workloads = Workloads(gathered.items, view.nodes)
     for group in workloads.groups.groups:
         view.feed(group)

@@ -67,6 +67,16 @@ class SimulatedCluster:
         self._allocations: dict[str, Mapping[str, Any]] = {}
         self._slices: list[ResourceSlice] = []
 
+    @classmethod
+    def of(cls, items: Iterable[Item], settings: SimulationSettings) -> "SimulatedCluster":
+        """Return a cluster with everything in the input but pods and workloads."""
+        view = cls(settings)
+        for item in items:
+            if item.kind not in (kinds.POD, *kinds.WORKLOADS, *kinds.POD_SETS):
+                view.feed(item)
+        view.assume_defaults()
+        return view
+
     def notice(self, source: str, about: str, sentences: Iterable[str]) -> None:
         """Keep what an object says without effect; pods of one workload say it once."""
         for sentence in sentences:
