@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
     from controller.insight.overview import Card, Overview, Reservation, Tenant, Vanished
     from controller.insight.simulation import PendingPod, PendingPods
-    from controller.scheduling.quota import QuotaLine
+    from controller.scheduling.inventory import QuotaLine
 
 _BAD: Final = "red"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

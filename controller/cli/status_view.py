@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from controller.insight.overview import Overview
     from controller.insight.simulation import PendingPods
     from controller.scheduling.gangs import GangKey
-    from controller.scheduling.inventory import Inventory
-    from controller.scheduling.quota import QuotaLine
+    from controller.scheduling.inventory import Inventory, QuotaLine
     from hami_dra.api.core import Node, Pod
     from hami_dra.api.resource import ResourceClaim
 
@@ -59,7 +58,6 @@ class Selection(Struct, frozen=True, kw_only=True):
         import msgspec
 
         from controller.insight.overview import namespaces, overview
-        from controller.scheduling.quota import quota_lines
 
         vendors = self._checked_vendors(inventory)
         chosen = self._chosen_nodes(nodes)
@@ -82,7 +80,7 @@ class Selection(Struct, frozen=True, kw_only=True):
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
         only = self.listed if self.quota else self.namespace
-        return View(self, found, quota_lines(inventory, None if only is None else [only]))
+        return View(self, found, inventory.quotas.lines(None if only is None else [only]))
 
     def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
         """Return the nodes that are named or have the labels; None: all."""

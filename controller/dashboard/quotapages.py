@@ -14,7 +14,7 @@ from controller.dashboard.paging import page_slice
 from controller.dashboard.source import Source
 from controller.dashboard.tables import ordered
 from controller.insight.overview import CardTable, NamespaceUsage, NamespaceView
-from controller.scheduling.quota import QuotaLine, quota_lines
+from controller.scheduling.inventory import QuotaLine
 
 ON_LEAF: Final = 100
 MOST_LIMITS: Final = 200
@@ -82,7 +82,7 @@ class QuotaPages:
 
     async def _limits(self, query: Query) -> tuple[list[QuotaLine], dict[str, str]]:
         text = query.get("q", "").strip()
-        lines = quota_lines(self._source.inventory, self._source.namespaces)
+        lines = self._source.inventory.quotas.lines(self._source.namespaces)
         return await ordered([line for line in lines if text in line.namespace], _LIMITS, query)
 
     async def _usage(self, query: Query) -> tuple[list[NamespaceView], dict[str, str]]:

@@ -22,7 +22,6 @@ from controller.dashboard.driverpods import DriverPods, session_for_drivers
 from controller.dashboard.history import History
 from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
-from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
 from hami_dra.kube.protocol import Cluster, ConfigError
 
@@ -128,7 +127,7 @@ async def serving(
 def _namespaces(source: Source) -> set[str]:
     """Return the namespaces that have pods, claims or quotas for devices."""
     found = {pod.metadata.namespace for pod in source.pods()} | {claim.metadata.namespace for claim in source.claims()}
-    return found | {line.namespace for line in quota_lines(source.inventory)}
+    return found | {line.namespace for line in source.inventory.quotas.lines()}
 
 
 def _context(settings: DashboardSettings) -> ssl.SSLContext | None:

@@ -27,7 +27,6 @@ from controller.scheduling.decide import Decision, Options, PodClaim, Scheduling
 from controller.scheduling.incremental.saturation import CARD_MOST, MOST, saturated, sums
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
-from controller.scheduling.quota.model import quota_lines
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.resource import DeviceClass, ResourceSlice
@@ -181,7 +180,7 @@ def test_no_amount_breaks_a_decision_or_what_is_said_of_it(node_view, parts, dat
     assert isinstance(decide(inventory, scheduling_request, Options()), Decision | Unschedulable)
     msgspec.json.encode(explain(inventory, scheduling_request, Options()))
     msgspec.json.encode(overview(inventory, claims, ()))
-    for line in quota_lines(inventory):
+    for line in inventory.quotas.lines():
         assert min(line.used, line.hard) >= 0
     for name in ("slots", "cores", "memory"):
         for kind in ("total", "used"):

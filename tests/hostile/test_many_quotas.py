@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from controller.scheduling.inventory import quotas
+from controller.scheduling.inventory import quota_limits, quotas
 from controller.scheduling.inventory.quotas import QuotaBook
 from hami_dra.vendors.registry import QUOTA_NAMES
 from tests.support.quotas import quota_object
@@ -35,7 +35,7 @@ HARD = {
 def read(monkeypatch):
     """The quotas that were read, one after the other; keys were compared with ours."""
     found, compared = [], []
-    limits_of, matches = quotas.limits_of, quotas.get_close_matches
+    limits_of, matches = quotas.limits_of, quota_limits.get_close_matches
 
     def noted(quota):
         found.append(quota.key)
@@ -46,7 +46,7 @@ def read(monkeypatch):
         return matches(*arguments, **options) if len(compared) < KEYS else []
 
     monkeypatch.setattr(quotas, "limits_of", noted)
-    monkeypatch.setattr(quotas, "get_close_matches", counted)
+    monkeypatch.setattr(quota_limits, "get_close_matches", counted)
     return found, compared
 
 
@@ -65,10 +65,10 @@ def test_each_quota_is_read_once_however_many_there_are(hard, spaces, read):
         book.quota_changed(each, each)  # only its status, which is not read
     found, compared = read
     assert len(found) == QUOTAS
-    assert len(compared) <= QUOTAS * quotas._MOST_COMPARED
+    assert len(compared) <= QUOTAS * quota_limits._MOST_COMPARED
     limits = sum(len(book.limits(f"space-{number}")) for number in range(spaces))
     assert limits == (QUOTAS * len(KNOWN) if hard == "ours" else 0)
     assert len(book.problems) == (0 if hard in ("ours", "keys that are nearly ours") else QUOTAS)
     for each in objects:
         book.quota_changed(each, None)
-    assert (len(found), book.problems, book.namespaces, book._limits_by_quota) == (QUOTAS, {}, [], {})
+    assert (len(found), book.problems, book.namespaces, book._quotas) == (QUOTAS, {}, [], {})

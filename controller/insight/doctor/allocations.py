@@ -12,7 +12,6 @@ from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
 from controller.scheduling.inventory import DeviceId
 from controller.scheduling.node_filter import PLUGINS
-from controller.scheduling.quota import quota_lines
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
@@ -198,7 +197,7 @@ def quotas(state: State) -> Iterator[Finding]:
     for title, problem in sorted(state.inventory.quotas.problems.items()):
         said, _, fix = problem.rpartition("; ")
         yield Finding.warning(title, said or problem, fix or "edit the quota")
-    for line in quota_lines(state.inventory):
+    for line in state.inventory.quotas.lines():
         if line.used > line.hard:
             yield Finding.warning(
                 f"ResourceQuota {line.namespace}/{line.quota}",

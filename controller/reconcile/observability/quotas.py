@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from controller.reconcile.runtime import Context, messages
-from controller.scheduling.quota import QuotaLine, quota_lines
+from controller.scheduling.inventory import QuotaLine
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.backoff import Backoff
@@ -81,7 +81,7 @@ class QuotaNotes:
     def _write_all(self) -> None:
         """Write the quotas whose text has changed."""
         by_quota: defaultdict[str, list[QuotaLine]] = defaultdict(list)
-        for line in quota_lines(self._context.inventory):
+        for line in self._context.inventory.quotas.lines():
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
         quotas = self._context.informers.quotas.store
         self._forbidden.intersection_update(quotas.keys())

@@ -15,7 +15,7 @@ from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
+from controller.scheduling.inventory.quota_headroom import Cost, QuotaHeadroom
 
 
 class QuotaUse:

@@ -32,7 +32,7 @@ from controller.scheduling.allocation.resolved import AllocationInput, ResolvedR
 from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.tentative import Undivided
 from controller.scheduling.inventory.model import Device, Pool, Usage
-from controller.scheduling.quota.headroom import QuotaHeadroom
+from controller.scheduling.inventory.quota_headroom import QuotaHeadroom
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 100_000

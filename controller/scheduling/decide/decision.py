@@ -41,7 +41,6 @@ from controller.scheduling.decide.why_refused import failing_selector, reason_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.node_preferences import PodPreferences, PreferenceScores
-from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_stored_score
 from hami_dra.api.arrays import Bools, Ints
@@ -89,7 +88,7 @@ class _Decision:
         self._request = request
         self._options = options
         self._managed, self._foreign = inputs_of(inventory, request, options)
-        self._headroom = None if options.first_fit else headroom_of(inventory, request.pod.metadata.namespace)
+        self._headroom = None if options.first_fit else inventory.quotas.headroom(request.pod.metadata.namespace)
         self._search = NodeSearch(
             inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
         )

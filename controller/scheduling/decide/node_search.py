@@ -24,8 +24,8 @@ from controller.scheduling.decide.suspended_searches import Interrupted, Suspend
 from controller.scheduling.decide.trace import Quality
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId, Pool
+from controller.scheduling.inventory.quota_headroom import QuotaHeadroom
 from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
-from controller.scheduling.quota.headroom import QuotaHeadroom
 from controller.scheduling.scoring.chooser import PolicyChooser
 from hami_dra.api.arrays import Ints
 

@@ -12,7 +12,7 @@ first, whatever the device policy: a card that is refused for the quota would ha
 too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.incremental.saturation import CARD_MOST
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, value_of
-from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
+from controller.scheduling.inventory.quota_headroom import Cost, QuotaHeadroom
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
@@ -55,7 +55,11 @@ class QuotaVerdicts:
         self._inventory = inventory
         self._headroom = headroom
         self._wanted = wanted
-        self._by_kind: dict[tuple[int, int], list[Cost]] = {}
+        samples = inventory.devices.kind_samples if wanted else []
+        self._costs = [
+            [[self._cost(view, sample) for sample in samples] for view in group.alternatives] for group, _ in wanted
+        ]
+        """By request, alternative, and number of the kind."""
 
     def affordable(self) -> Bools:
         """Return the nodes where each request fits the quota with the node's cheapest card, `count`
@@ -131,13 +135,14 @@ class QuotaVerdicts:
     def _total(self) -> Ints:
         """Return a lower bound of the cost on each node. Shape (limited resources, nodes.size)."""
         total = np.zeros((len(self._headroom.names), self._inventory.nodes.size), dtype=np.int64)
-        for number, (group, columns) in enumerate(self._wanted):
-            each = [
-                self._least(view, column, self._costs(number, place, view))
-                for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
-            ]
-            total += np.minimum.reduce(each)
+        for alternatives in self._alternatives():
+            total += np.minimum.reduce([self._least(view, column, costs) for view, column, costs in alternatives])
         return total
+
+    def _alternatives(self) -> Iterator[list[tuple[ResolvedRequest, RequestColumns, list[Cost]]]]:
+        """Yield the alternatives of each request, with the cost of every kind."""
+        for (group, columns), costs in zip(self._wanted, self._costs, strict=True):
+            yield list(zip(group.alternatives, columns, costs, strict=True))
 
     def _most(self) -> Cost:
         """Return an upper bound of the cost, whichever cards are chosen.
@@ -145,16 +150,10 @@ class QuotaVerdicts:
         Requests for all devices count nothing: `affordable` leaves them to the search.
         """
         total = self._headroom.nothing
-        for number, (group, _) in enumerate(self._wanted):
-            each = [
-                [amount * view.count for amount in cost]
-                for place, view in enumerate(group.alternatives)
-                for cost in self._costs(number, place, view)
-            ]
+        for alternatives in self._alternatives():
+            each = [[amount * view.count for amount in cost] for view, _, costs in alternatives for cost in costs]
             if each:
-                total = tuple(
-                    before + max(amounts) for before, amounts in zip(total, zip(*each, strict=True), strict=True)
-                )
+                total = tuple(map(sum, zip(total, map(max, zip(*each, strict=True)), strict=True)))
         return total
 
     def _least(self, view: ResolvedRequest, column: RequestColumns, costs: list[Cost]) -> Ints:
@@ -183,13 +182,6 @@ class QuotaVerdicts:
                 np.minimum.at(cheapest, devices.node[rows][owned], amounts[owned])
                 least[position] = cheapest * view.count
         return least
-
-    def _costs(self, number: int, alternative: int, view: ResolvedRequest) -> list[Cost]:
-        """Return the costs by number of the kind."""
-        key = number, alternative
-        if key not in self._by_kind:
-            self._by_kind[key] = [self._cost(view, sample) for sample in self._inventory.devices.kind_samples]
-        return self._by_kind[key]
 
     def _cost(self, view: ResolvedRequest, sample: Device) -> Cost:
         """Return the cost of a device of this kind; nothing for admin access and where the search
@@ -239,17 +231,16 @@ class QuotaVerdicts:
         kinds = lines[-1].tolist()
         spent = self._headroom.nothing
         line = 0
-        for number, (group, columns) in enumerate(self._wanted):
+        for number, alternatives in enumerate(self._alternatives()):
             gathered: Cost | None = None
-            for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
+            for place, (view, column, costs) in enumerate(alternatives, line):
                 if gathered is None:
-                    codes = lines[line].copy()
-                    costs = self._costs(number, place, view)
+                    codes = lines[place].copy()
                     # an empty place has no kind of its own
                     of_kinds = [costs[kind] if kind < len(costs) else costs[0] for kind in kinds]
                     walk = _Walk(self._headroom, codes, of_kinds, blamed)
                     gathered = walk.gather(view, column.network_attached, spent)
-                line += 1
+            line += len(alternatives)
             if gathered is None:
                 return number, codes
             spent = gathered
@@ -261,7 +252,7 @@ class _Walk(Struct):
 
     headroom: QuotaHeadroom
     codes: Ints
-    costs: Sequence[Cost]
+    costs: list[Cost]
     blamed: set[str]
 
     def gather(self, view: ResolvedRequest, network_attached: int, spent: Cost) -> Cost | None:

@@ -6,7 +6,8 @@ from controller.scheduling.inventory.ledger import DeviceUsage, Holding, holding
 from controller.scheduling.inventory.model import UNNUMBERED, Amount, Device, DeviceId
 from controller.scheduling.inventory.pools import PoolGates
 from controller.scheduling.inventory.products import products_of
-from controller.scheduling.inventory.quotas import limits_of
+from controller.scheduling.inventory.quota_headroom import QuotaLine
+from controller.scheduling.inventory.quota_limits import limits_of
 from controller.scheduling.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.scheduling.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.scheduling.inventory.vanished import VanishedClaim
@@ -28,6 +29,7 @@ __all__ = [
     "Overrun",
     "Payer",
     "PoolGates",
+    "QuotaLine",
     "SliceSpent",
     "TermReading",
     "VanishedClaim",

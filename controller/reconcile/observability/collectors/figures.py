@@ -12,8 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.insight.overview import CardTable, Packing, packing
-from controller.scheduling.inventory import Inventory
-from controller.scheduling.quota import QuotaLine, quota_lines
+from controller.scheduling.inventory import Inventory, QuotaLine
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.vendors.quotas import PREFIX
 
@@ -114,7 +113,7 @@ class QuotaFigures(Collector):
         self._old = NameSet.HAMI_2_7 in also
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        found = quota_lines(self._inventory)
+        found = self._inventory.quotas.lines()
         labels = ["namespace", "quota_name", "resourcequota", "unit"]
         used = GaugeMetricFamily(
             "hami_resource_quota_used", "Amount used of a key of a ResourceQuota for cards.", labels=labels

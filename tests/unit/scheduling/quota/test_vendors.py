@@ -2,8 +2,8 @@
 
 import pytest
 
+from controller.scheduling.inventory import QuotaLine
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.quota.model import QuotaLine, quota_lines
 from hami_dra.kube.manifests import shipped
 from tests.cards import allocated, card, claim, node, slice_of
 from tests.support import manifests
@@ -139,14 +139,14 @@ def test_lines_say_what_is_used_in_the_unit_of_the_key(inventory):
     inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 4}, "a"))
     inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 1}, "c", "other"))
     inventory.claim_changed(None, allocated(claim(), held(part("gpu-0", "1000Mi"), part("gpu-1", "1500Ki"))))
-    assert quota_lines(inventory) == [
+    assert inventory.quotas.lines() == [
         QuotaLine("default", "a", "limits.nvidia.com/gpu", "devices", 2, 4),
         QuotaLine("default", "b", "limits.metax-tech.com/vmemory", "GiB", 0, 16),
         QuotaLine("default", "b", "limits.nvidia.com/gpumem", "MiB", 1001, 2048),
         QuotaLine("other", "c", "limits.nvidia.com/gpu", "devices", 0, 1),
     ]
-    assert quota_lines(inventory, ["other"]) == quota_lines(inventory)[-1:]
-    assert quota_lines(inventory, ["nowhere"]) == []
+    assert inventory.quotas.lines(["other"]) == inventory.quotas.lines()[-1:]
+    assert inventory.quotas.lines(["nowhere"]) == []
 
 
 def test_a_card_that_is_not_published_for_a_while_counts_as_before(inventory):
