@@ -87,6 +87,14 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         raise InvalidQuantity(f"a quantity is a string or a number, not {type(source).__name__}: {source!r}")
 
     @staticmethod
+    def or_zero(source: "str | float | None") -> "Quantity":
+        """Return zero for what is no quantity: the API server admits none, files may contain one."""
+        try:
+            return Quantity.parse(source) if source is not None else _ZERO
+        except InvalidQuantity:
+            return _ZERO
+
+    @staticmethod
     def from_int(value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (Kubernetes' own word)
         """Return `value` whole units, like resource.NewQuantity."""
         return Quantity(value * NANO, format, wide=not _is_int64(value))
@@ -294,3 +302,6 @@ def _strip_factor(number: int, factor: int) -> tuple[int, int]:
 
 def _shorten(text: str) -> str:
     return repr(text if len(text) <= 64 else text[:61] + "...")
+
+
+_ZERO: Final = Quantity.from_int(0)

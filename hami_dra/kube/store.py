@@ -4,7 +4,7 @@ Written by `reflector.Reflector` only. Iteration is in order of arrival, so that
 repeatable.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from hami_dra.api.meta import Object
@@ -28,24 +28,24 @@ class Index:
     __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        self._keys: dict[str, str | dict[str, None]] = {}
+        self._keys: dict[Hashable, str | dict[str, None]] = {}
 
     def __contains__(self, value: object) -> bool:
         return value in self._keys
 
-    def keys(self, value: str) -> Collection[str]:
+    def keys(self, value: Hashable) -> Collection[str]:
         """Return the keys in order of arrival."""
         keys = self._keys.get(value, ())
         return (keys,) if isinstance(keys, str) else keys
 
-    def add(self, value: str, key: str) -> None:
+    def add(self, value: Hashable, key: str) -> None:
         keys = self._keys.setdefault(value, key)
         if not isinstance(keys, str):
             keys[key] = None
         elif keys != key:
             self._keys[value] = {keys: None, key: None}
 
-    def discard(self, value: str, key: str) -> None:
+    def discard(self, value: Hashable, key: str) -> None:
         keys = self._keys.get(value)
         if isinstance(keys, dict):
             keys.pop(key, None)

@@ -56,7 +56,7 @@ class Trial:
         `claim_uids`: those that no other pod uses.
         """
         self._on_trial.add(pod_uid)
-        self._inventory.absent.take_away(pod_uid, claim_uids)
+        self._inventory.take_away(pod_uid, claim_uids)
         self._away[pod_uid] = claim_uids
 
     def assume(self, pod: Pod, decision: Decision) -> Holdings:
@@ -74,7 +74,7 @@ class Trial:
         self._assumed[pod.metadata.uid] = tuple(holdings)
         self._on_trial.add(pod.metadata.uid)
         for uid, each in holdings.items():
-            self._inventory.assume_again(uid, each)
+            self._inventory.usage.assume_again(uid, each)
         self._inventory.assume_pod(pod, node)
 
     def forget(self, pod_uid: str) -> None:
@@ -90,7 +90,7 @@ class Trial:
         for uid in reversed([*self._assumed]):
             self.forget(uid)
         for uid in reversed([*self._away]):
-            self._inventory.absent.bring_back(uid, self._away.pop(uid))
+            self._inventory.bring_back(uid, self._away.pop(uid))
             self._on_trial.discard(uid)
         for pod, node in self._lifted.values():
             self._inventory.assume_pod(pod, node)

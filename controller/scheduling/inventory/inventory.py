@@ -11,10 +11,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from controller.scheduling.incremental.changes import Shared, UidTracker
-from controller.scheduling.inventory.absent_tenants import AbsentTenants
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts
-from controller.scheduling.inventory.ledger import Holding, Ledger, shared_in
+from controller.scheduling.inventory.ledger import Ledger, shared_in
 from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from controller.scheduling.inventory.pools import (
     PoolBook,
@@ -68,7 +67,7 @@ class Inventory:
         self.nodes = self._assembly.nodes
         self.labels = self._assembly.labels
         self.pod_names = self._assembly.pod_names
-        self.usage = Ledger()
+        self.usage = Ledger(self._usage_changed)
         self.verdicts = Verdicts(self.devices)
         self._assembly.set_meter(self.verdicts.meter)
         self.term_reading = self._assembly.term_reading
@@ -85,10 +84,8 @@ class Inventory:
         self._pods = self._assembly.pods
         self.volumes = self._assembly.volumes
         self._preferences = NodePreferences(self._assembly.state, self._assembly.attraction)
-        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._usage_columns.recount)
+        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods)
         """Claims that are gone but whose devices are still held."""
-        self.absent = AbsentTenants(self.usage, self.quotas, self._pods, self._usage_columns.recount)
-        """Pods that are taken away on trial."""
         self._claims = UidTracker()
         self._derived: dict[type, Any] = {}
         self._requests: Shared[Any] = Shared(_REQUESTS_KEPT)
@@ -161,7 +158,7 @@ class Inventory:
 
     def held(self, pod: Pod) -> PodRefusal | None:
         """Return why no node can have the pod until one of its volumes changes, or None."""
-        return self._assembly.volume_verdicts.held(pod) if pod.spec.volumes else None
+        return self._assembly.volume_verdicts.of(pod, None).held
 
     def preferences(self, pod: Pod) -> PodPreferences | None:
         """Return what the pod prefers of nodes; None if nothing. For use at once."""
@@ -261,14 +258,13 @@ class Inventory:
         """Update a claim. One that is gone uses nothing, unless pods still hold its devices."""
         for uid in self._claims.gone(old, new):
             if not self.vanished.claim_gone(uid):
-                self._usage_columns.recount(self.usage.observe(uid, None))
+                self.usage.observe(uid, None)
             self.quotas.claim_gone(uid)
         if new is not None:
             uid = new.metadata.uid
             self.vanished.claim_seen(new)
-            self._usage_columns.recount(self.usage.observe(uid, new.status.allocation))
+            self.usage.observe(uid, new.status.allocation)
             self.quotas.seen(uid, new.metadata.namespace)
-            self.quotas.recount(uid)
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         self.quotas.quota_changed(old, new)
@@ -291,19 +287,11 @@ class Inventory:
         if not isinstance(allocation, AllocationResult):
             is_shared = shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
-        self._usage_columns.recount(self.usage.assume(claim_uid, allocation, is_shared))
-        self.quotas.recount(claim_uid)
-
-    def assume_again(self, claim_uid: str, holdings: tuple[Holding, ...]) -> None:
-        self._usage_columns.recount(self.usage.assume_again(claim_uid, holdings))
-        self.quotas.recount(claim_uid)
+        self.usage.assume(claim_uid, allocation, is_shared)
 
     def forget(self, claim_uid: str) -> None:
         """Forget an assumption: its write was observed, or failed."""
-        self._usage_columns.recount(self.usage.forget(claim_uid))
-        self.quotas.recount(claim_uid)
-
-    confirm = forget
+        self.usage.forget(claim_uid)
 
     def assume_pod(self, pod: Pod, node: str) -> None:
         """Count a pod on its chosen node until it is bound, gone, or forgotten."""
@@ -312,7 +300,28 @@ class Inventory:
     def forget_pod(self, pod_uid: str) -> None:
         self._pods.forget(pod_uid)
 
+    def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
+        """Stop counting a bound pod and what was observed of these claims, as trials do: preemption
+        asks what fits once its victims are gone, moves where a pod would fit if it were not there.
+
+        `claim_uids`: those that would be free; a claim that other pods use, too, keeps its devices.
+        No event may come before `bring_back`.
+        """
+        self._pods.take_away(pod_uid)
+        for uid in claim_uids:
+            self.usage.set_absent(uid, absent=True)
+
+    def bring_back(self, pod_uid: str, claim_uids: Collection[str]) -> None:
+        """End `take_away`, with the same arguments, after what was assumed meanwhile is forgotten."""
+        for uid in claim_uids:
+            self.usage.set_absent(uid, absent=False)
+        self._pods.bring_back(pod_uid)
+
     # -- inside ------------------------------------------------------------------------------------
+
+    def _usage_changed(self, claim_uid: str, devices: set[DeviceId]) -> None:
+        self._usage_columns.recount(devices)
+        self.quotas.recount(claim_uid)
 
     def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
         """Read the node driver's report of claims that are gone."""

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from controller.scheduling.inventory.model import Amount, DeviceId, amount_of, value_of
 from hami_dra.api.core import QuantityText
 from hami_dra.api.opaque import problem_of
-from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
 from hami_dra.api.short_texts import cached_if_short
 from hami_dra.vendors.registry import vendor_of
@@ -54,10 +54,11 @@ class Holding(Struct, frozen=True):
 
 class Ledger:
     """Implements `controller.scheduling.inventory.model.Usage`. Every change returns the devices
-    whose usage may have changed.
+    whose usage may have changed, and reports them to `changed`, with the uid of the claim.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[str, set[DeviceId]], None] = lambda _uid, _devices: None) -> None:
+        self._changed = changed
         self._observed: dict[str, tuple[Holding, ...]] = {}
         self._assumed: dict[str, tuple[Holding, ...]] = {}
         self._uses: dict[DeviceId, DeviceUsage] = {}
@@ -100,10 +101,7 @@ class Ledger:
 
     def observe(self, claim_uid: str, allocation: AllocationResult | None) -> set[DeviceId]:
         """Record the observed state of a claim; None = it has no allocation, or is gone."""
-        fresh = holdings_of(allocation)
-        if fresh == self._observed.get(claim_uid, ()):
-            return set()
-        return self._replace(self._observed, claim_uid, fresh)
+        return self._replace(self._observed, claim_uid, holdings_of(allocation))
 
     def hold(self, key: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
         """Count holdings without an existing claim, under a key of their own; nothing ends them."""
@@ -123,15 +121,13 @@ class Ledger:
 
     def forget(self, claim_uid: str) -> set[DeviceId]:
         """End an assumption: the observed state counts again. Idempotent."""
-        if claim_uid not in self._assumed:
-            return set()
         return self._replace(self._assumed, claim_uid, ())
 
     def set_absent(self, claim_uid: str, *, absent: bool) -> set[DeviceId]:
         """Stop or resume counting what was observed of a claim. An assumption counts in any case."""
         before = self.counted(claim_uid)
         (self._absent.add if absent else self._absent.discard)(claim_uid)
-        return self._recount(before, self.counted(claim_uid))
+        return self._recount(claim_uid, before)
 
     def _replace(
         self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
@@ -141,14 +137,17 @@ class Ledger:
             where[claim_uid] = fresh
         else:
             where.pop(claim_uid, None)
-        return self._recount(before, self.counted(claim_uid))
+        return self._recount(claim_uid, before)
 
-    def _recount(self, before: tuple[Holding, ...], after: tuple[Holding, ...]) -> set[DeviceId]:
+    def _recount(self, claim_uid: str, before: tuple[Holding, ...]) -> set[DeviceId]:
+        after = self.counted(claim_uid)
         if before == after:
             return set()
         self._count(before, -1)
         self._count(after, +1)
-        return {holding.device for holding in (*before, *after)}
+        devices = {holding.device for holding in (*before, *after)}
+        self._changed(claim_uid, devices)
+        return devices
 
     def _count(self, holdings: Iterable[Holding], sign: int) -> None:
         for holding in holdings:
@@ -190,13 +189,8 @@ def holdings_of(
 
 @cached_if_short(1_024)
 def _amount(text: QuantityText) -> Amount:
-    """Return the exact amount, at least 0; 0 if it is no quantity: the API server admits none,
-    files may contain one.
-    """
-    try:
-        return max(amount_of(Quantity.parse(str(text))), 0)
-    except InvalidQuantity:
-        return 0
+    """Return the exact amount, at least 0."""
+    return max(amount_of(Quantity.or_zero(str(text))), 0)
 
 
 def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:

@@ -170,10 +170,7 @@ def amount_of(quantity: Quantity) -> Amount:
 @cached_if_short(1_024)
 def value_of(text: str | float) -> int:
     """Return `Value()` of a quantity, 0 if it is none: the API server admits none, files may contain one."""
-    try:
-        return Quantity.parse(str(text)).value()
-    except InvalidQuantity:
-        return 0
+    return Quantity.or_zero(str(text)).value()
 
 
 def is_quantity(text: str | float) -> bool:

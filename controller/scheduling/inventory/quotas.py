@@ -20,6 +20,7 @@ from controller.scheduling.inventory.model import Amount, Device, DeviceId
 from controller.scheduling.inventory.quota_headroom import QuotaHeadroom, QuotaLine
 from controller.scheduling.inventory.quota_limits import Limit, limits_of
 from hami_dra.api.core import ResourceQuota, ResourceQuotaSpec
+from hami_dra.kube.store import Index
 from hami_dra.vendors.registry import quotas_of
 
 Charge = Mapping[str, int]
@@ -45,13 +46,15 @@ class QuotaBook:
         """By namespace and name: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self._incarnations = UidTracker()
-        self._claims: defaultdict[str, set[str]] = defaultdict(set)
+        self._claims = Index()
+        """Namespace → uids."""
         self._namespace_of: dict[str, str] = {}
         self._gone: set[str] = set()
         self._charges: dict[str, dict[DeviceId, Counter[str]]] = {}
         """By claim and device, the part of `_used`."""
         self._used: dict[str, Counter[str]] = {}
-        self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
+        self._holders = Index()
+        """Device → uids of claims."""
         self._published: dict[DeviceId, Device] = {}
         """Devices in use as last counted: a pool being rebuilt is not empty."""
         self.version = 0
@@ -122,7 +125,7 @@ class QuotaBook:
         self._gone.discard(uid)
         if self._namespace_of.get(uid) != namespace:
             self._namespace_of[uid] = namespace
-            self._claims[namespace].add(uid)
+            self._claims.add(namespace, uid)
             self.recount(uid)
 
     def claim_gone(self, uid: str) -> None:
@@ -151,7 +154,7 @@ class QuotaBook:
 
     def device_published(self, device: Device) -> None:
         """Recompute the charges of a republished device: its totals may have changed."""
-        for uid in sorted(self._holders.get(device.id, ())):
+        for uid in sorted(self._holders.keys(device.id)):
             self._charge(uid, self._namespace_of[uid])
 
     # -- inside ------------------------------------------------------------------------------------
@@ -159,9 +162,7 @@ class QuotaBook:
     def _forget(self, uid: str, namespace: str) -> None:
         self._gone.discard(uid)
         del self._namespace_of[uid]
-        self._claims[namespace].discard(uid)
-        if not self._claims[namespace]:
-            del self._claims[namespace]
+        self._claims.discard(namespace, uid)
 
     def _relimit(self, namespace: str) -> None:
         limits = tuple([limit for _, (_, found) in sorted(self._quotas[namespace].items()) for limit in found])
@@ -171,10 +172,10 @@ class QuotaBook:
             self._limits[namespace] = limits
             if not counted:
                 self._used[namespace] = Counter()
-                for uid in sorted(self._claims.get(namespace, ())):
+                for uid in sorted(self._claims.keys(namespace)):
                     self._charge(uid, namespace)
         elif self._limits.pop(namespace, None) is not None:
-            for uid in self._claims.get(namespace, ()):
+            for uid in self._claims.keys(namespace):
                 for device in self._charges.pop(uid, {}):
                     self._release(uid, device)
             del self._used[namespace]
@@ -205,15 +206,13 @@ class QuotaBook:
         self._used[namespace] = +used
         self.version += 1
         for device in fresh:
-            self._holders[device].add(uid)
+            self._holders.add(device, uid)
         for device in before.keys() - fresh.keys():
             self._release(uid, device)
 
     def _release(self, uid: str, device: DeviceId) -> None:
-        holders = self._holders[device]
-        holders.discard(uid)
-        if not holders:
-            del self._holders[device]
+        self._holders.discard(device, uid)
+        if device not in self._holders:
             self._published.pop(device, None)
 
 

@@ -18,7 +18,7 @@ any order of events, except "seen", which is about the moment.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -84,13 +84,10 @@ class _Report(Struct, frozen=True, eq=False):
 class VanishedClaims:
     """`recount` is called with the devices whose usage has changed."""
 
-    def __init__(
-        self, ledger: Ledger, quotas: QuotaBook, pods: PodBook, recount: Callable[[set[DeviceId]], None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, quotas: QuotaBook, pods: PodBook) -> None:
         self._ledger = ledger
         self._quotas = quotas
         self._pods = pods
-        self._recount = recount
         self._present: set[str] = set()
         """Uids of all claims that are there."""
         self._allocated: dict[str, ResourceClaim] = {}
@@ -100,7 +97,7 @@ class VanishedClaims:
         """Key of a claim → uids of such pods."""
         self._seen: dict[str, _Seen] = {}
         """By claim uid."""
-        self._held_by: defaultdict[str, set[str]] = defaultdict(set)
+        self._held_by = Index()
         """Pod uid → uids of seen claims."""
         self._reports: dict[str, tuple[_Report, ...]] = {}
         """By slice."""
@@ -149,7 +146,7 @@ class VanishedClaims:
             if holders:
                 self._seen[uid] = _Seen(claim, holders)
                 for pod_uid in holders:
-                    self._held_by[pod_uid].add(uid)
+                    self._held_by.add(pod_uid, uid)
                 self.version += 1
         self._weigh(self._reports_of.get(uid, ()))
         return uid in self._seen
@@ -223,22 +220,20 @@ class VanishedClaims:
 
     def _release(self, pod_uid: str) -> bool:
         freed = False
-        for uid in self._held_by.pop(pod_uid, ()):
+        for uid in (*self._held_by.keys(pod_uid),):
+            self._held_by.discard(pod_uid, uid)
             seen = self._seen[uid]
             del seen.holders[pod_uid]
             if not seen.holders:
                 self._drop_seen(uid)
-                self._recount(self._ledger.observe(uid, None))
-                self._quotas.recount(uid)
+                self._ledger.observe(uid, None)
                 self._weigh(self._reports_of.get(uid, ()))
                 freed = True
         return freed
 
     def _drop_seen(self, uid: str) -> None:
         for pod_uid in self._seen.pop(uid).holders:
-            self._held_by[pod_uid].discard(uid)
-            if not self._held_by[pod_uid]:
-                del self._held_by[pod_uid]
+            self._held_by.discard(pod_uid, uid)
         self.version += 1
 
     def _counts(self, report: _Report) -> bool:
@@ -254,11 +249,8 @@ class VanishedClaims:
             self._quotas.seen(report.key, report.claim.namespace)
         else:
             self._quotas.leave(report.key)
-        changed = self._ledger.hold(report.key, report.holdings if counts else ())
-        if changed:
+        if self._ledger.hold(report.key, report.holdings if counts else ()):
             self.version += 1
-            self._recount(changed)
-        self._quotas.recount(report.key)
 
     def _pods_of(self, report: _Report) -> list[Pod]:
         """Return the pods that it names and that run on its node with claims of their own."""

@@ -95,6 +95,16 @@ class NodeColumns:
         """Return the row, or -1 if there is no such node."""
         return self._index.get(name, -1)
 
+    def rows_of(self, names: Iterable[str]) -> list[int]:
+        """Return the rows of the nodes that are there."""
+        return [self._index[name] for name in names if name in self._index]
+
+    def named(self, names: Iterable[str]) -> Bools:
+        """Return which nodes have one of the names. Shape (size,)."""
+        mask = np.zeros(self.size, dtype=np.bool_)
+        mask[self.rows_of(names)] = True
+        return mask
+
     def node(self, row: int) -> Node:
         found = self.nodes[row]
         if found is None:

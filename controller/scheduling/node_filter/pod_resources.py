@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from controller.scheduling.incremental.saturation import MOST, saturated
 from hami_dra.api.core import Container, Pod, PodSpec, QuantityText
-from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.quantity import Quantity
 from hami_dra.api.short_texts import cached_if_short
 
 Amounts = Counter[str]
@@ -28,10 +28,7 @@ def amount(resource: str, text: QuantityText) -> int:
 @cached_if_short(4_096)
 def _amount_of(request: tuple[str, QuantityText]) -> int:
     resource, text = request
-    try:
-        quantity = Quantity.parse(text)
-    except InvalidQuantity:
-        return 0
+    quantity = Quantity.or_zero(text)
     return saturated(quantity.milli_value() if resource == "cpu" else quantity.value())
 
 

@@ -23,6 +23,7 @@ from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import volume_claim_refs
 from hami_dra.api.storage import PersistentVolumeClaim
+from hami_dra.kube.store import Index
 
 _PLANNED: Final = "(to be made) "
 """Prefix of the handles of volumes that do not exist yet."""
@@ -93,7 +94,8 @@ class AttachedVolumes:
         """By name of the node: the volumes of its pods."""
         self._others: dict[str, set[CsiVolumeId]] = {}
         """By name of the node: volumes that are attached without a pod that uses them."""
-        self._mounted_on: dict[CsiVolumeId, set[str]] = {}
+        self._mounted_on = Index()
+        """Volume → names of the nodes."""
         self._failing: set[str] = set()
         """Nodes with a pod whose volumes kube-scheduler fails on."""
         self._columns: dict[str, Ints] = {}
@@ -139,14 +141,12 @@ class AttachedVolumes:
     def mounted_on(self, volume: CsiVolumeId) -> Iterable[str]:
         """Return the nodes where a pod uses the volume."""
         self._refresh()
-        return self._mounted_on.get(volume, ())
+        return self._mounted_on.keys(volume)
 
     def failing(self) -> Bools:
         """Return the nodes where kube-scheduler fails to count. Shape (size,)."""
         self._refresh()
-        mask = np.zeros(self._nodes.size, dtype=np.bool_)
-        mask[[row for name in self._failing if (row := self._nodes.index_of(name)) >= 0]] = True
-        return mask
+        return self._nodes.named(self._failing)
 
     def without(self, node: str, uid: str) -> tuple[set[CsiVolumeId], set[CsiVolumeId]]:
         """Return what is mounted on the node, and what else is attached, as if the pod were not there."""
@@ -158,7 +158,7 @@ class AttachedVolumes:
     def _refresh(self) -> None:
         if not self._is_followed:
             self._is_followed = True
-            self._stale.update(self._pods, self._objects.nodes_with_attachments)
+            self._stale.update(self._pods, self._objects.nodes_with_attachments())
         if self._arrivals != self._nodes.arrivals:
             self._arrivals = self._nodes.arrivals
             self._columns.clear()
@@ -170,17 +170,14 @@ class AttachedVolumes:
         before = self._mounted.pop(name, set())
         drivers = {volume.driver for volume in before | self._others.pop(name, set())}
         for volume in before:
-            where = self._mounted_on[volume]
-            where.discard(name)
-            if not where:
-                del self._mounted_on[volume]
+            self._mounted_on.discard(volume, name)
         mounted, others, fails = self._counted(name, self._pods.get(name, _NONE))
         if mounted:
             self._mounted[name] = mounted
         if others:
             self._others[name] = others
         for volume in mounted:
-            self._mounted_on.setdefault(volume, set()).add(name)
+            self._mounted_on.add(volume, name)
         (self._failing.add if fails else self._failing.discard)(name)
         row = self._nodes.index_of(name)
         if row >= 0:

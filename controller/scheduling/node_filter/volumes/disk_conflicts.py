@@ -4,8 +4,6 @@ cannot use the same disk, unless both only read it. Pure.
 
 from collections.abc import Hashable, Iterator
 
-import numpy as np
-
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_names import PodNames
 from hami_dra.api.arrays import Bools
@@ -42,10 +40,8 @@ class DiskUsers:
         """Return the nodes where another pod uses a disk of this one; None: it names no disk."""
         mask = None
         for disk, reads in disks_of(pod):
-            mask = np.zeros(self._nodes.size, dtype=np.bool_) if mask is None else mask
-            for node, _ in self._conflicts(disk, pod.metadata.uid, reads=reads):
-                if (row := self._nodes.index_of(node)) >= 0:
-                    mask[row] = True
+            there = self._nodes.named(node for node, _ in self._conflicts(disk, pod.metadata.uid, reads=reads))
+            mask = there if mask is None else mask | there
         return mask
 
     def reason(self, pod: Pod, row: int) -> str:

@@ -10,9 +10,9 @@ from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.static_volumes import StaticVolumes, VolumeRequest, request_of
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
+from hami_dra.kube.store import Index
 
 _AVAILABLE: Final = "Available"
-_NONE: Final[dict[str, None]] = {}
 
 
 class FreeVolumes:
@@ -24,7 +24,7 @@ class FreeVolumes:
         """Name of a volume → key of the claim for which a decision reserves it."""
         self._requests: dict[str, tuple[PersistentVolumeClaim, VolumeRequest]] = {}
         """By key of the claim: what it asks of a volume, read once."""
-        self._of_claim: dict[str, dict[str, None]] = {}
+        self._of_claim = Index()
         """Key of a claim → names of the volumes that are reserved for it, in either way."""
 
     def changed(self, name: str, volume: PersistentVolume | None) -> None:
@@ -77,7 +77,7 @@ class FreeVolumes:
 
     def _candidates(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
         key, uid = claim.key, claim.metadata.uid
-        for name in sorted(self._of_claim.get(key, _NONE)):
+        for name in sorted(self._of_claim.keys(key)):
             volume = self._volumes[name]
             reference = volume.spec.claim_ref
             if reference is None or reference.uid in {"", uid}:
@@ -95,7 +95,7 @@ class FreeVolumes:
         if volume is None:
             return
         if key := self._claim_of(name):
-            self._of_claim.setdefault(key, {})[name] = None
+            self._of_claim.add(key, name)
         elif volume.status.phase == _AVAILABLE:
             storage_class = volume.storage_class
             free = self._by_class.get(storage_class)
@@ -108,9 +108,7 @@ class FreeVolumes:
         if volume is None:
             return
         if key := self._claim_of(name):
-            del self._of_claim[key][name]
-            if not self._of_claim[key]:
-                del self._of_claim[key]
+            self._of_claim.discard(key, name)
         elif volume.status.phase == _AVAILABLE:
             free = self._by_class[volume.storage_class]
             free.remove(volume)

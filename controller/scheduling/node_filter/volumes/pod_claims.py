@@ -9,30 +9,17 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.scheduling.node_filter.codes import PLUGINS
+from controller.scheduling.node_filter.plugin import PodRefusal
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects, is_for_pod
 from controller.scheduling.node_filter.volumes.volume_binding import ClaimsToPlace
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import VolumeClaimRef, volume_claim_refs
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
-VOLUME_RESTRICTIONS: Final = "VolumeRestrictions"
-NODE_VOLUME_LIMITS: Final = "NodeVolumeLimits"
-VOLUME_BINDING: Final = "VolumeBinding"
-VOLUME_ZONE: Final = "VolumeZone"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 _LOST: Final = "Lost"
-
-
-class Held(Struct, frozen=True):
-    """The pod fits no node until an object changes."""
-
-    plugin: str
-    """The plugin of kube-scheduler that refuses it."""
-    kind: str
-    key: str
-    """The object: `namespace/name`, or `name`."""
-    why: str
-    """A sentence that names the object and says what to do."""
 
 
 class PodClaims(Struct, frozen=True):
@@ -53,7 +40,7 @@ def pod_volumes(pod: Pod) -> Hashable:
     return pod.metadata.namespace, volumes, (pod.metadata.name, pod.metadata.uid) if is_own else ()
 
 
-def claims_of(pod: Pod, objects: StorageObjects) -> PodClaims | Held:
+def claims_of(pod: Pod, objects: StorageObjects) -> PodClaims | PodRefusal:
     """Return the pod's claims, or what holds the pod. `objects` has all claims, volumes, classes."""
     refs = volume_claim_refs(pod)
     held = _missing(refs, objects) or next(filter(None, (_unusable(ref, pod, objects) for ref in refs)), None)
@@ -83,23 +70,25 @@ def is_exclusive(claim: PersistentVolumeClaim | None) -> bool:
     return claim is not None and READ_WRITE_ONCE_POD in claim.spec.access_modes
 
 
-def in_use(key: str, other: str) -> Held:
+def in_use(key: str, other: str) -> PodRefusal:
     """Return the refusal of a pod whose ReadWriteOncePod claim another pod uses."""
     why = (
         f"PersistentVolumeClaim {key} is ReadWriteOncePod, and Pod {other} uses it; the pod runs when that one is gone"
     )
-    return Held(VOLUME_RESTRICTIONS, "PersistentVolumeClaim", key, why)
+    return _refusal(names.NODE_VOLUME_RESTRICTIONS, why)
 
 
-def _missing(refs: Iterable[VolumeClaimRef], objects: StorageObjects) -> Held | None:
+def _missing(refs: Iterable[VolumeClaimRef], objects: StorageObjects) -> PodRefusal | None:
     """Return the first claim that does not exist, except those that are generated for the pod."""
     for ref in refs:
         if not ref.is_ephemeral and ref.key not in objects.claims:
-            return _held(VOLUME_RESTRICTIONS, ref, f"PersistentVolumeClaim {ref.key} does not exist; create it")
+            return _refusal(
+                names.NODE_VOLUME_RESTRICTIONS, f"PersistentVolumeClaim {ref.key} does not exist; create it"
+            )
     return None
 
 
-def _unusable(ref: VolumeClaimRef, pod: Pod, objects: StorageObjects) -> Held | None:
+def _unusable(ref: VolumeClaimRef, pod: Pod, objects: StorageObjects) -> PodRefusal | None:
     """Return what is wrong with a claim, whether bound or not."""
     claim = objects.claims.get(ref.key)
     what = f"PersistentVolumeClaim {ref.key}"
@@ -116,10 +105,10 @@ def _unusable(ref: VolumeClaimRef, pod: Pod, objects: StorageObjects) -> Held | 
         why = f"{what} was not made for this pod, whose ephemeral volume {ref.volume} needs that name; delete it"
     else:
         return None
-    return _held(VOLUME_BINDING, ref, why)
+    return _refusal(names.NODE_VOLUME_BINDING, why)
 
 
-def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
+def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> PodRefusal | None:
     """Return why an unbound claim cannot wait for the pod; None: it does."""
     claim = objects.claims[ref.key]
     what = f"PersistentVolumeClaim {ref.key}"
@@ -137,21 +126,22 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> Held | None:
         why = f"{what} is not bound yet, and its StorageClass {claim.storage_class} binds immediately; {look}"
     else:
         return None
-    return _held(VOLUME_BINDING, ref, why)
+    return _refusal(names.NODE_VOLUME_BINDING, why)
 
 
 def _volume_missing(
     bound: Iterable[tuple[VolumeClaimRef, PersistentVolumeClaim]], objects: StorageObjects
-) -> Held | None:
+) -> PodRefusal | None:
     """Return the first claim that is bound to a volume that is gone. VolumeZone reads those of
     ordinary claims first, VolumeBinding the others.
     """
     gone = [(ref, claim.spec.volume_name) for ref, claim in bound if claim.spec.volume_name not in objects.volumes]
     for ref, name in sorted(gone, key=lambda each: each[0].is_ephemeral):
         why = f"PersistentVolumeClaim {ref.key} is bound to PersistentVolume {name}, which does not exist; restore the volume"
-        return Held(VOLUME_BINDING if ref.is_ephemeral else VOLUME_ZONE, "PersistentVolume", name, why)
+        return _refusal(names.NODE_VOLUME_BINDING if ref.is_ephemeral else names.NODE_VOLUME_ZONE, why)
     return None
 
 
-def _held(plugin: str, ref: VolumeClaimRef, why: str) -> Held:
-    return Held(plugin, "PersistentVolumeClaim", ref.key, why)
+def _refusal(code: str, why: str) -> PodRefusal:
+    """`why`: names the object and says what to do. The pod fits no node until that changes."""
+    return PodRefusal(code, f"{PLUGINS[code]}: {why}")

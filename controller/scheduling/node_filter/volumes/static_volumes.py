@@ -21,9 +21,9 @@ from controller.scheduling.incremental.growth import Interned, grown
 from controller.scheduling.node_filter.node_labels import NodeLabels, pinned
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_shapes import PodShapes
-from controller.scheduling.node_filter.volumes.amounts import nanos
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import NodeSelector
+from hami_dra.api.quantity import Quantity
 from hami_dra.api.selectors import ParsedSelector, parsed
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
 
@@ -61,7 +61,7 @@ class VolumeRequest(Struct, frozen=True, dict=True):
         """Return whether the volume has the size, mode and attributes: all that it requests of one
         that is reserved for the claim.
         """
-        return nanos(volume.spec.capacity.storage) >= self.size and self.takes(_kind_of(volume))
+        return _size_of(volume) >= self.size and self.takes(_kind_of(volume))
 
     def takes(self, kind: "_VolumeKind") -> bool:
         return kind.mode == self.mode and kind.attributes_class == self.attributes_class and not kind.is_leaving
@@ -90,9 +90,14 @@ def _kind_of(volume: PersistentVolume) -> _VolumeKind:
     )
 
 
+def _size_of(volume: PersistentVolume) -> int:
+    """Return units of 10^-9 bytes."""
+    return Quantity.or_zero(volume.spec.capacity.storage).nanos
+
+
 def request_of(claim: PersistentVolumeClaim) -> VolumeRequest:
     return VolumeRequest(
-        size=nanos(claim.requested),
+        size=Quantity.or_zero(claim.requested).nanos,
         mode=claim.spec.volume_mode or _FILESYSTEM,
         attributes_class=claim.spec.volume_attributes_class_name or "",
         access_modes=frozenset(claim.spec.access_modes),
@@ -147,7 +152,7 @@ class StaticVolumes:
             self.bytes, self.nanos = grown(self.bytes, length), grown(self.nanos, length)
             self.kind, self._place_of = grown(self.kind, length), grown(self._place_of, length)
             self.is_there = grown(self.is_there, length)
-        size, kind = nanos(volume.spec.capacity.storage), _kind_of(volume)
+        size, kind = _size_of(volume), _kind_of(volume)
         self.volumes[row], self.is_there[row] = volume, True
         self._rows[volume.metadata.name] = row
         self.bytes[row], self.nanos[row] = _split(size)
@@ -172,7 +177,7 @@ class StaticVolumes:
         self.volumes[row], self.is_there[row] = None, False
         self._vacant.append(row)
         self._further.pop(row, None)
-        size = nanos(volume.spec.capacity.storage)
+        size = _size_of(volume)
         for place in _places(volume):
             there = self._places[place]
             there.remove(size, volume.metadata.name, row)

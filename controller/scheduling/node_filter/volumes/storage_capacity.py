@@ -13,8 +13,8 @@ from msgspec import Struct
 from controller.scheduling.incremental.saturation import MOST, saturated
 from controller.scheduling.node_filter.node_labels import NodeLabels, pinned, selector_key
 from controller.scheduling.node_filter.nodes import NodeColumns
-from controller.scheduling.node_filter.volumes.amounts import whole_bytes
 from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.quantity import Quantity
 from hami_dra.api.storage import CSIStorageCapacity
 
 _NOWHERE: Final = -1
@@ -66,7 +66,7 @@ class StorageCapacities:
             return
         self._objects[key] = capacity
         if capacity.limit is not None:
-            limit = saturated(whole_bytes(capacity.limit))
+            limit = saturated(Quantity.or_zero(capacity.limit).value())
             for place in _places(capacity):
                 self._places.setdefault(capacity.storage_class_name, {}).setdefault(place, {})[key] = limit
                 self._note(capacity.storage_class_name, place)

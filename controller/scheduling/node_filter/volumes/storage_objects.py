@@ -18,8 +18,7 @@ from hami_dra.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-
-_NOTHING: Final[frozenset[str]] = frozenset()
+from hami_dra.kube.store import Index
 
 
 class StorageObjects:
@@ -35,9 +34,9 @@ class StorageObjects:
         self.drivers: dict[str, CSIDriver] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
         self.unreadable: set[str] = set()
-        self._claims_of_volume: dict[str, dict[str, None]] = {}
-        self._attachments_of_volume: dict[str, dict[str, None]] = {}
-        self._attachments_on: dict[str, dict[str, None]] = {}
+        self._claims_of_volume = Index()
+        self._attachments_of_volume = Index()
+        self._attachments_on = Index()
 
     @property
     def are_claims_readable(self) -> bool:
@@ -59,39 +58,37 @@ class StorageObjects:
 
     def claims_of_volume(self, volume: str) -> Collection[str]:
         """Return the keys of the claims whose `spec.volumeName` is the volume."""
-        return self._claims_of_volume.get(volume, _NOTHING)
+        return self._claims_of_volume.keys(volume)
 
     def nodes_of_volume(self, volume: str) -> set[str]:
         """Return the nodes that the volume is attached to, by VolumeAttachment."""
-        keys = self._attachments_of_volume.get(volume, _NOTHING)
-        return {self.attachments[key].spec.node_name for key in keys}
+        return {self.attachments[key].spec.node_name for key in self._attachments_of_volume.keys(volume)}
 
-    @property
-    def nodes_with_attachments(self) -> Collection[str]:
-        return self._attachments_on.keys()
+    def nodes_with_attachments(self) -> set[str]:
+        return {each.spec.node_name for each in self.attachments.values()}
 
     def attached_to(self, node: str) -> Iterable[VolumeAttachment]:
-        return [self.attachments[key] for key in self._attachments_on.get(node, _NOTHING)]
+        return [self.attachments[key] for key in self._attachments_on.keys(node)]
 
     # -- writing -----------------------------------------------------------------------------------
 
     def put_claim(self, key: str, claim: PersistentVolumeClaim | None) -> None:
         before = self.claims.pop(key, None)
         if before is not None:
-            _unindex(self._claims_of_volume, before.spec.volume_name, key)
+            self._claims_of_volume.discard(before.spec.volume_name, key)
         if claim is not None:
             self.claims[key] = claim
-            _index(self._claims_of_volume, claim.spec.volume_name, key)
+            self._claims_of_volume.add(claim.spec.volume_name, key)
 
     def put_attachment(self, key: str, attachment: VolumeAttachment | None) -> None:
         before = self.attachments.pop(key, None)
         if before is not None:
-            _unindex(self._attachments_of_volume, before.spec.source.persistent_volume_name or "", key)
-            _unindex(self._attachments_on, before.spec.node_name, key)
+            self._attachments_of_volume.discard(before.spec.source.persistent_volume_name, key)
+            self._attachments_on.discard(before.spec.node_name, key)
         if attachment is not None:
             self.attachments[key] = attachment
-            _index(self._attachments_of_volume, attachment.spec.source.persistent_volume_name or "", key)
-            _index(self._attachments_on, attachment.spec.node_name, key)
+            self._attachments_of_volume.add(attachment.spec.source.persistent_volume_name, key)
+            self._attachments_on.add(attachment.spec.node_name, key)
 
 
 _CHAIN: Final = frozenset({kinds.PERSISTENT_VOLUME_CLAIM.name, kinds.PERSISTENT_VOLUME.name, kinds.STORAGE_CLASS.name})
@@ -100,15 +97,3 @@ _CHAIN: Final = frozenset({kinds.PERSISTENT_VOLUME_CLAIM.name, kinds.PERSISTENT_
 def is_for_pod(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     """Return whether the claim of an ephemeral volume was made for this pod, by uid."""
     return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
-
-
-def _index(where: dict[str, dict[str, None]], value: str, key: str) -> None:
-    if value:
-        where.setdefault(value, {})[key] = None
-
-
-def _unindex(where: dict[str, dict[str, None]], value: str, key: str) -> None:
-    if value:
-        del where[value][key]
-        if not where[value]:
-            del where[value]

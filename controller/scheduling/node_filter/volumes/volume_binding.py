@@ -14,7 +14,6 @@ from msgspec import Struct
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_filter.pod_groups import Meter
-from controller.scheduling.node_filter.volumes.amounts import nanos, whole_bytes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.csi_translation import (
     Untranslatable,
@@ -28,6 +27,7 @@ from controller.scheduling.node_filter.volumes.storage_objects import StorageObj
 from hami_dra.api import kinds
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from hami_dra.api.quantity import Quantity
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _MOST_TRIED: Final = 2_048
@@ -166,8 +166,8 @@ class VolumeBinding:
         contested: defaultdict[str, list[tuple[Ints, Bools]]] = defaultdict(list)
         for claim in claims:
             made = self._makeable(claim)
-            if self.chosen(claim) is not None:
-                fits &= made & self._only(self.chosen(claim) or "")
+            if (chosen := self.chosen(claim)) is not None:
+                fits &= made & self._nodes.named((chosen,))
             elif (reserved := self._free.reserved_for(claim)) is not None:
                 fits &= made | self._admitted(reserved.required_nodes)
             else:
@@ -218,7 +218,7 @@ class VolumeBinding:
         rest = [claim for claim in claims if self.chosen(claim) is not None]
         places: dict[str, tuple[Place, ...]] = {}
         open_claims = [claim for claim in claims if self.chosen(claim) is None]
-        for claim in sorted(open_claims, key=lambda each: nanos(each.requested)):
+        for claim in sorted(open_claims, key=lambda each: Quantity.or_zero(each.requested).nanos):
             found = self._volume_for(claim, row, taken, places)
             if found is None:
                 rest.append(claim)
@@ -263,7 +263,8 @@ class VolumeBinding:
             return made
         if not self._objects.can_read(kinds.CSI_STORAGE_CAPACITY):
             return made
-        return made & self._capacities.sufficient(storage_class.metadata.name, whole_bytes(claim.requested))
+        size = Quantity.or_zero(claim.requested).value()
+        return made & self._capacities.sufficient(storage_class.metadata.name, size)
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -271,12 +272,6 @@ class VolumeBinding:
         if selector is None:
             return np.ones(self._nodes.size, dtype=np.bool_)
         return self._labels.matching(selector)
-
-    def _only(self, name: str) -> Bools:
-        mask = np.zeros(self._nodes.size, dtype=np.bool_)
-        if (row := self._nodes.index_of(name)) >= 0:
-            mask[row] = True
-        return mask
 
 
 def _topologies(storage_class: StorageClass) -> NodeSelector | None:

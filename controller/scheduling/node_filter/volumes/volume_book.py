@@ -1,4 +1,4 @@
-"""What the cluster's volumes allow: fed by the inventory, read by `volume_filters`.
+"""What the cluster's volumes allow: fed by the inventory, read by `volume_plugins`.
 
 Besides the objects of the cluster it counts the pods on nodes, and what decisions hold until
 kube-scheduler carries them out: the free volume that a pod about to be bound will get, and the node
@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
+from controller.scheduling.node_filter.plugin import PodRefusal
 from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
 from controller.scheduling.node_filter.volumes.disk_conflicts import DiskUsers
 from controller.scheduling.node_filter.volumes.free_volumes import FreeVolumes
-from controller.scheduling.node_filter.volumes.pod_claims import Held, claims_of, is_exclusive
+from controller.scheduling.node_filter.volumes.pod_claims import claims_of, is_exclusive
 from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from controller.scheduling.node_filter.volumes.volume_binding import Binding, VolumeBinding
@@ -193,7 +194,7 @@ class VolumeBook:
         if row < 0 or not self.objects.are_claims_readable:
             return
         claims = claims_of(placed.pod, self.objects)
-        if isinstance(claims, Held) or not claims.to_place.waiting:
+        if isinstance(claims, PodRefusal) or not claims.to_place.waiting:
             return
         binding = self.binding.bind(claims.to_place.waiting, row)
         if binding is None:

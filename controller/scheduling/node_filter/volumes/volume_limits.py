@@ -12,7 +12,7 @@ import numpy as np
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.volumes.attached_volumes import AttachedVolumes, PodVolumes, Unowned
 from controller.scheduling.node_filter.volumes.csi_nodes import CsiNodeColumns
-from controller.scheduling.node_filter.volumes.csi_translation import CsiVolumeId, Untranslatable
+from controller.scheduling.node_filter.volumes.csi_translation import Untranslatable
 from controller.scheduling.node_filter.volumes.storage_objects import StorageObjects
 from hami_dra.api import kinds
 from hami_dra.api.arrays import Bools, Ints
@@ -113,10 +113,5 @@ class VolumeLimits:
         native = [each for each in volumes.native if each.driver == driver]
         new = np.full(self._nodes.size, len(native), dtype=np.int64) + len(migrated) * self._csi_nodes.present
         for volume in (*native, *migrated):
-            rows = self._rows_with(volume)
-            new[rows] -= 1
+            new[self._nodes.rows_of(self._attached.mounted_on(volume))] -= 1
         return np.where(new > 0, self._attached.count(driver) + new, 0)
-
-    def _rows_with(self, volume: CsiVolumeId) -> list[int]:
-        names = self._attached.mounted_on(volume)
-        return [row for name in names if (row := self._nodes.index_of(name)) >= 0]

@@ -1,16 +1,26 @@
-"""The volume plugins as filter plugins of the node filter. They share one verdict per pod. Pure."""
+"""kube-scheduler's volume plugins as filter plugins of the node filter. They share one verdict per
+pod: which nodes each of them refuses, and why. Pure.
 
+A pod that has volumes is judged for each decision; one without them costs nothing. A pod is held
+where no node can have it whatever the node offers.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.scheduling.incremental.digests import digest_of
+from controller.scheduling.node_filter.codes import PLUGINS
 from controller.scheduling.node_filter.nodes import NodeColumns, Placed
 from controller.scheduling.node_filter.plugin import PodFilter, PodRefusal
 from controller.scheduling.node_filter.pod_shapes import PodShapes
-from controller.scheduling.node_filter.volumes.pod_claims import Held, pod_volumes
+from controller.scheduling.node_filter.volumes import volume_zone
+from controller.scheduling.node_filter.volumes.pod_claims import claims_of, exclusive_claims, in_use, pod_volumes
+from controller.scheduling.node_filter.volumes.volume_binding import ClaimsToPlace
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
-from controller.scheduling.node_filter.volumes.volume_filters import NOTHING, VolumeFilters, VolumeVerdict
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
@@ -22,6 +32,19 @@ CODES: Final = (
     names.NODE_VOLUME_ZONE,
 )
 """In kube-scheduler's order."""
+_Refusal = tuple[Bools, Callable[[int], str]]
+"""The nodes that one plugin refuses, shape (size,), and why it refuses a row: a sentence with the
+object and the figure. Read it at once: it refers to what the next change updates.
+"""
+
+
+class VolumeVerdict(Struct, frozen=True):
+    held: PodRefusal | None = None
+    refusals: Mapping[str, _Refusal] = {}
+    """By reason code."""
+
+
+_NOTHING: Final = VolumeVerdict()
 
 
 class VolumeVerdicts:
@@ -30,8 +53,7 @@ class VolumeVerdicts:
     def __init__(self, nodes: NodeColumns, book: VolumeBook) -> None:
         self._nodes = nodes
         self._book = book
-        self._filters = VolumeFilters(nodes, book)
-        self._latest = NOTHING
+        self._latest = _NOTHING
         self._key: object = None
         self._about: tuple[Pod, Placed | None] | None = None
         """What it is about; kept, so that no other object gets its `id`."""
@@ -39,26 +61,56 @@ class VolumeVerdicts:
         """A digest of the pod's volumes: pods that share all of them have one."""
 
     def of(self, pod: Pod, own: Placed | None) -> VolumeVerdict:
+        """Return the verdict on a pod. `own`: where it counts already, which does not count against it."""
         if not pod.spec.volumes:
-            return NOTHING
+            return _NOTHING
         nodes = self._nodes
         key = id(pod), id(own), self._book.version, nodes.changes.version, nodes.arrivals
         if key != self._key:
-            self._latest = self._filters.of(pod, own)
+            self._latest = self._judged(pod, own)
             self._key, self._about = key, (pod, own)
             self.volumes = digest_of((pod_volumes(pod), pod.metadata.uid if own is not None else ""))
         return self._latest
 
-    def held(self, pod: Pod) -> PodRefusal | None:
-        """Return what holds the pod whatever the node offers, or None."""
-        held = self.of(pod, None).held
-        return _refusal(held) if held is not None else None
-
     def reason(self, code: str, pod: Pod, row: int) -> str:
         """Return why the plugin refuses the node: a sentence with its name, the object, the figure."""
         own = self._about[1] if self._about is not None and self._about[0] is pod else None
-        found = next((each for each in self.of(pod, own).refusals if _CODE_OF[each.plugin] == code), None)
-        return f"{found.plugin}: {found.reason(row)}" if found is not None else ""
+        refusal = self.of(pod, own).refusals.get(code)
+        return f"{PLUGINS[code]}: {refusal[1](row)}" if refusal is not None else ""
+
+    def _judged(self, pod: Pod, own: Placed | None) -> VolumeVerdict:
+        book = self._book
+        refusals: dict[str, _Refusal] = {}
+        if (mask := book.disks.refused(pod)) is not None:
+            refusals[names.NODE_VOLUME_RESTRICTIONS] = mask, partial(book.disks.reason, pod)
+        if not book.objects.are_claims_readable:
+            return VolumeVerdict(refusals=refusals)
+        claims = claims_of(pod, book.objects)
+        if isinstance(claims, PodRefusal):
+            return VolumeVerdict(claims)
+        if (mask := book.limits.refused(pod, own)) is not None:
+            refusals[names.NODE_VOLUME_LIMITS] = mask, partial(book.limits.reason, pod, own=own)
+        to_place = claims.to_place
+        if to_place.bound or to_place.waiting:
+            uid = pod.metadata.uid
+            with book.without_reservation(uid):
+                mask = book.binding.refused(to_place)
+            refusals[names.NODE_VOLUME_BINDING] = mask, partial(self._unbindable, uid, to_place)
+        mask = volume_zone.refused(claims.in_zones, self._nodes, book.labels)
+        if mask is not None:
+            refusals[names.NODE_VOLUME_ZONE] = mask, partial(volume_zone.reason, claims.in_zones, self._nodes)
+        return VolumeVerdict(self._exclusive(pod), refusals)
+
+    def _unbindable(self, uid: str, claims: ClaimsToPlace, row: int) -> str:
+        with self._book.without_reservation(uid):
+            return self._book.binding.reason(claims, row)
+
+    def _exclusive(self, pod: Pod) -> PodRefusal | None:
+        """Return what holds a pod whose ReadWriteOncePod claim is in use, or None."""
+        for key in exclusive_claims(pod, self._book.objects):
+            if user := self._book.user_of(key, but=pod.metadata.uid):
+                return in_use(key, user)
+        return None
 
 
 class VolumePlugin:
@@ -75,16 +127,16 @@ class VolumePlugin:
         if not pod.spec.volumes:
             return None
         verdict = self._verdicts.of(pod, own)
-        if verdict.held is not None and _CODE_OF[verdict.held.plugin] == self._code:
-            return _refusal(verdict.held)
-        for refusal in verdict.refusals:
-            if _CODE_OF[refusal.plugin] == self._code:
-                found = self._shapes.of(
-                    pod, self._code, self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts)
-                )
-                found.update(refusal.refused)
-                return found
-        return None
+        if verdict.held is not None and verdict.held.code == self._code:
+            return verdict.held
+        refusal = verdict.refusals.get(self._code)
+        if refusal is None:
+            return None
+        volume_filter = self._shapes.of(
+            pod, self._code, self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts)
+        )
+        volume_filter.update(refusal[0])
+        return volume_filter
 
 
 class VolumeFilter(PodFilter):
@@ -102,13 +154,3 @@ class VolumeFilter(PodFilter):
 
     def sentence(self, pod: Pod, row: int) -> str:
         return self._verdicts.reason(self.code, pod, row)
-
-
-_PLUGIN_OF: Final = dict(
-    zip(CODES, ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"), strict=True)
-)
-_CODE_OF: Final = {plugin: code for code, plugin in _PLUGIN_OF.items()}
-
-
-def _refusal(held: Held) -> PodRefusal:
-    return PodRefusal(_CODE_OF[held.plugin], f"{held.plugin}: {held.why}")

@@ -5,12 +5,13 @@ against kube-scheduler's own plugins; here are the stories.
 import msgspec
 import pytest
 
+from controller.scheduling.node_filter.codes import PLUGINS
 from controller.scheduling.node_filter.node_labels import NodeLabels
 from controller.scheduling.node_filter.nodes import NodeColumns, place
 from controller.scheduling.node_filter.pod_names import PodNames
 from controller.scheduling.node_filter.pod_shapes import PodShapes
 from controller.scheduling.node_filter.volumes.volume_book import VolumeBook
-from controller.scheduling.node_filter.volumes.volume_filters import VolumeFilters
+from controller.scheduling.node_filter.volumes.volume_plugins import CODES, VolumeVerdicts
 from hami_dra.api import kinds, names
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -23,7 +24,7 @@ class World:
     def __init__(self, nodes=(("a", "1"), ("b", "1"), ("c", "2"))):
         self.nodes = NodeColumns()
         self.book = VolumeBook(self.nodes, NodeLabels(self.nodes), PodNames(), PodShapes())
-        self.filters = VolumeFilters(self.nodes, self.book)
+        self.filters = VolumeVerdicts(self.nodes, self.book)
         for name, zone in nodes:
             self.node(name, zone)
 
@@ -91,13 +92,17 @@ class World:
 
     def refused(self, pod):
         """Node → (plugin, reason) of the first plugin that refuses it."""
-        verdict = self.filters.of(pod)
+        verdict = self.filters.of(pod, None)
         found = {}
         for name in self.nodes.names:
             row = self.nodes.index_of(name)
-            for each in verdict.refusals:
-                if each.refused[row]:
-                    found[name] = (each.plugin, each.reason(row))
+            for code in CODES:
+                if verdict.held is not None and verdict.held.code == code:
+                    found[name] = tuple(verdict.held.sentence.split(": ", 1))
+                    break
+                refused, reason = verdict.refusals.get(code, (None, None))
+                if refused is not None and refused[row]:
+                    found[name] = (PLUGINS[code], reason(row))
                     break
         return found
 
@@ -105,8 +110,8 @@ class World:
         return "".join(sorted({*self.nodes.names} - self.refused(pod).keys()))
 
     def held(self, pod):
-        held = self.filters.of(pod).held
-        return held and held.why
+        held = self.filters.of(pod, None).held
+        return held and held.sentence.split(": ", 1)[1]
 
 
 def read(kind, metadata, **fields):
@@ -427,4 +432,4 @@ def test_nothing_is_concluded_from_what_may_not_be_read(world, kind):
 
 
 def test_a_pod_without_volumes_is_not_looked_into(world):
-    assert world.filters.of(pod()).refusals == ()
+    assert world.filters.of(pod(), None).refusals == {}
