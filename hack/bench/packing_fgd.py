@@ -29,7 +29,7 @@ from controller.scheduling.scoring.free_capacity import (
     NodeDevices,
     NodeTable,
     Wanted,
-    free_capacity_of,
+    card_grid_of,
     shape_key,
 )
 from controller.scheduling.scoring.packing import Packing
@@ -218,13 +218,13 @@ class FgdRanker:
 
     def __init__(self, inventory: Inventory) -> None:
         self.shapes = PodShapes()
-        self._grid = free_capacity_of(inventory).grid
+        self._grid = card_grid_of(inventory)
         self.ground = Ground(inventory, self._grid, self.shapes)
         self._afters: LruCache[FgdAfter] = LruCache(_SHAPES_KEPT)
 
     def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
         """As `rank_nodes`. While nothing is typical yet: `fair-share`, which needs no history."""
-        free_capacity_of(inventory).refresh()
+        card_grid_of(inventory)
         if not self.ground.refresh().typical.known:
             return rank_nodes(inventory, policies, pod, wanted)
         cpu = pod_requests(pod)["cpu"]

@@ -13,8 +13,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controller.scheduling.inventory.card_grid import CardGrid
+from controller.scheduling.scoring import free_capacity
 from controller.scheduling.scoring import ranking as rankings
-from controller.scheduling.scoring.free_capacity import FreeCapacity, free_capacity_of
+from controller.scheduling.scoring.free_capacity import card_grid_of
 from controller.scheduling.scoring.packing import Packing
 from hack.bench import packing_fgd
 from hack.bench.packing_fgd import FgdRanker
@@ -200,7 +202,7 @@ def test_fair_share_is_what_the_page_says(found, arriving, seed):
 
 def learnt(cluster, typical):
     """Makes the cluster believe that these are the typical requests: (frequency, job)."""
-    free_capacity_of(cluster.inventory).refresh()
+    card_grid_of(cluster.inventory)
     for number in range(200):
         job = typical[number % len(typical)]
         cluster.publish(*cluster.pod_of(job, 10_000 + number))
@@ -294,11 +296,11 @@ def ask(cluster, job, policy: Policy):
 
 def fresh_values(cluster, job, policy):
     """The same with everything forgotten that was kept, what is typical apart."""
-    forgotten = FreeCapacity(cluster.inventory)
+    forgotten = CardGrid(cluster.inventory.devices, cluster.inventory.nodes)
     options = cluster._options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rankings, "free_capacity_of", lambda _: forgotten)
-        patch.setattr(packing_fgd, "free_capacity_of", lambda _: forgotten)
+        for module in (rankings, packing_fgd, free_capacity):
+            patch.setattr(module, "card_grid_of", lambda _: forgotten.refresh())
         if cluster.fgd is not None:
             again = FgdRanker(cluster.inventory)
             again.shapes, again.ground.typical = cluster.fgd.shapes, cluster.fgd.ground.typical

@@ -12,10 +12,10 @@ import numpy as np
 
 from controller.scheduling.incremental.changes import ChangeLog
 from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.incremental.growth import Interned
+from controller.scheduling.incremental.growth import Interned, grown
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.roles import free_shares
+from controller.scheduling.inventory.roles import free_shares, free_totals
 from controller.scheduling.inventory.rows_of_nodes import RowsOfNodes
 from controller.scheduling.node_filter.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
@@ -34,7 +34,8 @@ class CardGrid:
     its own. `free`: free part of a card in millionths (`roles.free_shares`); 0 for parts and empty
     places. `island`: number of the fast-interconnect island on the node; a card without one is its
     own island. `type`: number of the driver, product and memory, -1 for parts and empty places. Per
-    node, shape (nodes,): `cards`, the number of cards.
+    node, shape (nodes,): `cards`, the number of cards; `node_free` and `node_partial`, the sums of
+    the free parts of all cards, and of those that are neither idle nor full.
 
     A node with card a (half used by its part a1) and the idle cards b and c, linked to each other,
     in a grid of width 5:
@@ -59,28 +60,25 @@ class CardGrid:
         """By number of the type."""
         self.changes = ChangeLog()
         """Node rows where something in the tables changed."""
+        nothing: Ints = np.zeros((0, 0), dtype=np.int64)
+        self.rows = self.home = self.free = self.island = self.type = nothing
+        self.cards = self.node_free = self.node_partial = nothing.ravel()
         self._allocate(0, _NARROW)
 
     def _allocate(self, nodes: int, width: int) -> None:
-        before = getattr(self, "home", None)
-
-        def grown(name: str, empty: int) -> Ints:
-            fresh = np.full((nodes, width), empty, dtype=np.int64)
-            old = getattr(self, name, None)
-            if old is not None:
-                fresh[: old.shape[0], : old.shape[1]] = old
+        def enlarged(table: Ints, fill: int | Ints) -> Ints:
+            fresh: Ints = np.empty((nodes, width), dtype=np.int64)
+            fresh[:] = fill
+            fresh[: table.shape[0], : table.shape[1]] = table
             return fresh
 
-        self.rows: Ints = grown("rows", NO_DEVICE)
-        self.home: Ints = np.tile(np.arange(width), (nodes, 1))
-        if before is not None:
-            self.home[: before.shape[0], : before.shape[1]] = before
-        self.free: Ints = grown("free", 0)
-        self.island: Ints = grown("island", NO_DEVICE)
-        self.type: Ints = grown("type", NO_DEVICE)
-        cards = np.zeros(nodes, dtype=np.int64)
-        cards[: len(getattr(self, "cards", ()))] = getattr(self, "cards", ())
-        self.cards: Ints = cards
+        self.rows = enlarged(self.rows, NO_DEVICE)
+        self.home = enlarged(self.home, np.arange(width))
+        self.free = enlarged(self.free, 0)
+        self.island = enlarged(self.island, NO_DEVICE)
+        self.type = enlarged(self.type, NO_DEVICE)
+        self.cards, self.node_free = grown(self.cards, nodes), grown(self.node_free, nodes)
+        self.node_partial = grown(self.node_partial, nodes)
 
     @property
     def width(self) -> int:
@@ -144,6 +142,7 @@ class CardGrid:
             return
         there = self.rows[nodes] >= 0
         self.free[nodes] = self._free(nodes, self._devices.cards(np.where(there, self.rows[nodes], 0)))
+        self.node_free[nodes], self.node_partial[nodes] = free_totals(self.free[nodes])
         for node in nodes.tolist():
             self.changes.add(node)
 

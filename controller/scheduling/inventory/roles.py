@@ -103,6 +103,17 @@ def free_shares(cards: Cards) -> Ints:
     return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
 
 
+def free_totals(free: Ints) -> tuple[Ints, Ints]:
+    """Return the sums of the free parts of all cards, and of those that are neither idle nor full.
+    Shape (nodes, cards) → (nodes,).
+
+    >>> free, partial = free_totals(np.array([[1_000_000, 250_000, 0]]))
+    >>> free.tolist(), partial.tolist()
+    ([1250000], [250000])
+    """
+    return free.sum(axis=-1), np.where(free < WHOLE_CARD, free, 0).sum(axis=-1)
+
+
 def asked_shares(cards: Cards, ask: CardRequest) -> Ints:
     """Return the part of each card that a request takes, in millionths, by the rule of
     `free_shares`. At least 1.

@@ -7,13 +7,14 @@ MiB .. 1000 MiB per image to 0 .. 100.
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from controller.scheduling.node_filter.nodes import NodeColumns
 from controller.scheduling.node_preferences.image_index import ImageIndex
-from controller.scheduling.node_preferences.score import MOST
+from controller.scheduling.node_preferences.score import MOST, PluginScore
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Pod
 
@@ -31,7 +32,7 @@ class ImageLocality:
         self.counts_volumes = True
         """False: as 1.36, where image volumes add to the sum, but not to the number of images."""
 
-    def score_for(self, pod: Pod) -> "ImageScore | None":
+    def score_for(self, pod: Pod) -> PluginScore | None:
         """Return the pod's score; None: no node has any of its images."""
         images = images_of(pod)
         self._index.refresh()
@@ -42,26 +43,17 @@ class ImageLocality:
             return None
         spec = pod.spec
         count = len(images) if self.counts_volumes else len(spec.init_containers) + len(spec.containers)
-        return ImageScore(self._nodes, self._index, there, max(count, 1))
+        return partial(self._normalized, there, max(count, 1))
 
-
-class ImageScore:
-    """`images`: how often the pod names each image that some node has. `count`: number of images
-    that the sum is scaled for.
-    """
-
-    def __init__(self, nodes: NodeColumns, index: ImageIndex, images: Mapping[str, int], count: int) -> None:
-        self._nodes = nodes
-        self._index = index
-        self._images = images
-        self._count = count
-
-    def normalized(self, fitting: Positions) -> Ints:
+    def _normalized(self, images: Mapping[str, int], count: int, fitting: Positions) -> Ints:
+        """`images`: how often the pod names each image that some node has. `count`: number of
+        images that the sum is scaled for.
+        """
         total: Ints = np.zeros(self._nodes.size, dtype=np.int64)
-        for name, times in self._images.items():
+        for name, times in images.items():
             rows, sizes = self._index.sizes(name)
             total[rows] += times * (sizes * (len(rows) / max(self._nodes.count, 1))).astype(np.int64)
-        most = _MOST_PER_IMAGE * self._count
+        most = _MOST_PER_IMAGE * count
         scores: Ints = MOST * (np.clip(total[fitting], _LEAST, most) - _LEAST) // (most - _LEAST)
         return scores
 

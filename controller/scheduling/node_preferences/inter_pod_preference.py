@@ -22,35 +22,27 @@ from controller.scheduling.node_filter.existing_terms import ExistingTerms, PodC
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_labels import NO_DOMAIN
 from controller.scheduling.node_filter.nodes import Placed
-from controller.scheduling.node_preferences.score import MOST
+from controller.scheduling.node_preferences.score import MOST, PluginScore
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Pod
 
 
-class InterPodPreference:
-    """`existing`: the weighted terms of the pods that count on nodes."""
-
-    def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
-        self._state = state
-        self._existing = existing
-
-    def score_for(self, pod: Pod, own: Placed | None) -> "InterPodScore | None":
-        """Return the pod's score; None: neither the pod nor the pods that are there prefer
-        anything, or a term of the pod cannot be parsed.
-        """
-        terms: tuple[WeightedTerm, ...] = ()
-        if pod.spec.affinity is not None:
-            if affinity_problem(pod):
-                return None
-            terms = preferred_terms(pod)
-        toward = self._existing.about(pod)
-        if toward is None and not terms:
+def inter_pod_score(state: FilterState, existing: ExistingTerms, pod: Pod, own: Placed | None) -> PluginScore | None:
+    """Return the pod's score; None: neither the pod nor the pods that are there prefer anything, or
+    a term of the pod cannot be parsed. `existing`: the weighted terms of the pods that count on
+    nodes.
+    """
+    terms: tuple[WeightedTerm, ...] = ()
+    if pod.spec.affinity is not None:
+        if affinity_problem(pod):
             return None
-        key = tuple([(each.term.key, each.weight) for each in terms]), toward
-        shape = self._state.shapes.of(
-            pod, "preferred pods", key, lambda: InterPodScore(self._state, terms, toward), len(terms)
-        )
-        return shape.current(own)
+        terms = preferred_terms(pod)
+    toward = existing.about(pod)
+    if toward is None and not terms:
+        return None
+    key = tuple([(each.term.key, each.weight) for each in terms]), toward
+    shape = state.shapes.of(pod, "preferred pods", key, lambda: InterPodScore(state, terms, toward), len(terms))
+    return shape.current(own).normalized
 
 
 class InterPodScore(CountedShape):

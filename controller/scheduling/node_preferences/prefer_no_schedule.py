@@ -7,8 +7,7 @@ from typing import Final
 from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.node_column import NodeColumn
 from controller.scheduling.node_filter.taint_toleration import by_taints
-from controller.scheduling.node_preferences.score import default_normalized
-from hami_dra.api.arrays import Ints, Positions
+from controller.scheduling.node_preferences.score import PluginScore, default_normalized
 from hami_dra.api.core import Node, Pod, Toleration
 from hami_dra.api.selectors import tolerates
 
@@ -22,7 +21,7 @@ class PreferNoSchedule:
         self._seen = -1
         self._is_used = False
 
-    def score_for(self, pod: Pod) -> "TaintScore | None":
+    def score_for(self, pod: Pod) -> PluginScore | None:
         """Return the pod's score; None: no node has such a taint that the pod does not tolerate."""
         version = self._nodes.changes.version
         if version != self._seen:
@@ -37,15 +36,9 @@ class PreferNoSchedule:
             tolerations,
             lambda: NodeColumn(self._nodes, by_taints(tolerations, lambda node: _untolerated(tolerations, node)), 0),
         )
-        return TaintScore(column) if column.current().any() else None
-
-
-class TaintScore:
-    def __init__(self, column: NodeColumn) -> None:
-        self._column = column
-
-    def normalized(self, fitting: Positions) -> Ints:
-        return default_normalized(self._column.current()[fitting], reverse=True)
+        if not column.current().any():
+            return None
+        return lambda fitting: default_normalized(column.current()[fitting], reverse=True)
 
 
 def _untolerated(tolerations: tuple[Toleration, ...], node: Node) -> int:

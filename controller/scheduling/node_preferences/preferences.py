@@ -19,11 +19,11 @@ from controller.scheduling.node_filter.filter_state import FilterState
 from controller.scheduling.node_filter.nodes import Placed
 from controller.scheduling.node_filter.pod_size import excess_of
 from controller.scheduling.node_preferences.image_locality import IMAGE_VOLUMES_COUNTED, ImageLocality
-from controller.scheduling.node_preferences.inter_pod_preference import InterPodPreference
+from controller.scheduling.node_preferences.inter_pod_preference import inter_pod_score
 from controller.scheduling.node_preferences.prefer_no_schedule import PreferNoSchedule
-from controller.scheduling.node_preferences.preferred_node_affinity import PreferredNodeAffinity
+from controller.scheduling.node_preferences.preferred_node_affinity import node_affinity_score
 from controller.scheduling.node_preferences.score import PluginScore
-from controller.scheduling.node_preferences.soft_topology_spread import SoftTopologySpread
+from controller.scheduling.node_preferences.soft_topology_spread import soft_spread_score
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Pod
 
@@ -52,21 +52,21 @@ class PreferenceScores(Struct, frozen=True):
         return [(plugin, WEIGHTS[plugin], int(column[row])) for plugin, column in self.by_plugin.items()]
 
 
-class PodPreferences:
+class PodPreferences(Struct, frozen=True):
     """What one pod prefers. For use at once: it reads columns that change."""
 
-    def __init__(self, size: int, plugins: Mapping[str, PluginScore]) -> None:
-        self._size = size
-        self._plugins = plugins
+    size: int
+    """Of the columns."""
+    plugins: Mapping[str, PluginScore]
 
     def scores(self, fitting: Positions) -> PreferenceScores:
         """Return the scores of the nodes that the pod fits."""
-        total = np.zeros(self._size, dtype=np.int64)
+        total = np.zeros(self.size, dtype=np.int64)
         by_plugin: dict[str, Ints] = {}
-        for name, plugin in self._plugins.items():
-            column = by_plugin[name] = np.zeros(self._size, dtype=np.int64)
+        for name, plugin in self.plugins.items():
+            column = by_plugin[name] = np.zeros(self.size, dtype=np.int64)
             if fitting.size:
-                column[fitting] = plugin.normalized(fitting)
+                column[fitting] = plugin(fitting)
                 total += WEIGHTS[name] * column
         return PreferenceScores(total, by_plugin)
 
@@ -75,11 +75,9 @@ class NodePreferences:
     """`existing`: the weighted terms of the pods that count on nodes."""
 
     def __init__(self, state: FilterState, existing: ExistingTerms) -> None:
-        self._nodes = state.nodes
-        self._affinity = PreferredNodeAffinity(state)
+        self._state = state
+        self._existing = existing
         self._taints = PreferNoSchedule(state)
-        self._spread = SoftTopologySpread(state)
-        self._inter_pod = InterPodPreference(state, existing)
         self._images = ImageLocality(state.nodes)
 
     def of(self, pod: Pod, own: Placed | None) -> PodPreferences | None:
@@ -88,9 +86,9 @@ class NodePreferences:
         """
         if excess_of(pod) is not None:
             return None
-        affinity = self._affinity.score_for(pod)
-        spread = self._spread.score_for(pod, own) if pod.spec.topology_spread_constraints else None
-        inter_pod = self._inter_pod.score_for(pod, own)
+        affinity = node_affinity_score(self._state, pod)
+        spread = soft_spread_score(self._state, pod, own) if pod.spec.topology_spread_constraints else None
+        inter_pod = inter_pod_score(self._state, self._existing, pod, own)
         taints = self._taints.score_for(pod)
         if affinity is None and spread is None and inter_pod is None and taints is None:
             return None
@@ -101,7 +99,7 @@ class NodePreferences:
             "InterPodAffinity": inter_pod,
             "ImageLocality": self._images.score_for(pod),
         }
-        return PodPreferences(self._nodes.size, {name: each for name, each in scores.items() if each is not None})
+        return PodPreferences(self._state.nodes.size, {name: each for name, each in scores.items() if each is not None})
 
     def set_version(self, version: tuple[int, int]) -> None:
         """Score like kube-scheduler of this version (major, minor); without it like the newest."""

@@ -1,6 +1,7 @@
 """What a score plugin is, and kube-scheduler's default normalisation."""
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -10,13 +11,10 @@ MOST: Final = 100
 """fwk.MaxNodeScore"""
 
 
-class PluginScore(Protocol):
-    """One plugin's score of nodes for one pod."""
-
-    def normalized(self, fitting: Positions) -> Ints:
-        """Return 0 to `MOST` for each of these rows: the nodes that the pod fits, not empty. What a
-        node gets depends on all of them.
-        """
+PluginScore = Callable[[Positions], Ints]
+"""One plugin's score of nodes for one pod: 0 to `MOST` for each of these rows, the nodes that the
+pod fits, not empty. What a node gets depends on all of them.
+"""
 
 
 def default_normalized(raw: Ints, *, reverse: bool = False) -> Ints:

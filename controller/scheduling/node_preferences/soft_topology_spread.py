@@ -22,28 +22,22 @@ from controller.scheduling.node_filter.pod_topology_spread import (
     is_hard,
     nodes_with_keys,
 )
-from controller.scheduling.node_preferences.score import MOST, quotients
+from controller.scheduling.node_preferences.score import MOST, PluginScore, quotients
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
 from hami_dra.api.names import HOSTNAME_LABEL
 from hami_dra.api.selectors import selector_problem
 
 
-class SoftTopologySpread:
-    def __init__(self, state: FilterState) -> None:
-        self._state = state
-
-    def score_for(self, pod: Pod, own: Placed | None) -> "SpreadScore | None":
-        """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
-        soft = [each for each in pod.spec.topology_spread_constraints if not is_hard(each)]
-        if not soft or any(selector_problem(each.label_selector) for each in soft):
-            return None
-        constraints = [SpreadConstraint.of(pod, each) for each in soft]
-        key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
-        shape = self._state.shapes.of(
-            pod, "soft spread", key, lambda: SpreadScore(self._state, pod, constraints), len(constraints)
-        )
-        return shape.current(own)
+def soft_spread_score(state: FilterState, pod: Pod, own: Placed | None) -> PluginScore | None:
+    """Return the pod's score; None: it has no soft constraint, or one cannot be parsed."""
+    soft = [each for each in pod.spec.topology_spread_constraints if not is_hard(each)]
+    if not soft or any(selector_problem(each.label_selector) for each in soft):
+        return None
+    constraints = [SpreadConstraint.of(pod, each) for each in soft]
+    key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
+    shape = state.shapes.of(pod, "soft spread", key, lambda: SpreadScore(state, pod, constraints), len(constraints))
+    return shape.current(own).normalized
 
 
 class SpreadScore(CountedShape):

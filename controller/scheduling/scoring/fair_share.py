@@ -65,17 +65,6 @@ class CardTotals(Struct, frozen=True):
     memory: UsableCapacity
 
 
-def totals(free: Ints) -> tuple[Ints, Ints]:
-    """Return (free, partial) of `CardTotals`, from the free part of each card. Shape (nodes, cards)
-    → (nodes,).
-
-    >>> free, partial = totals(np.array([[1_000_000, 250_000, 0]]))
-    >>> free.tolist(), partial.tolist()
-    ([1250000], [250000])
-    """
-    return free.sum(axis=-1), np.where(free < WHOLE_CARD, free, 0).sum(axis=-1)
-
-
 def stranded(state: CardTotals, cpu: Floats, memory: Floats) -> Floats:
     """Return the cards' worth that is free and cannot be used for lack of CPU or memory. Shape
     (nodes,).

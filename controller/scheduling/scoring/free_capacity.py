@@ -17,9 +17,8 @@ from controller.scheduling.incremental.derived_column import DerivedColumns
 from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.card_grid import CardGrid
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
+from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares, free_totals
 from controller.scheduling.scoring.device_selection import first_of, fit_keys, left_after
-from controller.scheduling.scoring.fair_share import totals
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.scarcity import Scarcity
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
@@ -28,42 +27,19 @@ Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 """Every managed request with the columns of its alternatives."""
 
 
-class FreeCapacity(DerivedColumns):
-    """The grid of cards of one inventory, and per shape of request the capacity left. A cache only."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self.grid = CardGrid(inventory.devices, inventory.nodes)
-        super().__init__(self.grid.changes)
-        self.free: Ints = np.zeros(0, dtype=np.int64)
-        self.partial: Ints = np.zeros(0, dtype=np.int64)
-
-    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "AfterPlacement":
-        """Return the columns, up to date if those of `wanted` are."""
-        self.refresh()
-        after = inventory.of_request(
-            AfterPlacement,
-            (self, shape_key(wanted, weights)),
-            lambda: AfterPlacement(inventory, self.grid, weights, wanted),
-        )
-        after.refresh()
-        return after
-
-    def refresh(self) -> None:
-        self.grid.refresh()
-        super().refresh()
-
-    def _grow(self) -> int:
-        size = len(self.grid.rows)
-        self.free, self.partial = grown(self.free, size), grown(self.partial, size)
-        return size
-
-    def _update(self, nodes: Positions, /) -> None:
-        self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
+def card_grid_of(inventory: Inventory) -> CardGrid:
+    """Return the grid of cards of the inventory, up to date."""
+    return inventory.derived(CardGrid, lambda each: CardGrid(each.devices, each.nodes)).refresh()
 
 
-def free_capacity_of(inventory: Inventory) -> FreeCapacity:
-    """Return the cache of the inventory; results are the same without it, only slower."""
-    return inventory.derived(FreeCapacity, FreeCapacity)
+def after_placement(inventory: Inventory, weights: Packing, wanted: Wanted) -> "AfterPlacement":
+    """Return the columns, up to date if those of `wanted` are."""
+    grid = card_grid_of(inventory)
+    after = inventory.of_request(
+        AfterPlacement, (grid, shape_key(wanted, weights)), lambda: AfterPlacement(inventory, grid, weights, wanted)
+    )
+    after.refresh()
+    return after
 
 
 def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
@@ -112,7 +88,7 @@ class AfterPlacement(DerivedColumns):
         return self._scarce[: self._inventory.nodes.size]
 
     def scarcity_of(self, request: ResolvedRequest, types: Ints) -> Ints:
-        for alternatives, scarcities in zip((each for each, _ in self._wanted), self._scarcity, strict=True):
+        for (alternatives, _), scarcities in zip(self._wanted, self._scarcity, strict=True):
             for view, scarcity in zip(alternatives, scarcities, strict=True):
                 if view.shape == request.shape:
                     return scarcity.of(types)
@@ -131,11 +107,8 @@ class AfterPlacement(DerivedColumns):
 
     def _grow(self) -> int:
         size = len(self._grid.rows)
-        self._free, self._partial, self._scarce = (
-            grown(self._free, size),
-            grown(self._partial, size),
-            grown(self._scarce, size),
-        )
+        self._free, self._partial = grown(self._free, size), grown(self._partial, size)
+        self._scarce = grown(self._scarce, size)
         return size
 
     def _update(self, nodes: Positions, /) -> None:
@@ -179,7 +152,7 @@ class AfterPlacement(DerivedColumns):
 
     def _finish(self, table: "NodeTable", free: Ints) -> None:
         """Store the totals of `free`, in which all requests are met."""
-        self._free[table.nodes], self._partial[table.nodes] = totals(free)
+        self._free[table.nodes], self._partial[table.nodes] = free_totals(free)
 
 
 class NodeTable:
@@ -255,7 +228,7 @@ def node_devices_of(
 
     `rows`, `left` and `share`: of the devices that the request may take.
     """
-    grid = free_capacity_of(inventory).grid.refresh()
+    grid = card_grid_of(inventory)
     places = grid.places(node, rows)
     width = max(grid.width, int(places.max(initial=0)) + 1)
 

@@ -5,19 +5,22 @@ Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `Invali
 and the choices.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
+from controller.scheduling.scoring.packing import Packing
 from hami_dra.api import names
 from hami_dra.api.similar_names import did_you_mean
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
-"""Node policies that have a choice of cards of their own."""
+_LARGEST: Final = 1000.0
+"""Weight of `fair-share`."""
 UNSAID: Final = "default"
 NO_ENTRIES: Final[Mapping[str, Any]] = MappingProxyType({})
 """Shared by the policies of all pods, of which the latest decisions are kept."""
@@ -152,28 +155,53 @@ def parse_weights(value: str, where: str) -> Weights:
     Raises InvalidPolicy.
     """
     problem = f"{where}: {value!r} is not like slot=1,core=1,memory=1"
+    incomplete = f"{problem}: name each of slot, core and memory once"
     found: dict[str, int] = {}
-    for part in value.split(","):
-        name, equals, number = part.strip().partition("=")
-        name, number = name.strip(), number.strip()
-        if not equals or name not in {"slot", "core", "memory"} or name in found:
-            raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+    for name, number in _assignments(value, Weights.__struct_fields__, incomplete):
         if not number.isascii() or not number.isdigit() or len(number) > 9:
             raise InvalidPolicy(f"{problem}: {name} must be an integer from 0 to 999999999")
         found[name] = int(number)
     if len(found) != 3:
-        raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+        raise InvalidPolicy(incomplete)
     if not any(found.values()):
         raise InvalidPolicy(f"{problem}: at least one weight must be above 0")
-    return Weights(found["slot"], found["core"], found["memory"])
+    return Weights(**found)
 
 
 def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
-    """Parse `theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises InvalidPolicy."""
-    try:
-        return parse_packing(value, default)
-    except InvalidWeights as error:
-        raise InvalidPolicy(f"{where}: {error}") from error
+    """Parse `theta=0.65,left=0.5,rare=0,large=0`, any of them in any order; the others as in
+    `default`.
+
+    `theta` is above 0 up to 1, the others are from 0 to 1000. Raises InvalidPolicy.
+
+    >>> parse_packing_weights("left=1", "Pod x", Packing()) == Packing(left=1.0)
+    True
+    """
+    problem = f"{where}: {value!r} is not like theta=0.65,left=0.5,rare=0,large=0: name some of them, each at most once"
+    found: dict[str, float] = {}
+    for name, text in _assignments(value, Packing.__struct_fields__, problem):
+        try:
+            found[name] = float(text) if len(text) <= 32 else math.nan
+        except ValueError:
+            found[name] = math.nan
+        if not 0.0 <= found[name] <= _LARGEST:
+            raise InvalidPolicy(f"{where}: {name}={text!r} must be a number from 0 to {_LARGEST:.0f}")
+    if not 0.0 < found.get("theta", 1.0) <= 1.0:
+        raise InvalidPolicy(f"{where}: {value!r}: theta must be above 0 and at most 1")
+    return replace(default, **found)
+
+
+def _assignments(value: str, choices: Sequence[str], problem: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of `a=1,b=2`. Raises InvalidPolicy with `problem` for anything else, for
+    names that are no choice, and for names that come twice.
+    """
+    seen = set()
+    for part in value.split(","):
+        name, equals, text = (each.strip() for each in part.partition("="))
+        if not equals or name not in choices or name in seen:
+            raise InvalidPolicy(problem)
+        seen.add(name)
+        yield name, text
 
 
 def _unknown(where: str, value: str, choices: Sequence[str], part: str = "") -> InvalidPolicy:

@@ -290,19 +290,18 @@ def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
             yield from (source for source in sources if isinstance(source, wanted))
 
 
-def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePolicy:
-    keys, weights = default.keys, default.weights
-    origin, weights_origin = default.origin, default.weights_origin
-    found_keys = found_weights = False
-    for source in sources:
-        annotations = source.metadata.annotations
-        if not found_keys and (value := annotations.get(names.DEVICE_POLICY)) is not None:
-            origin = _label(source)
-            keys, found_keys = parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), True
-        if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
-            weights_origin = _label(source)
-            weights, found_weights = parse_weights(value, _annotation(weights_origin, names.SCORING_WEIGHTS)), True
-    return DevicePolicy(keys, weights, origin, weights_origin) if found_keys or found_weights else default
+def _device_policy(sources: Sequence[Object], default: DevicePolicy) -> DevicePolicy:
+    policy = default
+    if found := _first(sources, names.DEVICE_POLICY):
+        value, origin = found
+        policy = replace(
+            policy, keys=parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), origin=origin
+        )
+    if found := _first(sources, names.SCORING_WEIGHTS):
+        value, origin = found
+        weights = parse_weights(value, _annotation(origin, names.SCORING_WEIGHTS))
+        policy = replace(policy, weights=weights, weights_origin=origin)
+    return policy
 
 
 def _label(source: Object) -> str:

@@ -15,7 +15,7 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.scoring.device_selection import fit_keys
 from controller.scheduling.scoring.fair_share import CardTotals, Cost, UsableCapacity, cost
-from controller.scheduling.scoring.free_capacity import NodeDevices, Wanted, free_capacity_of
+from controller.scheduling.scoring.free_capacity import NodeDevices, Wanted, after_placement, card_grid_of
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints
@@ -77,7 +77,7 @@ class _Hami(Plain):
     def __init__(self, inventory: Inventory, policies: Policies, wanted: Wanted) -> None:
         super().__init__(inventory)
         self._used = self.values
-        self._scarce = _HAMI_UNIT * free_capacity_of(inventory).after(inventory, policies.packing, wanted).scarce
+        self._scarce = _HAMI_UNIT * after_placement(inventory, policies.packing, wanted).scarce
         self.values = self._used + self._scarce if policies.node_policy == names.SPREAD else self._used - self._scarce
 
     def terms(self, node: int) -> list[tuple[str, float]]:
@@ -87,16 +87,12 @@ class _Hami(Plain):
 class _FairShare:
     def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
         nodes = inventory.nodes
-        free_capacity = free_capacity_of(inventory)
-        self._after = free_capacity.after(inventory, policies.packing, wanted)
+        self._after = after_placement(inventory, policies.packing, wanted)
+        grid = card_grid_of(inventory)
         requests = pod_requests(pod)
         cpu, memory = (UsableCapacity(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
         before = CardTotals(
-            free_capacity.grid.cards[: nodes.size],
-            free_capacity.free[: nodes.size],
-            free_capacity.partial[: nodes.size],
-            cpu,
-            memory,
+            grid.cards[: nodes.size], grid.node_free[: nodes.size], grid.node_partial[: nodes.size], cpu, memory
         )
         after = CardTotals(
             before.cards,

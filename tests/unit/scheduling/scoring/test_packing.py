@@ -4,23 +4,30 @@ import numpy as np
 import pytest
 
 from controller.scheduling.scoring.device_selection import first_of, fit_keys, left_after
-from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
-from controller.scheduling.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import (
+    DevicePolicy,
+    InvalidPolicy,
+    Policies,
+    Weights,
+    parse_packing_weights,
+)
 from hack.bench.packing_shapes import Shape
 from hack.bench.packing_typical import typical_shapes
 from tests.support.manifests import device_class, pod, simulated, template
 
 
 def test_weights_are_read_and_the_others_kept():
-    assert parse_packing("theta=0.7, rare=1", Packing(left=0.3)) == Packing(theta=0.7, left=0.3, rare=1.0)
+    weights = parse_packing_weights("theta=0.7, rare=1", "Pod x", Packing(left=0.3))
+    assert weights == Packing(theta=0.7, left=0.3, rare=1.0)
 
 
 @pytest.mark.parametrize(
     "text", ["", "theta", "theta=0", "theta=1.1", "left=-1", "left=nan", "left=inf", "left=1e9", "g=1", "left=1,left=2"]
 )
 def test_weights_that_make_no_sense(text):
-    with pytest.raises(InvalidWeights):
-        parse_packing(text, Packing())
+    with pytest.raises(InvalidPolicy):
+        parse_packing_weights(text, "Pod x", Packing())
 
 
 def test_cards_follow_the_node_policy_unless_somebody_chose():
