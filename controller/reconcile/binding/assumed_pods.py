@@ -14,8 +14,7 @@ from hami_dra.api.podstate import is_live
 
 class AssumedPods:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
-        self._informers = context.informers
-        self._inventory = context.inventory
+        self._context = context
         self._claims = claims
         self._committing: dict[str, str] = {}
         """UID → node of the decision that is being written."""
@@ -25,15 +24,15 @@ class AssumedPods:
     def begin(self, pod: Pod, node: str) -> None:
         """Count the pod on the node until `end`."""
         self._committing[pod.metadata.uid] = node
-        self._inventory.assume_pod(self._present(pod) or pod, node)
+        self._context.inventory.assume_pod(self._context.informers.present(pod) or pod, node)
 
     def end(self, pod: Pod) -> None:
         """Count the pod as its claims say: the decision is written, or has failed."""
         uid = pod.metadata.uid
         self._committing.pop(uid, None)
-        self._inventory.forget_pod(uid)
+        self._context.inventory.forget_pod(uid)
         self._pinned.pop(uid, None)
-        if (present := self._present(pod)) is not None:
+        if (present := self._context.informers.present(pod)) is not None:
             self.refresh(present)
 
     def refresh(self, pod: Pod) -> str:
@@ -45,9 +44,9 @@ class AssumedPods:
             return ""
         counts_on = self._committing.get(uid, node)
         if not counts_on:
-            self._inventory.forget_pod(uid)
-        elif self._inventory.assumed_node(uid) != counts_on:
-            self._inventory.assume_pod(pod, counts_on)
+            self._context.inventory.forget_pod(uid)
+        elif self._context.inventory.assumed_node(uid) != counts_on:
+            self._context.inventory.assume_pod(pod, counts_on)
         return node
 
     def gone(self, pod: Pod) -> None:
@@ -57,7 +56,7 @@ class AssumedPods:
     def stop(self) -> None:
         """End the term: count nothing any more."""
         for uid in (*self._committing, *self._pinned):
-            self._inventory.forget_pod(uid)
+            self._context.inventory.forget_pod(uid)
         self._committing.clear()
         self._pinned.clear()
 
@@ -65,13 +64,8 @@ class AssumedPods:
         """Return the node to which our allocation pins this pod while it is not there, or empty."""
         if not is_live(pod):
             return ""
-        for claim in self._informers.claims_of(pod):
+        for claim in self._context.informers.claims_of(pod):
             node = patches.pinned_node(claim) if self._claims.is_ours(claim) else ""
             if node not in ("", pod.spec.node_name):
                 return node
         return ""
-
-    def _present(self, pod: Pod) -> Pod | None:
-        """Return the pod as it is now, or None if it is gone or was created again."""
-        present = self._informers.pod(pod.key)
-        return present if present is not None and present.metadata.uid == pod.metadata.uid else None

@@ -41,12 +41,8 @@ class BindingCycle:
         *,
         assumed_pods: AssumedPods,
     ) -> None:
-        self._informers = context.informers
-        self._inventory = context.inventory
+        self._context = context
         self._settings = settings = context.settings.binding
-        self._clock = context.clock
-        self._events = context.events
-        self._metrics = context.metrics
         self._guard = context.guard("commit")
         self._committer = committer
         self._assumed_pods = assumed_pods
@@ -96,7 +92,7 @@ class BindingCycle:
         self._assumed[pod.metadata.uid] = claims
         self._in_flight.begin([pod.metadata.uid, *claims])
         for entry in decision.allocations:
-            self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            self._context.inventory.assume(entry.claim.metadata.uid, entry.allocation)
         self._assumed_pods.begin(pod, decision.node)
         finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")
@@ -105,8 +101,8 @@ class BindingCycle:
         """End the term: whatever is still being written is no longer assumed."""
         for claim_uids in self._assumed.values():
             for uid in claim_uids:
-                self._inventory.forget(uid)
-        self._events.yield_to(lambda: False)
+                self._context.inventory.forget(uid)
+        self._context.events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Forget the pause of a pod that has ended or requests something else now.
@@ -125,7 +121,7 @@ class BindingCycle:
         Subscribed by the term.
         """
         if old is None and new is not None and self._not_before:
-            for pod in self._informers.pods_of(new.key):
+            for pod in self._context.informers.pods_of(new.key):
                 self._forget(pod.metadata.uid)
 
     async def _finish(self, pod: Pod, decision: Decision, gang: GangCommit | None) -> None:
@@ -150,22 +146,22 @@ class BindingCycle:
         write: Callable[[Pod, Decision], Awaitable[Pod]],
         gang: GangCommit | None = None,
     ) -> None:
-        started = self._clock.monotonic()
+        started = self._context.clock.monotonic()
         try:
             current = await write(pod, decision)
-            self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
+            self._context.metrics.commit_seconds.observe(self._context.clock.monotonic() - started)
             self._written(pod, decision, current, gang)
         except Stale as error:
             log.info("pod %s: decided again: %s", pod.key, error)
             self._failed(pod, "stale", self._pause(pod))
         except Rejected as error:
             log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
-            self._events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+            self._context.events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
             self._failed(pod, "refused", self._settings.retry_most)
         except Exception as error:
             if not self._guard.contains(pod.key, error):
                 raise
-            self._events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
+            self._context.events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
             self._failed(pod, "refused", self._settings.retry_most)
         self._end(pod)
 
@@ -173,11 +169,11 @@ class BindingCycle:
         """Report it and lift the gate: the informers have the written claims already."""
         self._count_as_written(pod)
         self._forget(pod.metadata.uid)
-        self._metrics.commits.labels("done").inc()
-        self._events.report(POD, pod, messages.placed(decision))
+        self._context.metrics.commits.labels("done").inc()
+        self._context.events.report(POD, pod, messages.placed(decision))
         for left in decision.left_out:
-            self._events.report(POD, pod, messages.left_out(pod, decision.node, left))
-            self._events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
+            self._context.events.report(POD, pod, messages.left_out(pod, decision.node, left))
+            self._context.events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
             lane, check = (gang.lane, gang.check) if gang is not None else ("", None)
             self._gate.lift(current, "allocated", placed=True, lane=lane, check=check)
@@ -185,13 +181,13 @@ class BindingCycle:
     def _failed(self, pod: Pod, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the metric."""
         self._count_as_written(pod)
-        self._metrics.commits.labels(result).inc()
+        self._context.metrics.commits.labels(result).inc()
         self._triggers.released(pod)
-        current = self._informers.pod(pod.key)
-        if current is None or current.metadata.uid != pod.metadata.uid or not is_live(current):
+        current = self._context.informers.present(pod)
+        if current is None or not is_live(current):
             self._forget(pod.metadata.uid)
         else:
-            now = self._clock.monotonic()
+            now = self._context.clock.monotonic()
             self._not_before[pod.metadata.uid] = now + pause
             self._queue.ready(pod.key, rank(current))
             if pause > 0:
@@ -201,7 +197,7 @@ class BindingCycle:
     def _count_as_written(self, pod: Pod) -> None:
         """Forget what was assumed: from now on the claims say what counts, and whether the pod does."""
         for uid in self._assumed[pod.metadata.uid]:
-            self._inventory.forget(uid)
+            self._context.inventory.forget(uid)
         self._assumed_pods.end(pod)
 
     def _end(self, pod: Pod) -> None:
@@ -217,14 +213,12 @@ class BindingCycle:
                 self._evaluate(key)
 
     def _is_as_written(self, pod: Pod) -> bool:
-        current = self._informers.pod(pod.key)
-        if current is None or current.metadata.uid != pod.metadata.uid:
-            return False
-        claims = map(self._informers.claim, claim_keys(current))
+        current = self._context.informers.present(pod)
+        claims = map(self._context.informers.claim, claim_keys(current)) if current is not None else (None,)
         return all(claim is not None and claim.status.allocation is not None for claim in claims)
 
     def _evaluate(self, pod_key: str) -> None:
-        if (found := self._informers.pod(pod_key)) is not None:
+        if (found := self._context.informers.pod(pod_key)) is not None:
             self._triggers.evaluate(found)
 
     def _forget(self, pod_uid: str) -> None:

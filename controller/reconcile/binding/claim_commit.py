@@ -50,10 +50,7 @@ class ClaimCommitter:
         is_fenced: Callable[[Collection[str]], bool],
         share_id: Callable[[], str] = new_share_id,
     ) -> None:
-        self._cluster = context.cluster
-        self._writer = context.writer
-        self._informers = context.informers
-        self._clock = context.clock
+        self._context = context
         self._claims = claims
         self._is_fenced = is_fenced
         self._share_id = share_id
@@ -95,12 +92,12 @@ class ClaimCommitter:
         return tuple(results)
 
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
+        allocation = stamped(entry.allocation, self._context.clock.wall(), self._share_id)
         drivers = {result["driver"] for result in allocation["devices"]["results"]}
-        consumer = consumer_of(pod, entry.pod_claim_name, self._informers.gangs.pod_group(pod))
-        await self._informers.wait_claims_current()
+        consumer = consumer_of(pod, entry.pod_claim_name, self._context.informers.gangs.pod_group(pod))
+        await self._context.informers.wait_claims_current()
         return await self._claims.allocate(
-            claim, allocation, consumer, lambda: self._is_fenced(drivers) and self._informers.are_claims_current
+            claim, allocation, consumer, lambda: self._is_fenced(drivers) and self._context.informers.are_claims_current
         )
 
     async def _current(self, pod: Pod, decision: Decision, *, nominate: bool) -> Pod:
@@ -119,7 +116,7 @@ class ClaimCommitter:
         if pod.spec.node_name or pod.status.nominated_node_name == node:
             return await self._read(pod)
         try:
-            current = await self._writer.patch(
+            current = await self._context.writer.patch(
                 POD,
                 pod.metadata.name,
                 patches.nominate(pod, node),
@@ -131,12 +128,12 @@ class ClaimCommitter:
         except ClusterError as error:
             log.info("pod %s: node %s not nominated: %s", pod.key, node, error)
             return await self._read(pod)
-        self._informers.observe_pod(current)
+        self._context.informers.observe_pod(current)
         return current
 
     async def _read(self, pod: Pod) -> Pod:
         try:
-            return await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
+            return await self._context.cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
         except NotFound:
             raise Stale(f"pod {pod.key} is gone") from None
         except ClusterError as error:
@@ -159,7 +156,7 @@ class ClaimCommitter:
 
         A pod without our gate may be bound as soon as its last claim is allocated.
         """
-        known = self._informers.pod(pod.key)
+        known = self._context.informers.pod(pod.key)
         if known is None or not has_our_gate(known):
             try:
                 known = await self._read(pod)
@@ -180,7 +177,7 @@ class ClaimCommitter:
         await _all([self._claims.clear(claim, only_ours) for claim in done])
 
     def _is_in_use(self, claim: ResourceClaim) -> bool:
-        return any(map(is_bound, self._informers.pods_of(claim.key)))
+        return any(map(is_bound, self._context.informers.pods_of(claim.key)))
 
 
 async def _all(steps: list[Any]) -> list[Any]:

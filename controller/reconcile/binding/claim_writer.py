@@ -64,11 +64,7 @@ class ShareReference(Struct, frozen=True):
 
 class ClaimWriter:
     def __init__(self, context: Context) -> None:
-        self._cluster = context.cluster
-        self._writer = context.writer
-        self._informers = context.informers
-        self._clock = context.clock
-        self._metrics = context.metrics
+        self._context = context
         self._installation = context.settings.binding.installation
         self._clearing: set[str] = set()
 
@@ -86,7 +82,7 @@ class ClaimWriter:
 
     async def protect(self, claim: ResourceClaim) -> ResourceClaim:
         """Set the finalizer, if missing. Raises Stale, Rejected, LeadershipLost."""
-        attempts = _Attempts(self._clock)
+        attempts = _Attempts(self._context.clock)
         while True:
             _check_free(claim)
             if patches.is_protected(claim):
@@ -104,7 +100,7 @@ class ClaimWriter:
 
         Afterwards either we have not allocated the claim, or the informers know that we have.
         """
-        attempts = _Attempts(self._clock)
+        attempts = _Attempts(self._context.clock)
         allocation = with_allocator(allocation, self._installation)
         wanted = _shares(allocation)
         may_land_on = ""
@@ -135,7 +131,7 @@ class ClaimWriter:
         So is a claim that is being deleted: the claim controller waits for the end of its
         reservation by a pod that will never run. Raises LeadershipLost, Rejected, GivenUp.
         """
-        attempts = _Attempts(self._clock)
+        attempts = _Attempts(self._context.clock)
         uid = claim.metadata.uid
         self._clearing.add(uid)
         try:
@@ -153,19 +149,19 @@ class ClaimWriter:
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the newest state. Raises Stale if the claim is gone, GivenUp."""
-        return await self._read(claim, _Attempts(self._clock))
+        return await self._read(claim, _Attempts(self._context.clock))
 
     async def _read(self, claim: ResourceClaim, attempts: "_Attempts") -> ResourceClaim:
         while True:
             try:
-                found = await self._cluster.get(RESOURCE_CLAIM, claim.metadata.name, claim.metadata.namespace)
+                found = await self._context.cluster.get(RESOURCE_CLAIM, claim.metadata.name, claim.metadata.namespace)
             except NotFound:
                 raise Stale(f"claim {claim.key} is gone") from None
             except ClusterError as error:
                 log.info("claim %s: cannot be read yet: %s", claim.key, error)
                 await attempts.failed(claim, error)
                 continue
-            self._informers.observe_claim(found)
+            self._context.informers.observe_claim(found)
             if found.metadata.uid != claim.metadata.uid:
                 raise Stale(f"claim {claim.key} was created again")
             return found
@@ -179,23 +175,23 @@ class ClaimWriter:
         """
         meta = claim.metadata
         try:
-            written = await self._writer.patch(
+            written = await self._context.writer.patch(
                 RESOURCE_CLAIM, meta.name, patch, namespace=meta.namespace, subresource=subresource
             )
         except NotFound:
             raise Stale(f"claim {claim.key} is gone") from None
         except Conflict:
-            self._metrics.conflicts.inc()
+            self._context.metrics.conflicts.inc()
             await attempts.conflicted(claim)
             return False, await self._read(claim, attempts)
         except (Invalid, Forbidden) as error:
             raise Rejected(str(error)) from error
         except ClusterError as error:
-            self._metrics.unclear_writes.inc()
+            self._context.metrics.unclear_writes.inc()
             log.info("claim %s: %s; reading what became of it", claim.key, error)
             await attempts.failed(claim, error)
             return False, await self._read(claim, attempts)
-        self._informers.observe_claim(written)
+        self._context.informers.observe_claim(written)
         return True, written
 
     async def _void(self, claim: ResourceClaim, wanted: frozenset[ShareReference]) -> None:
@@ -208,10 +204,10 @@ class ClaimWriter:
         try:
             await self._change(claim)
         except (GivenUp, Rejected) as error:
-            newest = self._informers.claim(claim.key)
+            newest = self._context.informers.claim(claim.key)
             if newest is not None and newest.metadata.resource_version == claim.metadata.resource_version:
                 log.info("claim %s: %s; waiting until no write can be under way", claim.key, error)
-                await self._clock.sleep(_LATEST_WRITE)
+                await self._context.clock.sleep(_LATEST_WRITE)
         try:
             newest = await self._read_at_last(claim)
             await self.clear(newest, lambda now: _shares_of(now) == wanted)
@@ -223,7 +219,7 @@ class ClaimWriter:
 
         Raises LeadershipLost, Rejected, GivenUp.
         """
-        attempts = _Attempts(self._clock)
+        attempts = _Attempts(self._context.clock)
         while claim.status.allocation is None and _is_writable(claim) and patches.is_protected(claim):
             try:
                 written, claim = await self._try(claim, patches.unprotect(claim), "", attempts)
@@ -241,7 +237,7 @@ class ClaimWriter:
                 return await self.read(claim)
             except GivenUp as error:
                 log.warning("%s", error)
-                await self._clock.sleep(_READ_AGAIN)
+                await self._context.clock.sleep(_READ_AGAIN)
 
 
 class _Attempts:

@@ -46,10 +46,7 @@ _Made = ResourceClaim | ResourceClaimTemplate
 
 class ConvertedClaims:
     def __init__(self, context: Context, conversion: Conversion) -> None:
-        self._informers = context.informers
-        self._writer = context.writer
-        self._clock = context.clock
-        self._events = context.events
+        self._context = context
         self._guard = context.guard("converted claims")
         self._conversion = conversion
         self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
@@ -68,18 +65,18 @@ class ConvertedClaims:
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         """Recreate a deleted template for the pods that still need it. Subscribed by the term."""
         if old is not None and new is None:
-            for waiting in self._informers.pods_waiting_for_template(old.key):
+            for waiting in self._context.informers.pods_waiting_for_template(old.key):
                 self.pod_changed(None, waiting)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Recreate a deleted claim. Subscribed by the term."""
         if old is not None and new is None:
-            for waiting in self._informers.pods_of(old.key):
+            for waiting in self._context.informers.pods_of(old.key):
                 self.pod_changed(None, waiting)
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeadershipLost."""
-        for pod in list(self._informers.pods.store):
+        for pod in list(self._context.informers.pods.store):
             self.pod_changed(None, pod)
         async with self._lanes:
             await asyncio.Event().wait()
@@ -90,7 +87,7 @@ class ConvertedClaims:
 
     async def _make_for(self, key: str) -> None:
         """Create the claim or template of one pod, if necessary."""
-        pod = self._informers.pod(key)
+        pod = self._context.informers.pod(key)
         if pod is None or not self._lacks_a_claim(pod):
             return
         try:
@@ -119,7 +116,7 @@ class ConvertedClaims:
         else:
             self._compare(pod, body, stored)
             for key in waiting:
-                if (found := self._informers.pod(key)) is not None:
+                if (found := self._context.informers.pod(key)) is not None:
                     self._retries.pop(found.metadata.uid, None)
         finally:
             del self._making[_name(body)]
@@ -132,14 +129,16 @@ class ConvertedClaims:
         stored: _Made
         try:
             if _is_template(body):
-                stored = await self._writer.create(RESOURCE_CLAIM_TEMPLATE, body, namespace=pod.metadata.namespace)
-                self._informers.observe_template(stored)
+                stored = await self._context.writer.create(
+                    RESOURCE_CLAIM_TEMPLATE, body, namespace=pod.metadata.namespace
+                )
+                self._context.informers.observe_template(stored)
             else:
-                stored = await self._writer.create(RESOURCE_CLAIM, body, namespace=pod.metadata.namespace)
-                self._informers.observe_claim(stored)
+                stored = await self._context.writer.create(RESOURCE_CLAIM, body, namespace=pod.metadata.namespace)
+                self._context.informers.observe_claim(stored)
         except AlreadyExists:
             # Another client was faster: the watch delivers it.
-            await self._clock.sleep(_WATCH_LAG)
+            await self._context.clock.sleep(_WATCH_LAG)
             if (seen := self._stored(body)) is None:
                 raise
             return seen
@@ -148,10 +147,10 @@ class ConvertedClaims:
 
     def _stored(self, body: Mapping[str, Any]) -> _Made | None:
         key = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-        return self._informers.template(key) if _is_template(body) else self._informers.claim(key)
+        return self._context.informers.template(key) if _is_template(body) else self._context.informers.claim(key)
 
     def _try_again(self, key: str, why: str) -> None:
-        pod = self._informers.pod(key)
+        pod = self._context.informers.pod(key)
         if pod is None:
             return
         self._report(pod, why)
@@ -170,7 +169,7 @@ class ConvertedClaims:
     def _report_changed(self, pod: Pod) -> None:
         """Report a claim that is never made, as the annotation describes none of this name."""
         for ref in claim_refs(pod):
-            if not ref.template and is_created_by_us(pod, ref) and self._informers.claim(ref.key) is None:
+            if not ref.template and is_created_by_us(pod, ref) and self._context.informers.claim(ref.key) is None:
                 self._report(
                     pod,
                     f"spec.resourceClaims[{ref.pod_claim_name}]: ResourceClaim {ref.key} is not made: its name stands for "
@@ -179,12 +178,13 @@ class ConvertedClaims:
                 )
 
     def _report(self, pod: Pod, note: str) -> None:
-        self._events.report(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
+        self._context.events.report(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
 
     def _lacks_a_claim(self, pod: Pod) -> bool:
         """Return whether a claim of the converted pod does not exist yet."""
         return is_pending(pod) and any(
-            is_created_by_us(pod, ref) and (not ref.key if ref.template else self._informers.claim(ref.key) is None)
+            is_created_by_us(pod, ref)
+            and (not ref.key if ref.template else self._context.informers.claim(ref.key) is None)
             for ref in claim_refs(pod)
         )
 

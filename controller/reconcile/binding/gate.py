@@ -102,12 +102,7 @@ class _PendingGate(Struct):
 
 class GateKeeper:
     def __init__(self, context: Context) -> None:
-        self._cluster = context.cluster
-        self._writer = context.writer
-        self._informers = context.informers
-        self._clock = context.clock
-        self._events = context.events
-        self._metrics = context.metrics
+        self._context = context
         self._guard = context.guard("gates")
         self._wanted: dict[str, _PendingGate] = {}
         """By UID of the pod."""
@@ -175,37 +170,37 @@ class GateKeeper:
 
     async def _lift(self, uid: str, wanted: _PendingGate) -> bool:
         """Return whether nothing is left to do. Raises LeadershipLost."""
-        pod = self._informers.pod(wanted.pod.key) or wanted.pod
+        pod = self._context.informers.pod(wanted.pod.key) or wanted.pod
         if pod.metadata.uid != uid:
             return True
         if wanted.check is not None and wanted.backoff.failures and (problem := await wanted.check()):
             log.info("gate of pod %s stays: %s", pod.key, problem)
             return True
         try:
-            result = await take_off(self._cluster, self._writer, self._clock, pod, attempts=1)
+            result = await take_off(self._context.cluster, self._context.writer, self._context.clock, pod, attempts=1)
         except ClusterError as error:
             self._failed(pod, wanted, error)
             return False
         if result is not None:
-            self._metrics.gates_lifted.inc()
+            self._context.metrics.gates_lifted.inc()
             log.debug("gate of pod %s lifted: %s", pod.key, wanted.why)
-            self._informers.observe_pod(result)
+            self._context.informers.observe_pod(result)
         return True
 
     def _failed(self, pod: Pod, wanted: _PendingGate, error: ClusterError) -> None:
         if isinstance(error, (Forbidden, Invalid)) or wanted.backoff.failures >= _FAILURES_UNREPORTED:
             if not wanted.reported:
                 log.warning("gate of pod %s cannot be lifted: %s", pod.key, error)
-                self._metrics.gates_not_lifted.inc()
+                self._context.metrics.gates_not_lifted.inc()
             wanted.reported = True
-            self._events.report(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
+            self._context.events.report(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
         else:
             log.info("gate of pod %s not lifted yet: %s", pod.key, error)
 
     def _forget(self, uid: str) -> None:
         wanted = self._wanted.pop(uid, None)
         if wanted is not None and wanted.reported:
-            self._metrics.gates_not_lifted.dec()
+            self._context.metrics.gates_not_lifted.dec()
 
     def lift_all(self, why: str) -> Callable[[], None]:
         """Remove every present and future gate. Returns a function that ends this."""
@@ -214,7 +209,7 @@ class GateKeeper:
             if new is not None and has_our_gate(new):
                 self.lift(new, why)
 
-        for pod in self._informers.pods.store:
+        for pod in self._context.informers.pods.store:
             with self._guard.each(pod.key):
                 seen(None, pod)
-        return self._informers.pods.subscribe(seen)
+        return self._context.informers.pods.subscribe(seen)

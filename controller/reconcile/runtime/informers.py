@@ -290,6 +290,11 @@ class Informers:
     def pod(self, key: str) -> Pod | None:
         return self.pods.store.get(key)
 
+    def present(self, pod: Pod) -> Pod | None:
+        """Return the pod as it is now, or None if it is gone or was created again."""
+        present = self.pod(pod.key)
+        return present if present is not None and present.metadata.uid == pod.metadata.uid else None
+
     def claim(self, key: str) -> ResourceClaim | None:
         return self.claims.store.get(key)
 

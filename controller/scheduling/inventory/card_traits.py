@@ -6,6 +6,7 @@ attribute objects (`hami_dra.api.sharing`), but for their UUIDs, which are not r
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hami_dra.api.resource import DeviceAttribute
@@ -37,8 +38,6 @@ _Attributes = Mapping[str, DeviceAttribute]
 _KEPT: Final = 1 << 12
 _kept: Final[dict[tuple[object, ...], tuple[object, CardTraits]]] = {}
 """By identity of profile and attributes, which therefore stay here, too."""
-_names_kept: Final[dict[tuple[int, str], tuple[DriverProfile, tuple[str, ...]]]] = {}
-"""By identity of the profile, and driver."""
 
 
 def traits_of(profile: DriverProfile, driver: str, attributes: _Attributes) -> CardTraits:
@@ -97,14 +96,10 @@ def _read(profile: DriverProfile, driver: str, attributes: _Attributes) -> CardT
     )
 
 
+@lru_cache(maxsize=64)
 def _names_read(profile: DriverProfile, driver: str) -> tuple[str, ...]:
     """Return all names under which `_read` looks for attributes."""
-    known = _names_kept.get((id(profile), driver))
-    if known is None:
-        if len(_names_kept) >= _KEPT:
-            _names_kept.clear()
-        roles = (profile.index, profile.partition, profile.card_memory, profile.link_group, profile.numa)
-        names = [name for name in (*roles, profile.product, profile.links, profile.distance) if name is not None]
-        bare = [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == driver]
-        known = _names_kept[id(profile), driver] = profile, (*names, *bare)
-    return known[1]
+    roles = (profile.index, profile.partition, profile.card_memory, profile.link_group, profile.numa)
+    names = [name for name in (*roles, profile.product, profile.links, profile.distance) if name is not None]
+    bare = [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == driver]
+    return (*names, *bare)

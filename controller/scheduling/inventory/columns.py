@@ -10,10 +10,9 @@ import dataclasses
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.scheduling.incremental.changes import ChangeLog
-from controller.scheduling.incremental.growth import Interned
+from controller.scheduling.incremental.growth import Interned, grown
 from controller.scheduling.inventory.model import Device, DeviceId
 from controller.scheduling.inventory.roles import Amounts, totals_of
 from hami_dra.api.arrays import Bools, Ints, Positions
@@ -61,21 +60,14 @@ class DeviceColumns:
         self._rows: dict[DeviceId, int] = {}
         self._free: list[int] = []
         self._block: Ints = np.zeros((len(_INTS), 0), dtype=np.int64)
+        self.active: Bools = np.zeros(0, dtype=np.bool_)
+        self.exclusive = self.shared = self.blocked = self.divided = self.active
         self._allocate(_FIRST_SIZE)
 
     def _allocate(self, length: int) -> None:
-        def grown(name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-            fresh = np.zeros(length, dtype=dtype)
-            old = getattr(self, name, None)
-            if old is not None:
-                fresh[: len(old)] = old
-            return fresh
-
-        self.active: Bools = grown("active", np.bool_)  # type: ignore[assignment] # dtype is an argument
-        self.exclusive: Bools = grown("exclusive", np.bool_)  # type: ignore[assignment] # as above
-        self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
-        self.blocked: Bools = grown("blocked", np.bool_)  # type: ignore[assignment] # as above
-        self.divided: Bools = grown("divided", np.bool_)  # type: ignore[assignment] # as above
+        self.active, self.exclusive = grown(self.active, length), grown(self.exclusive, length)
+        self.shared, self.blocked = grown(self.shared, length), grown(self.blocked, length)
+        self.divided = grown(self.divided, length)
         block = np.zeros((len(_INTS), length), dtype=np.int64)
         block[:, : self._block.shape[1]] = self._block
         self._block = block

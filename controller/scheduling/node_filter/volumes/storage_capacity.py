@@ -36,14 +36,13 @@ _Place = object
 """A pin, or the key of a selector."""
 
 
-class _Largest:
+class _Largest(Struct):
     """The largest volume by row, as it was at one version of the nodes."""
 
-    def __init__(self, version: tuple[int, int], column: Ints) -> None:
-        self.version = version
-        self.column = column
-        self.changed: dict[_Pin, None] | None = {}
-        """Values of labels whose capacity changed since; None: more did."""
+    version: tuple[int, int]
+    column: Ints
+    changed: dict[_Pin, None] | None = {}
+    """Values of labels whose capacity changed since; None: more did."""
 
 
 class StorageCapacities:

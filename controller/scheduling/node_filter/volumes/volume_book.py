@@ -7,6 +7,7 @@ for which a volume will be provisioned. kube-scheduler's own assume caches do th
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -72,6 +73,15 @@ class VolumeBook:
             capacities=self._capacities,
             selected=self._selected,
         )
+        self._feeds: dict[str, Callable[[str, Any], None]] = {
+            kinds.STORAGE_CLASS.name: self._class_changed,
+            kinds.CSI_NODE.name: self._csi_node_changed,
+            kinds.CSI_DRIVER.name: partial(_put, self.objects.drivers),
+            kinds.CSI_STORAGE_CAPACITY.name: self._capacities.put,
+            kinds.PERSISTENT_VOLUME.name: self._volume_changed,
+            kinds.PERSISTENT_VOLUME_CLAIM.name: self._claim_changed,
+            kinds.VOLUME_ATTACHMENT.name: self._attachment_changed,
+        }
 
     # -- objects -----------------------------------------------------------------------------------
 
@@ -82,10 +92,10 @@ class VolumeBook:
 
     def changed(self, kind: str, old: Object | None, new: Object | None) -> None:
         """Update an object of one of `kinds.STORAGE`."""
-        feed = _FEEDS[kind]
+        feed = self._feeds[kind]
         self.version += 1
         for key in {each.key for each in (old, new) if each is not None}:
-            feed(self, key, new if new is not None and new.key == key else None)
+            feed(key, new if new is not None and new.key == key else None)
 
     def _class_changed(self, name: str, storage_class: StorageClass | None) -> None:
         _put(self.objects.classes, name, storage_class)
@@ -95,12 +105,6 @@ class VolumeBook:
         _put(self.objects.csi_nodes, name, node)
         self._csi_nodes.changed(name)
         self._attached.touch((name,))
-
-    def _driver_changed(self, name: str, driver: Any) -> None:
-        _put(self.objects.drivers, name, driver)
-
-    def _capacity_changed(self, key: str, capacity: Any) -> None:
-        self._capacities.put(key, capacity)
 
     def _volume_changed(self, name: str, volume: PersistentVolume | None) -> None:
         _put(self.objects.volumes, name, volume)
@@ -253,30 +257,9 @@ class VolumeBook:
         else:
             del self._reservations[uid]
 
-    def _is_reserved_by_another(self, uid: str, key: str) -> bool:
-        """Return whether another pod that shares the claim counts on the same for it."""
-        return any(
-            other != uid
-            and (found := self._reservations.get(other)) is not None
-            and (key in found.binding.volumes or key in found.binding.provisioned)
-            for other in self._users.get(key, _NOBODY)
-        )
-
 
 def _put(where: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
         where.pop(key, None)
     else:
         where[key] = value
-
-
-_Feed = Callable[[VolumeBook, str, Any], None]
-_FEEDS: Final[dict[str, _Feed]] = {
-    kinds.STORAGE_CLASS.name: VolumeBook._class_changed,  # noqa: SLF001 (of this module)
-    kinds.CSI_NODE.name: VolumeBook._csi_node_changed,  # noqa: SLF001
-    kinds.CSI_DRIVER.name: VolumeBook._driver_changed,  # noqa: SLF001
-    kinds.CSI_STORAGE_CAPACITY.name: VolumeBook._capacity_changed,  # noqa: SLF001
-    kinds.PERSISTENT_VOLUME.name: VolumeBook._volume_changed,  # noqa: SLF001
-    kinds.PERSISTENT_VOLUME_CLAIM.name: VolumeBook._claim_changed,  # noqa: SLF001
-    kinds.VOLUME_ATTACHMENT.name: VolumeBook._attachment_changed,  # noqa: SLF001
-}
