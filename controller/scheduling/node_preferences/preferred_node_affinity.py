@@ -26,6 +26,8 @@ def node_affinity_score(state: FilterState, pod: Pod) -> PluginScore | None:
 
 
 def _weights(state: FilterState, terms: Sequence[PreferredSchedulingTerm]) -> NodeColumn:
+    """Return the sums by node: one by one where few changed, else by columns of labels."""
+
     def of_node(node: Node) -> int:
         name, labels = node.metadata.name, node.metadata.labels
         return sum(bounded_weight(each.weight) for each in terms if term_matches(each.preference, name, labels))
