@@ -1,15 +1,18 @@
 """`hami-dra convert`: prints legacy manifests converted to claims on stdout."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
 from controller.cli.command import Command
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, ManifestOption, print_objects
-from controller.cli.service_options import RuntimeClasses, runtime_classes
 from controller.cli.tables import note
+from controller.settings.webhook import RUNTIME_CLASS
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
@@ -26,21 +29,20 @@ Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
 
 
 def register(app: typer.Typer) -> None:
-    app.command("convert", help=HELP, cls=Command)(convert)
+    app.command("convert", help=HELP, cls=Command)(with_options(convert))
 
 
 def convert(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
     output: ManifestOption = Manifest.yaml,
-    runtime_class: RuntimeClasses = None,
+    runtime_class: Annotated[Mapping[str, str], RUNTIME_CLASS] = MappingProxyType({}),
 ) -> None:
     from controller.cli.manifest_files import read_documents
     from controller.webhook import ConvertRefused, Options, convert_documents
 
-    options = Options(runtime_classes=runtime_classes(runtime_class))
     try:
-        converted = convert_documents(read_documents(files), options)
+        converted = convert_documents(read_documents(files), Options(runtime_classes=runtime_class))
     except ConvertRefused as error:
         raise CommandError(*error.args) from error
     for warning in converted.warnings:

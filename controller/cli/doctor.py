@@ -12,9 +12,16 @@ from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig, Mode
+from controller.cli.profile_options import driver_profiles
+from controller.cli.service_options import (
+    INSTALL_NAMESPACE_RENAMED,
+    Context,
+    InstallNamespace,
+    Kubeconfig,
+    ManageProfile,
+)
 from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
+from controller.settings.common import Mode
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -90,9 +97,7 @@ def doctor(
     from controller.insight.doctor import examine
 
     profiles = driver_profiles(manage_profile)
-    chosen = _Chosen(
-        None if mode is None else mode.value, [*(manage or ()), *profiles.given], install_namespace, installation
-    )
+    chosen = _Chosen(mode, [*(manage or ()), *profiles.given], install_namespace, installation)
     with Progress() as progress:
         read = None if files else _read(connection, install_namespace, progress)
         documents = read_state(files, connection, progress=progress) if read is None else read.documents

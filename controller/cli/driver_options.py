@@ -1,11 +1,11 @@
-"""What the options of `hami-dra driver` mean: settings, driver root, taint effects, back ends.
+"""What the options of `hami-dra driver` mean: ranking, driver root, back ends.
 
 Errors name the option.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from controller.cli.errors import CommandError
 from hami_dra.api import names
@@ -14,18 +14,7 @@ if TYPE_CHECKING:
     from hami_dra.api.hardware import Machine
     from hami_dra.api.options import VendorSettings
     from hami_dra.discovery.backend import Backend
-    from hami_dra.driver.node.settings import DeviceRanking, Effect, NodeSettings
-    from hami_dra.vendors.faults import FaultKind
-
-
-def node_settings(*, on_exit: str, **values: Any) -> "NodeSettings":
-    from hami_dra.driver.node.settings import NodeSettings, OnExit
-    from hami_dra.kube.protocol import ConfigError
-
-    try:
-        return NodeSettings(on_exit=OnExit(on_exit), **values)
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
+    from hami_dra.driver.node.settings import DeviceRanking
 
 
 def device_ranking(text: str) -> "DeviceRanking | None":
@@ -54,26 +43,6 @@ def seen_driver_root(options: "VendorSettings") -> Path | None:
     for use in filter(None, (plugin.use_driver_root for plugin in PLUGINS)):
         use(seen)
     return seen
-
-
-def taint_effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
-    from typing import get_args
-
-    from hami_dra.driver.node.settings import EFFECTS, Effect
-    from hami_dra.vendors.faults import FaultKind
-
-    kinds = {kind.value: kind for kind in FaultKind}
-    effects: dict[str, Effect] = {effect: effect for effect in get_args(Effect)}
-    found = dict(EFFECTS)
-    for option in options:
-        kind, _, effect = option.partition("=")
-        if kind not in kinds or effect not in effects:
-            raise CommandError(
-                f"--taint-effect: {option!r} is not KIND=EFFECT with a kind of {', '.join(kinds)} and an effect of "
-                f"{', '.join(effects)}"
-            )
-        found[kinds[kind]] = effects[effect]
-    return found
 
 
 def chosen_backends(

@@ -11,22 +11,14 @@ import typer
 from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import (
-    Context,
-    FeatureGatesOption,
-    GangSourcesOption,
-    Kubeconfig,
-    KubernetesVersionOption,
-    PreferenceMode,
-    PreferencesOption,
-    SchedulerNamesOption,
-)
+from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, note, print_lines
+from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -69,7 +61,7 @@ _PATIENCE: Final = 30.0
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain", help=HELP, cls=Command)(explain)
+    app.command("explain", help=HELP, cls=Command)(with_options(explain))
 
 
 def explain(
@@ -111,15 +103,21 @@ def explain(
     ] = None,
     ca_file: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for an https:// controller.")] = None,
     node_policy: Annotated[
-        str | None,
-        typer.Option(help="The controller's --node-policy, if it is not binpack.", autocompletion=values.node_policies),
-    ] = None,
-    device_policy: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="The controller's --device-policy, if it is not spread.", autocompletion=values.device_policies
+            help="The controller's --node-policy, if it is not binpack.",
+            show_default=False,
+            autocompletion=values.node_policies,
         ),
-    ] = None,
+    ] = names.BINPACK,
+    device_policy: Annotated[
+        str,
+        typer.Option(
+            help="The controller's --device-policy, if it is not spread.",
+            show_default=False,
+            autocompletion=values.device_policies,
+        ),
+    ] = names.SPREAD,
     packing_weights: Annotated[
         str,
         typer.Option(help="The controller's --packing-weights, if they are not theta=0.65,left=0.5,rare=0,large=0."),
@@ -130,12 +128,7 @@ def explain(
             metavar="NAME=VALUE", help="The controller's --default, for vendors' annotations; may be repeated."
         ),
     ] = None,
-    manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = PreferenceMode.honor,
-    scheduler_name: SchedulerNamesOption = None,
-    gangs_of: GangSourcesOption = None,
-    feature_gates: FeatureGatesOption = "",
-    kubernetes_version: KubernetesVersionOption = "",
+    scheduler: SimulatedScheduler,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -154,18 +147,8 @@ def explain(
 
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
-        settings = simulation_settings(
-            node_policy,
-            device_policy,
-            default or (),
-            feature_gates,
-            honor_preferences=preferences is PreferenceMode.honor,
-            scheduler_names=scheduler_name,
-            gangs_of=gangs_of,
-            packing_weights=packing_weights,
-            profiles=driver_profiles(manage_profile),
-            kubernetes_version=kubernetes_version,
-        )
+        policies = PolicyOptions(node_policy, device_policy, packing_weights, tuple(default or ()))
+        settings = simulation_settings(policies, scheduler)
         found = _computed(files, connection, kind, key, settings)
     if not output.is_table:
         _print_document(found, output)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from typer._coercion import RuntimeParam, build_runtime_param
@@ -37,6 +37,8 @@ def read_plain_values(params: Sequence[Any]) -> None:
 
 def _plain(item: Any, kind: Any) -> Any:
     """Return the value as it is passed to the command, or None if typer is to read it."""
+    if get_origin(kind) is Literal:
+        return item if item in get_args(kind) else None
     if not isinstance(kind, type):
         return None
     if isinstance(item, kind) and (kind is bool or not isinstance(item, bool)):

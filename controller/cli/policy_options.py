@@ -1,4 +1,4 @@
-"""Policy options that several commands share. Errors name the option."""
+"""What the options of `controller.settings.placing` mean. Errors name the option."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from controller.cli.errors import CommandError
-from controller.cli.service_options import GangSource
+from controller.cli.profile_options import driver_profiles
 from controller.insight.simulation import SimulationSettings
 from controller.scheduling.allocation import FeatureGates, UnknownGate
 from controller.scheduling.scoring import (
@@ -20,21 +20,33 @@ from controller.scheduling.scoring import (
     parse_node_policy,
     parse_packing_weights,
 )
+from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
 from hami_dra.kube.requirements import MINIMUM
-from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
 if TYPE_CHECKING:
     from controller.cli.state import VersionedState
 
 
-def default_annotations(options: Iterable[str]) -> dict[str, str]:
-    """Parse `--default NAME=VALUE`: annotations for pods without any of their own. Raises
-    CommandError.
+def default_policies(options: PolicyOptions, prefix: str = "--") -> Policies:
+    """Return what counts below annotations. Raises CommandError. `prefix`: of the options' names."""
+    device = names.SPREAD if options.device_policy == names.FIRST_FIT else options.device_policy
+    try:
+        return Policies(
+            node_policy=parse_node_policy(options.node_policy, f"{prefix}node-policy"),
+            device_policy=DevicePolicy(parse_device_policy(device, f"{prefix}device-policy")),
+            annotations=_default_annotations(options.default),
+            packing=parse_packing_weights(options.packing_weights, f"{prefix}packing-weights", Packing())
+            if options.packing_weights
+            else Packing(),
+        )
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
 
-    An annotation of pod, claim, template or class takes precedence.
-    """
+
+def _default_annotations(options: Iterable[str]) -> dict[str, str]:
+    """Parse `--default NAME=VALUE`. Raises CommandError and InvalidPolicy."""
     found: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
@@ -42,71 +54,31 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
             known = ", ".join(sorted(PREFERENCE_ANNOTATIONS))
             raise CommandError(f"--default: {option!r} is not NAME=VALUE with one of the annotations {known}")
         found[name] = value
-    try:
-        check_preferences(found, "--default")
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
+    check_preferences(found, "--default")
     return found
 
 
-def default_packing(weights: str, option: str = "--packing-weights") -> Packing:
-    """Parse packing weights; empty: the defaults. Raises CommandError, which names `option`."""
-    if not weights:
-        return Packing()
+def feature_gates(text: str) -> FeatureGates:
+    """Raises CommandError."""
     try:
-        return parse_packing_weights(weights, option, Packing())
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
+        return FeatureGates.parse(text)
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
 
 
 def simulation_settings(
-    node_policy: str | None,
-    device_policy: str | None,
-    default: Iterable[str] = (),
-    feature_gates: str = "",
-    *,
-    honor_preferences: bool = True,
-    scheduler_names: Iterable[str] | None = None,
-    packing_weights: str = "",
-    prefix: str = "--",
-    profiles: DriverProfiles = BUILT_IN_PROFILES,
-    kubernetes_version: str = "",
-    gangs_of: Iterable[GangSource] | None = None,
+    policies: PolicyOptions, scheduler: SimulatedScheduler, prefix: str = "--"
 ) -> SimulationSettings:
-    """Return settings from the policy options of a command. Raises CommandError.
-
-    The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
-    `--preferences`, `--scheduler-name`, `--packing-weights`, `--kubernetes-version`, `--gangs-of`.
-    `prefix`: the prefix of the policy options' names.
-    """
-    first_fit = device_policy == names.FIRST_FIT
-    node, keys = names.BINPACK, DevicePolicy().keys
-    try:
-        if node_policy is not None:
-            node = parse_node_policy(node_policy, f"{prefix}node-policy")
-        if device_policy is not None and not first_fit:
-            keys = parse_device_policy(device_policy, f"{prefix}device-policy")
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
-    try:
-        gates = FeatureGates.parse(feature_gates)
-    except UnknownGate as error:
-        raise CommandError(f"--feature-gates: {error}") from error
-    defaults = Policies(
-        node_policy=node,
-        device_policy=DevicePolicy(keys),
-        annotations=default_annotations(default),
-        packing=default_packing(packing_weights, f"{prefix}packing-weights"),
-    )
+    """Return the settings of a simulation. Raises CommandError. `prefix`: of the policy options' names."""
     return SimulationSettings(
-        policies=defaults,
-        first_fit=first_fit,
-        honor_preferences=honor_preferences,
-        scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
-        gates=gates,
-        kubernetes=_version(kubernetes_version) if kubernetes_version else None,
-        profiles=profiles,
-        gang_sources=frozenset(each.value for each in gangs_of) if gangs_of else None,
+        policies=default_policies(policies, prefix),
+        first_fit=policies.device_policy == names.FIRST_FIT,
+        honor_preferences=scheduler.preferences,
+        scheduler_names=scheduler.scheduler_name,
+        gates=feature_gates(scheduler.feature_gates),
+        kubernetes=_version(scheduler.kubernetes_version) if scheduler.kubernetes_version else None,
+        profiles=driver_profiles(scheduler.manage_profile),
+        gang_sources=scheduler.gangs_of,
     )
 
 

@@ -1,4 +1,4 @@
-"""The option `--manage-profile` of the commands that read devices of drivers hami-dra does not
+"""What the option `--manage-profile` means, of the commands that read devices of drivers hami-dra does not
 ship.
 
 In: files. Out: `DriverProfiles`. Errors name the file, the field and the fix.
@@ -6,25 +6,13 @@ In: files. Out: `DriverProfiles`. Errors name the file, the field and the fix.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from hami_dra.vendors.profiles import DriverProfiles
     from hami_dra.vendors.protocol import DriverProfile
-
-ManageProfile = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--manage-profile",
-        metavar="FILE",
-        help="DriverProfile file, which says what the attributes of another DRA driver mean; that driver is managed, "
-        "too. May be repeated.",
-    ),
-]
 
 
 def driver_profiles(files: Sequence[Path] | None) -> "DriverProfiles":

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from msgspec.structs import replace
 
-from controller.cli import completion_values as values
 from controller.cli.command import Command
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import (
-    FeatureGatesOption,
-    GangSourcesOption,
-    KubernetesVersionOption,
-    PreferenceMode,
-    PreferencesOption,
-    SchedulerNamesOption,
-)
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, note, print_lines, without_pod
+from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -50,7 +42,7 @@ Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on
 
 
 def register(app: typer.Typer) -> None:
-    app.command("simulate", help=HELP, cls=Command)(simulate)
+    app.command("simulate", help=HELP, cls=Command)(with_options(simulate))
 
 
 def simulate(
@@ -58,40 +50,8 @@ def simulate(
     *,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
-    node_policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Policy where no annotation sets one: binpack, spread or fair-share.",
-            autocompletion=values.node_policies,
-        ),
-    ] = None,
-    device_policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Policy where no annotation sets one: spread, binpack, topology-aware, mutex, numa, or a comma-separated list. "
-            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations.",
-            autocompletion=values.device_policies,
-        ),
-    ] = None,
-    packing_weights: Annotated[
-        str,
-        typer.Option(
-            help="Weights of fair-share and scarce devices where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
-        ),
-    ] = "",
-    default: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Value of a vendor's annotation where pod, claim, template and class do not set it; may be repeated.",
-        ),
-    ] = None,
-    manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = PreferenceMode.honor,
-    scheduler_name: SchedulerNamesOption = None,
-    gangs_of: GangSourcesOption = None,
-    feature_gates: FeatureGatesOption = "",
-    kubernetes_version: KubernetesVersionOption = "",
+    policies: PolicyOptions,
+    scheduler: SimulatedScheduler,
     explained: Annotated[
         str,
         typer.Option(
@@ -111,18 +71,7 @@ def simulate(
     from controller.insight.manifests import BadManifest
     from controller.insight.simulation import simulate as run
 
-    settings = simulation_settings(
-        node_policy,
-        device_policy,
-        default or [],
-        feature_gates,
-        honor_preferences=preferences is PreferenceMode.honor,
-        scheduler_names=scheduler_name,
-        gangs_of=gangs_of,
-        packing_weights=packing_weights,
-        profiles=driver_profiles(manage_profile),
-        kubernetes_version=kubernetes_version,
-    )
+    settings = simulation_settings(policies, scheduler)
     if explained:
         key = explained if "/" in explained else f"default/{explained}"
         settings = replace(settings, explained=key)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli import completion_values as values
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
-from controller.cli.service_options import Context, FenceOption, Kubeconfig
+from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 from hami_dra.api.printable import escaped
+from hami_dra.driver.fence import FENCE, FenceMode
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
-    from hami_dra.driver.fence import FenceMode
     from hami_dra.driver.fleet import Version
     from hami_dra.kube.documents import Document
 
@@ -44,7 +45,7 @@ A fleet file:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("slices", help=HELP, cls=SlicesCommand)(slices)
+    app.command("slices", help=HELP, cls=SlicesCommand)(with_options(slices))
 
 
 def slices(
@@ -80,9 +81,7 @@ def slices(
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
-    fence: Annotated[
-        FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
-    ] = FenceOption.auto,
+    fence: Annotated[FenceMode, FENCE] = "auto",
     publish: Annotated[
         bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it up to date.")
     ] = False,
@@ -107,9 +106,9 @@ def slices(
     elif check:
         _check(check, kubeconfig, context)
     elif fleet is not None and (publish or remove):
-        _publish(fleet, kubeconfig, context, fence=fence.value, once=once, remove=remove)
+        _publish(fleet, kubeconfig, context, fence=fence, once=once, remove=remove)
     elif fleet is not None:
-        _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output, layout)
+        _print(_fleet_objects(_read(fleet), fence=fence, with_nodes=with_nodes), output, layout)
     elif machine is not None:
         single = {
             "machine": machine,
@@ -119,7 +118,7 @@ def slices(
             "sharing": {option.field: value for option, value in given_options(command).items()},
         }
         file = _parse({"nodes": [single]})
-        objects = _fleet_objects(file, fence=fence.value, with_nodes=with_nodes, where="nodes[0]: ")
+        objects = _fleet_objects(file, fence=fence, with_nodes=with_nodes, where="nodes[0]: ")
         _print(_without_fleet(objects), output, layout)
 
 
@@ -140,7 +139,7 @@ def _list(output: Output, layout: TextLayout) -> None:
         print_document([{"name": name, "description": summary(name)} for name in machine_names()], output)
 
 
-def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
+def _fleet_objects(file: "FleetFile", *, fence: FenceMode, with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
     """Return nodes, if requested, and slices.
 
     Without a cluster, `auto` means no fence taint. `where` is removed from errors.
@@ -281,7 +280,7 @@ def _parse(raw: dict[str, Any]) -> "FleetFile":
 
 
 def _publish(
-    path: Path, kubeconfig: str | None, context: str | None, *, fence: "FenceMode", once: bool, remove: bool
+    path: Path, kubeconfig: str | None, context: str | None, *, fence: FenceMode, once: bool, remove: bool
 ) -> None:
     import asyncio
     import logging
@@ -311,7 +310,7 @@ async def _keep(
     kubeconfig: str | None,
     context: str | None,
     *,
-    fence: "FenceMode",
+    fence: FenceMode,
     once: bool,
 ) -> None:
     import asyncio

@@ -13,8 +13,8 @@ from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import Context, InstallNamespace, Kubeconfig, SchedulerNamesOption
+from controller.cli.profile_options import driver_profiles
+from controller.cli.service_options import Context, InstallNamespace, Kubeconfig, ManageProfile, SchedulerNamesOption
 from controller.cli.status_view import By, Selection
 from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names

@@ -11,8 +11,8 @@ from controller.cli.command import Command
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.profile_options import driver_profiles
+from controller.cli.service_options import Context, Kubeconfig, ManageProfile
 from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
 
 if TYPE_CHECKING:

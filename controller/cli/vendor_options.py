@@ -6,6 +6,7 @@ registered: other commands do not pay for it.
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, cast
 
 import typer
@@ -33,7 +34,7 @@ class DriverCommand(Command):
     def get_params(self, ctx: Any) -> list[Any]:
         from hami_dra.vendors.registry import plugin_names
 
-        params = super().get_params(ctx)
+        params = [copy(param) for param in super().get_params(ctx)]
         for param in params:
             if isinstance(param, TyperOption) and param.help:
                 param.help = param.help.replace(VENDORS, ", ".join(plugin_names()))

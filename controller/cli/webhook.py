@@ -1,27 +1,15 @@
 """`hami-dra webhook`: the admission server for legacy manifests."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from msgspec.structs import asdict
 
-from controller.cli import option_types
 from controller.cli.command import Command
-from controller.cli.errors import CommandError
-from controller.cli.service_options import (
-    INSTALL_NAMESPACE_RENAMED,
-    GangSourcesOption,
-    Gate,
-    InstallNamespace,
-    Kubeconfig,
-    LogFormat,
-    LogFormatOption,
-    Mode,
-    RuntimeClasses,
-    Verbosity,
-    runtime_classes,
-)
-from hami_dra.api import names
+from controller.cli.declared import with_options
+from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
+from controller.settings.common import Log
+from controller.settings.webhook import ConversionOptions, ServerOptions
 
 if TYPE_CHECKING:
     from controller.webhook.server import WebhookSettings
@@ -44,90 +32,24 @@ class _Command(Command):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("webhook", help=HELP, cls=_Command)(webhook)
+    app.command("webhook", help=HELP, cls=_Command)(with_options(webhook))
 
 
-def webhook(
-    *,
-    kubeconfig: Kubeconfig = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.", callback=option_types.host_names)] = "0.0.0.0",  # noqa: S104 (the API server calls from outside the pod)
-    port: Annotated[
-        int, typer.Option(min=0, max=option_types.LAST_PORT, help="Port to listen on; 0 takes a free one.")
-    ] = 8443,
-    mode: Annotated[
-        Mode, typer.Option(help="native: convert only what DeviceClasses cannot express.")
-    ] = Mode.exclusive,
-    gate: Annotated[Gate, typer.Option(help="Whether converted pods get the scheduling gate.")] = Gate.on,
-    scheduler_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only pods of these schedulers are gated; may be repeated.", callback=option_types.scheduler_names
-        ),
-    ] = None,
-    gangs_of: GangSourcesOption = None,
-    runtime_class: RuntimeClasses = None,
-    install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
-    certificate_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="An additional name or address in the certificate; may be repeated.", callback=option_types.host_names
-        ),
-    ] = None,
-    cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that is managed elsewhere.")] = None,
-    key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
-    authority_folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with ca.crt and ca.key, an authority that the API server trusts and that signs the certificates."
-        ),
-    ] = None,
-    client_ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Answer only clients with a certificate of this authority: an API server configured to present one."
-        ),
-    ] = None,
-    refuse_over_quota: Annotated[
-        bool,
-        typer.Option(
-            "--refuse-over-quota",
-            help="Refuse pods that can never fit a quota. Reveals the quota to every client: make sure that only the API "
-            "server reaches the port. On with --client-ca-file.",
-        ),
-    ] = False,
-    log_format: LogFormatOption = LogFormat.text,
-    verbosity: Verbosity = 2,
-) -> None:
+def webhook(*, kubeconfig: Kubeconfig = None, conversion: ConversionOptions, server: ServerOptions, log: Log) -> None:
     from controller.cli.service import run_service
     from controller.webhook import Options
-    from controller.webhook.server import BadSettings, CertificateSettings, WebhookSettings
+    from controller.webhook.server import WebhookSettings
     from hami_dra import logs
 
-    logs.configure(verbosity, logs.LogFormat(log_format.value))
-    try:
-        settings = WebhookSettings(
-            host=host,
-            port=port,
-            options=Options(
-                mode=mode.value,
-                gate=gate is Gate.on,
-                schedulers=tuple(scheduler_name or ["default-scheduler"]),
-                gang_sources=frozenset(each.value for each in gangs_of or ()),
-                runtime_classes=runtime_classes(runtime_class),
-            ),
-            namespace=install_namespace,
-            certificates=CertificateSettings(
-                hosts=tuple(certificate_host or []),
-                cert_file=cert_file,
-                key_file=key_file,
-                authority_folder=authority_folder,
-            ),
-            client_ca=client_ca_file,
-            refuse_over_quota=refuse_over_quota,
-        )
-    except BadSettings as error:
-        raise CommandError(str(error)) from error
-    run_service(_serve(kubeconfig, settings))
+    logs.configure(log.verbosity, logs.LogFormat(log.log_format))
+    options = Options(
+        mode=conversion.mode,
+        gate=conversion.gate,
+        schedulers=tuple(conversion.scheduler_name),
+        gang_sources=conversion.gangs_of,
+        runtime_classes=conversion.runtime_class,
+    )
+    run_service(_serve(kubeconfig, WebhookSettings(**asdict(server), options=options)))
 
 
 async def _serve(kubeconfig: str | None, settings: "WebhookSettings") -> None:

@@ -9,20 +9,13 @@ from msgspec.structs import replace as replaced
 from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.profile_options import ManageProfile, driver_profiles
-from controller.cli.service_options import (
-    Context,
-    FeatureGatesOption,
-    GangSourcesOption,
-    Kubeconfig,
-    KubernetesVersionOption,
-    PreferenceMode,
-    PreferencesOption,
-    SchedulerNamesOption,
-)
+from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, note, print_lines
+from controller.settings.placing import PolicyOptions, SimulatedScheduler
+from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.insight.whatif import Change, Comparison
@@ -49,7 +42,7 @@ bad input.
 
 
 def register(app: typer.Typer) -> None:
-    app.command("whatif", help=HELP, cls=Command)(whatif)
+    app.command("whatif", help=HELP, cls=Command)(with_options(whatif))
 
 
 def whatif(
@@ -77,15 +70,21 @@ def whatif(
         ),
     ] = "",
     present_node_policy: Annotated[
-        str | None,
-        typer.Option(help="The controller's --node-policy, if it is not binpack.", autocompletion=values.node_policies),
-    ] = None,
-    present_device_policy: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="The controller's --device-policy, if it is not spread.", autocompletion=values.device_policies
+            help="The controller's --node-policy, if it is not binpack.",
+            show_default=False,
+            autocompletion=values.node_policies,
         ),
-    ] = None,
+    ] = names.BINPACK,
+    present_device_policy: Annotated[
+        str,
+        typer.Option(
+            help="The controller's --device-policy, if it is not spread.",
+            show_default=False,
+            autocompletion=values.device_policies,
+        ),
+    ] = names.SPREAD,
     present_packing_weights: Annotated[
         str, typer.Option(help="The controller's --packing-weights, if they are not the defaults.")
     ] = "",
@@ -106,12 +105,7 @@ def whatif(
     replace: Annotated[
         bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
     ] = False,
-    manage_profile: ManageProfile = None,
-    preferences: PreferencesOption = PreferenceMode.honor,
-    scheduler_name: SchedulerNamesOption = None,
-    gangs_of: GangSourcesOption = None,
-    feature_gates: FeatureGatesOption = "",
-    kubernetes_version: KubernetesVersionOption = "",
+    scheduler: SimulatedScheduler,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     fail_unplaced: Annotated[
@@ -128,34 +122,16 @@ def whatif(
     from controller.insight.manifests import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 
-    profiles = driver_profiles(manage_profile)
-    present = simulation_settings(
-        present_node_policy,
-        present_device_policy,
-        (),
-        feature_gates,
-        honor_preferences=preferences is PreferenceMode.honor,
-        scheduler_names=scheduler_name,
-        gangs_of=gangs_of,
-        packing_weights=present_packing_weights,
-        profiles=profiles,
-        kubernetes_version=kubernetes_version,
-        prefix="--present-",
+    present = PolicyOptions(present_node_policy, present_device_policy, present_packing_weights)
+    changed = PolicyOptions(
+        node_policy or present.node_policy,
+        device_policy or present.device_policy,
+        packing_weights or present.packing_weights,
     )
+    present_settings = simulation_settings(present, scheduler, "--present-")
     change = Change(
-        settings=simulation_settings(
-            node_policy or present_node_policy,
-            device_policy or present_device_policy,
-            (),
-            feature_gates,
-            honor_preferences=preferences is PreferenceMode.honor,
-            scheduler_names=scheduler_name,
-            gangs_of=gangs_of,
-            packing_weights=packing_weights or present_packing_weights,
-            profiles=profiles,
-            kubernetes_version=kubernetes_version,
-        ),
-        present=present,
+        settings=simulation_settings(changed, scheduler),
+        present=present_settings,
         policies=_policies(node_policy, device_policy, packing_weights),
         override=override_annotations,
         additions=tuple(read_documents(additions or [])),
@@ -168,7 +144,7 @@ def whatif(
         change = replaced(
             change,
             settings=of_cluster(change.settings, state),
-            present=of_cluster(present, state),
+            present=of_cluster(present_settings, state),
         )
         try:
             found = compare(

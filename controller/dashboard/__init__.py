@@ -7,7 +7,7 @@ page, `templates/` its HTML. Everything is rendered here, with autoescape. Scrip
 fragments with newer ones, so reading works without them.
 """
 
-from controller.dashboard.serving import DashboardSettings, parse_bind, serving
+from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
 
-__all__ = ["DashboardSettings", "InformerSource", "parse_bind", "serving"]
+__all__ = ["InformerSource", "serving"]

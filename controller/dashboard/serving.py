@@ -5,16 +5,13 @@ Called by `hami-dra controller`, next to the controller. In: checked `DashboardS
 """
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from msgspec import Struct
 
 from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
@@ -22,61 +19,12 @@ from controller.dashboard.driverpods import DriverPods, session_for_drivers
 from controller.dashboard.history import History
 from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
+from controller.settings.controller import DashboardSettings
 from hami_dra.api import names
 from hami_dra.kube.protocol import Cluster, ConfigError
 
 log = logging.getLogger(__name__)
 _LOOK_AT_FILES: Final = 60.0
-
-
-class DashboardSettings(Struct, frozen=True):
-    """Settings of the service. Raises ConfigError if they contradict each other."""
-
-    host: str
-    port: int
-    """0: any free port."""
-    auth: bool = True
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    readings: bool = True
-    """Whether to read the cards' actual use from the node drivers."""
-    grafana: str = ""
-    """Address of a Grafana dashboard to link to; empty: none."""
-
-    def __post_init__(self) -> None:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ConfigError("--dashboard-cert and --dashboard-key belong together: give both or neither")
-        if self.grafana and not self.grafana.startswith(("https://", "http://")):
-            raise ConfigError(f"--dashboard-grafana: {self.grafana!r}: write an address that begins with https://")
-        if not self.auth and not is_loopback(self.host):
-            raise ConfigError(
-                f"--dashboard-auth=off: everyone who reaches {self.host} could view it; "
-                "only with --dashboard-bind on 127.0.0.1, [::1] or localhost"
-            )
-
-    @property
-    def is_https(self) -> bool:
-        return self.cert_file is not None
-
-
-def parse_bind(text: str) -> tuple[str, int]:
-    """Parse `127.0.0.1:8090`, `[::1]:8090`, `localhost:8090`; `:8090` is every address.
-
-    Raises ConfigError.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"--dashboard-bind: {text!r}: write HOST:PORT, for example 127.0.0.1:8090")
-    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 (explicitly requested)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @asynccontextmanager
@@ -110,9 +58,9 @@ async def serving(
     await runner.setup()
     watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None
     try:
-        await web.TCPSite(runner, settings.host, settings.port, ssl_context=context).start()
+        await web.TCPSite(runner, *settings.bind, ssl_context=context).start()
         port = int(runner.addresses[0][1])
-        log.info("the dashboard is on %s://%s:%d", "https" if settings.is_https else "http", settings.host, port)
+        log.info("the dashboard is on %s://%s:%d", "https" if settings.is_https else "http", settings.bind[0], port)
         yield port
     finally:
         if watching is not None:

@@ -1,15 +1,16 @@
 """How a gang is named, and which one a pod states. Pure; imports nothing that decides."""
 
 from collections.abc import Collection, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
+from controller.settings.common import OptionalSource
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.printable import printable
 
 Source = Literal["PodGroup", "coscheduling", "labels", "kueue", "leaderworkerset", "volcano"]
 """What names the gang: the table in `gangs.membership`."""
-OPTIONAL_SOURCES: Final[frozenset[Source]] = frozenset({"leaderworkerset", "volcano"})
+OPTIONAL_SOURCES: Final[frozenset[Source]] = frozenset(get_args(OptionalSource))
 """Sources that count only where an option says so."""
 SOURCES: Final[Mapping[str, Source]] = {
     kinds.POD_GROUP.group: "PodGroup",

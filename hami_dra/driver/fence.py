@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import Cluster, ClusterError
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 FenceMode = Literal["auto", "on", "off"]
 """`on`, `off`: the taint is in the slices, or is not, whatever the cluster supports (`off` for native mode)."""
 
+FENCE: Final = Option("The fence taint in the slices: auto depends on what the cluster serves.")
 QUIET: Final = 10.0
 
 

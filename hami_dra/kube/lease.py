@@ -36,10 +36,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from msgspec import Struct
 
+from hami_dra.api import flags
 from hami_dra.api.core import Lease, LeaseSpec
 from hami_dra.api.kinds import LEASE
 from hami_dra.kube.bootclock import boot_clock
@@ -91,10 +92,27 @@ def unique_identity() -> str:
 class Timings(Struct, frozen=True):
     """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout + clock_margin`."""
 
-    duration: int = 15
-    renew_deadline: float = 8.0
-    retry: float = 2.0
-    write_timeout: float = 5.0
+    duration: Annotated[
+        int,
+        flags.Option(
+            "Time without a renewal after which another replica may lead.",
+            flags.duration(1, 3600, whole_seconds="the lease duration"),
+            flags=("--lease-duration",),
+        ),
+    ] = 15
+    renew_deadline: Annotated[
+        float, flags.Option("How long a leader continues without renewing.", flags.duration())
+    ] = 8.0
+    retry: Annotated[
+        float,
+        flags.Option(
+            "Time between two attempts to acquire or renew the lease.", flags.duration(), flags=("--retry-period",)
+        ),
+    ] = 2.0
+    write_timeout: Annotated[
+        float,
+        flags.Option("Longest duration of a write; a new leader waits that long before it acts.", flags.duration()),
+    ] = 5.0
     clock_margin: float = 1.0
 
     def __post_init__(self) -> None:

@@ -18,11 +18,11 @@ import msgspec
 
 from controller.dashboard.history import History
 from controller.dashboard.readings import Target
-from controller.dashboard.serving import DashboardSettings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
 from controller.insight.overview import CardTable, packing
 from controller.reconcile.controller import Controller, Process
+from controller.settings.controller import DashboardSettings as PageSettings
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook
@@ -220,7 +220,7 @@ class Stage:
                     await cluster.create(kinds.POD, body)
                 await self._until(self._decided)
             gc.freeze()
-            page = PageSettings("127.0.0.1", 0, auth=False)
+            page = PageSettings(("127.0.0.1", 0), auth=False)
             port = await stack.enter_async_context(
                 serving(
                     InformerSource(controller),

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from controller.cli.profile_options import driver_profiles
+from controller.settings.webhook import CertificateSettings
 from controller.webhook.installation import Installation as Choices
 from controller.webhook.installation import manifests
-from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.server import Server, WebhookSettings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port

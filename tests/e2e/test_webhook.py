@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.settings.webhook import CertificateSettings
 from controller.webhook.convert import Options
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.installation import Installation, manifests
-from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from controller.settings.webhook import CertificateSettings
 from controller.webhook.notices import MOST
-from controller.webhook.server.certificate_sources import CertificateSettings
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.server import Server, WebhookSettings
 from hami_dra.httpserver import Limits

@@ -12,8 +12,9 @@ from msgspec import Struct
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
-from controller.reconcile.runtime import InFlight, QueueingSettings
+from controller.reconcile.runtime import InFlight
 from controller.scheduling.decide import SharedClaims
+from controller.settings.controller import QueueingSettings
 
 _CREATED_AFTER: Final = 2.5
 """Seconds in which claims and templates are expected that are created after their pod; less than the other

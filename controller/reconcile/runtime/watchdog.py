@@ -28,8 +28,8 @@ from datetime import datetime
 from typing import Final
 
 from controller.reconcile.runtime.heartbeat import Deciding, Heartbeat
-from controller.reconcile.runtime.settings import LeadershipSettings
 from controller.reconcile.runtime.stalled import noted, taken_back
+from controller.settings.controller import LeadershipSettings
 from hami_dra.api import names
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.guard import LoopGuard

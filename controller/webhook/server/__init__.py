@@ -4,7 +4,6 @@ Apart from the conversion (`controller.webhook`), which commands and simulations
 server.
 """
 
-from controller.webhook.server.certificate_sources import BadSettings, CertificateSettings
 from controller.webhook.server.server import WebhookSettings, serve
 
-__all__ = ["BadSettings", "CertificateSettings", "WebhookSettings", "serve"]
+__all__ = ["WebhookSettings", "serve"]

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct
-
+from controller.settings.webhook import CertificateSettings
 from controller.webhook.server.certificates import Material, ensure_secret, signed
 from controller.webhook.server.configuration import ensure_trust
 from hami_dra.api import names
@@ -99,45 +98,14 @@ class SharedSecret:
         self._served = material
 
 
-class BadSettings(ValueError):
-    """The settings contradict each other; the message names them and the fix."""
-
-
-class CertificateSettings(Struct, frozen=True):
-    """Where the serving certificate comes from: files, an authority in files, else the shared
-    Secret.
-
-    Raises BadSettings.
-    """
-
-    hosts: tuple[str, ...] = ()
-    """Additional names and addresses in the certificate, next to those of the Service."""
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    authority_folder: Path | None = None
-    """Folder with `ca.crt` and `ca.key`: replicas sign their certificates with this authority,
-    which the configuration trusts.
-    """
-
-    def __post_init__(self) -> None:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise BadSettings("a certificate file and a key file belong together: give both or neither")
-        if self.cert_file is not None and self.authority_folder is not None:
-            raise BadSettings("a certificate file and an authority exclude each other: give one of them")
-
-    def all_hosts(self, namespace: str) -> tuple[str, ...]:
-        """Return the names and addresses under which a webhook in this namespace is called."""
-        service = f"{names.WEBHOOK}.{namespace}"
-        return (f"{service}.svc", f"{service}.svc.cluster.local", service, names.WEBHOOK, *self.hosts)
-
-    def source(self, cluster: Cluster, namespace: str) -> CertificateSource:
-        """Return the source. `namespace`: of the Secret and the Service."""
-        if self.cert_file is not None and self.key_file is not None:
-            return CertificateFiles(self.cert_file, self.key_file)
-        hosts = self.all_hosts(namespace)
-        if self.authority_folder is not None:
-            return AuthorityFiles(self.authority_folder, hosts)
-        return SharedSecret(cluster, namespace, names.WEBHOOK_SECRET, names.WEBHOOK, hosts)
+def certificate_source(settings: CertificateSettings, cluster: Cluster, namespace: str) -> CertificateSource:
+    """Return the source that the settings choose. `namespace`: of the Secret and the Service."""
+    if settings.cert_file is not None and settings.key_file is not None:
+        return CertificateFiles(settings.cert_file, settings.key_file)
+    hosts = settings.all_hosts(namespace)
+    if settings.authority_folder is not None:
+        return AuthorityFiles(settings.authority_folder, hosts)
+    return SharedSecret(cluster, namespace, names.WEBHOOK_SECRET, names.WEBHOOK, hosts)
 
 
 def _stamp(*files: Path) -> object:

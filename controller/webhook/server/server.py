@@ -27,17 +27,17 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct, field
+from msgspec import field
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from controller.settings.webhook import ServerOptions
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import UNCONVERTED, Options
-from controller.webhook.server.certificate_sources import CertificateSettings
+from controller.webhook.server.certificate_sources import certificate_source
 from controller.webhook.server.certificates import BadAuthority
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import names
@@ -53,35 +53,13 @@ _FAREWELL: Final = 10.0
 """Seconds that pending requests get when the server stops."""
 
 
-class WebhookSettings(Struct, frozen=True):
-    host: str = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
-    port: int = 8443
-    """0: any free port; `Server.port` says which."""
+class WebhookSettings(ServerOptions, frozen=True):
     options: Options = field(default_factory=Options)
-    namespace: str = names.SYSTEM_NAMESPACE
-    """Namespace of the Secret and the Service."""
-    certificates: CertificateSettings = field(default_factory=CertificateSettings)
-    client_ca: Path | None = None
-    """Accept reviews only from clients with a certificate of this authority: the API server, if
-    configured to present one.
-    """
-    refuse_over_quota: bool = False
-    """Refuse pods that can never fit their namespace's quota. The answer reveals the quota to every
-    caller; see `tells_quotas`.
-    """
     limits: Limits = field(default_factory=Limits)
     upkeep_interval: float = 60.0
     """Seconds between checks of certificates and configuration."""
     retry_interval: float = 2.0
     """Seconds between checks while something is wrong."""
-
-    @property
-    def tells_quotas(self) -> bool:
-        """Return whether answers may name quotas, because only the API server can call.
-
-        The API server passes the answer to the pod's author, to whom the quota is no secret.
-        """
-        return self.refuse_over_quota or self.client_ca is not None
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
@@ -104,7 +82,7 @@ class Server:
             refuse_over_quota=settings.tells_quotas,
             excluded_namespaces=settings.excluded_namespaces,
         )
-        self._source = settings.certificates.source(cluster, settings.namespace)
+        self._source = certificate_source(settings.certificates, cluster, settings.namespace)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         if settings.client_ca is not None:

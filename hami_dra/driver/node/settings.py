@@ -1,17 +1,18 @@
 """Settings of the node driver. Created by the CLI and by tests; raises ConfigError, which names the option."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol, get_args
 
 from msgspec import Struct, field
 
 from hami_dra.api.core import Node
+from hami_dra.api.flags import ABSOLUTE_PATH, NODE_NAME, POD_UID, Form, Option, duration
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.driver.fence import FenceMode
+from hami_dra.driver.fence import FENCE, FenceMode
 from hami_dra.driver.slices import Pool
 from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.faults import FaultKind
@@ -45,36 +46,106 @@ class OnExit(StrEnum):
     WITHDRAW = "withdraw"
 
 
+_NATIVE: Final = Form(
+    read="native".__eq__,
+    write={True: "native", False: "exclusive"}.__getitem__,
+    choices=("exclusive", "native"),
+)
+
+
+def _effects(written: Sequence[str]) -> Mapping[FaultKind, Effect]:
+    """Read KIND=EFFECT; other kinds have their defaults. Raises ValueError."""
+    kinds = {kind.value: kind for kind in FaultKind}
+    effects: dict[str, Effect] = {effect: effect for effect in get_args(Effect)}
+    of_kind = dict(EFFECTS)
+    for option in written:
+        kind, _, effect = option.partition("=")
+        if kind not in kinds or effect not in effects:
+            raise ValueError(
+                f"{option!r} is not KIND=EFFECT with a kind of {', '.join(kinds)} and an effect of {', '.join(effects)}"
+            )
+        of_kind[kinds[kind]] = effects[effect]
+    return of_kind
+
+
 class NodeSettings(Struct, frozen=True, kw_only=True):
     """Settings of the node driver. Times are in seconds."""
 
-    node: str
-    instance: str = ""
-    """Uid of the driver's pod: distinguishes the two drivers on the node during a rolling update."""
-    root: Path = Path("/var/lib/kubelet")
-    """kubelet's `--root-dir`."""
-    native: bool = False
+    node: Annotated[str, Option("The Node that this machine is.", NODE_NAME, envvar="NODE_NAME")] = ""
+    native: Annotated[
+        bool,
+        Option(
+            "The controller's --mode. native: devices are ordered for kube-scheduler's first fit.",
+            _NATIVE,
+            flags=("--mode",),
+        ),
+    ] = False
     ranking: DeviceRanking | None = None
     """Ranks the devices in native mode; None: by index."""
     options: VendorSettings = field(default_factory=VendorSettings)
     """Those that vendors declare."""
-    fence: FenceMode = "auto"
-    beside_plugin: bool = False
-    """Publish although a device plugin advertises the same cards."""
-    effects: Mapping[FaultKind, Effect] = field(default_factory=lambda: dict(EFFECTS))
-    discover_every: float = 300.0
-    health_every: float = 10.0
-    check_claims_every: float = 300.0
-    """Interval of checks whether the prepared claims still exist."""
-    monitor_interval: float = 15.0
-    """Interval of the cards' readings; 0 disables monitoring."""
-    legacy_metrics: frozenset[NameSet] = frozenset()
-    """Names of HAMi's monitor under which the use by containers is exported too."""
-    recovery_time: float = 60.0
-    """How long a fault must be absent until it is over."""
-    confirm_time: float = 30.0
-    """How long a fault must last until it evicts pods: a tool may fail for a moment."""
-    on_exit: OnExit = OnExit.KEEP
+    fence: Annotated[FenceMode, FENCE] = "auto"
+    beside_plugin: Annotated[
+        bool,
+        Option("Publish even if a device plugin offers the same devices.", flags=("--publish-beside-plugin",)),
+    ] = False
+    effects: Annotated[
+        Mapping[FaultKind, Effect],
+        Option(
+            "Effect of a kind of failure on a device. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
+            "Effects: NoSchedule, NoExecute, None. May be repeated.",
+            Form(read=_effects, repeated=True),
+            flags=("--taint-effect",),
+            metavar="KIND=EFFECT",
+        ),
+    ] = field(default_factory=lambda: dict(EFFECTS))
+    discover_every: Annotated[float, Option("Time between two discoveries of the hardware.", duration())] = 300.0
+    health_every: Annotated[float, Option("Time between two health checks of the devices.", duration())] = 10.0
+    check_claims_every: Annotated[
+        float,
+        Option(
+            "Time between two checks that prepared claims still exist in the API server (one GET each).", duration()
+        ),
+    ] = 300.0
+    monitor_interval: Annotated[
+        float,
+        Option(
+            "Time between two readings of the devices' sensors (memory, temperature, ...) for /metrics; 0: never.",
+            duration(least=0),
+        ),
+    ] = 15.0
+    legacy_metrics: Annotated[
+        frozenset[NameSet],
+        Option(
+            "Also export what containers use under the names of HAMi's monitor: hami (hami_vgpu_*, hami_container_*), "
+            "hami-2.7 (vGPU_device_memory_usage_in_bytes, ...); may be repeated.",
+            metavar="NAMES",
+        ),
+    ] = frozenset()
+    recovery_time: Annotated[
+        float,
+        Option(
+            "How long a fault must be absent before it counts as over; doubled each time it recurs.", duration(least=0)
+        ),
+    ] = 60.0
+    confirm_time: Annotated[
+        float, Option("How long a fault must last before it may evict pods (NoExecute).", duration(least=0))
+    ] = 30.0
+    """A tool may fail for a moment."""
+    on_exit: Annotated[
+        OnExit,
+        Option("Slices at exit. keep: for the driver's next start; kubelet removes them if it does not start."),
+    ] = OnExit.KEEP
+    root: Annotated[Path, Option("kubelet's root directory.", ABSOLUTE_PATH)] = Path("/var/lib/kubelet")
+    instance: Annotated[
+        str,
+        Option(
+            "UID of the driver's pod: two may serve at the same time during an update.",
+            POD_UID,
+            flags=("--instance-uid",),
+            envvar="POD_UID",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         if not self.node:

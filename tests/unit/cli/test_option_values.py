@@ -2,6 +2,7 @@
 
 import re
 from enum import StrEnum
+from typing import Literal, get_origin
 
 import pytest
 import typer
@@ -60,7 +61,7 @@ def bad_values(option):
         return OTHERS[name]
     if isinstance(option.default, int):
         return [*BAD["integer"], *(["70000"] if name == "--port" else [])]
-    if isinstance(option.default, StrEnum):
+    if isinstance(option.default, StrEnum) or get_origin(option.type_descriptor.annotation) is Literal:
         return BAD["choice"]
     if isinstance(option.default, str) and DURATION.fullmatch(option.default):
         return BAD["duration"]

@@ -20,13 +20,13 @@ from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.review_queue import AT_ONCE, BURST
-from controller.dashboard.serving import DashboardSettings, parse_bind
 from controller.dashboard.source import ControllerState
 from controller.insight.explain.model import Explanation
 from controller.reconcile.runtime import Mode
 from controller.scheduling.decide import Options
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
+from controller.settings.controller import DashboardSettings, parse_bind
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
 
@@ -395,18 +395,17 @@ async def test_without_access_control_only_names_of_this_machine_are_answered():
 
 def test_access_control_is_off_on_loopback_only(tmp_path):
     for bind in ("127.0.0.1:0", "localhost:8090", "[::1]:8090"):
-        host, port = parse_bind(bind)
-        assert not DashboardSettings(host, port, auth=False).auth
+        assert not DashboardSettings(parse_bind(bind), auth=False).auth
     for bind in (":8090", "0.0.0.0:8090", "[::]:8090", "page.example:8090", "10.0.0.1:80"):
         with pytest.raises(ConfigError, match="--dashboard-auth=off"):
-            DashboardSettings(*parse_bind(bind), auth=False)
+            DashboardSettings(parse_bind(bind), auth=False)
     for bind in ("8090", "host:", "host:x", "host:70000"):
-        with pytest.raises(ConfigError, match="HOST:PORT"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
             parse_bind(bind)
     with pytest.raises(ConfigError, match="--dashboard-grafana"):
-        DashboardSettings("127.0.0.1", 0, grafana="javascript:alert(1)")
+        DashboardSettings(("127.0.0.1", 0), grafana="javascript:alert(1)")
     with pytest.raises(ConfigError, match="belong together"):
-        DashboardSettings("127.0.0.1", 0, cert_file=tmp_path / "tls.crt")
+        DashboardSettings(("127.0.0.1", 0), cert_file=tmp_path / "tls.crt")
 
 
 def test_only_paths_of_this_site_are_gone_on_to():

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from controller.cli.service_options import GangSource
 from controller.cli.state import gang_sources_in
 from controller.insight.simulation import SimulationSettings, pending_pods, question
 from controller.insight.simulation.run import play
@@ -52,7 +51,6 @@ def waits_with_its_gang(source, option):
 
 def test_every_source_is_here():
     assert set(STATED) == set(typing.get_args(Source))
-    assert {each.value for each in GangSource} == OPTIONAL_SOURCES
 
 
 @every_option

@@ -9,13 +9,12 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.durations import seconds
-from controller.cli.errors import CommandError
 from controller.cli.main import app, run
 from controller.reconcile.observability import decision_logging
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Mode
 from hami_dra import logs
+from hami_dra.api.flags import duration
 from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import ConfigError
@@ -97,13 +96,13 @@ def test_settings_that_contradict_each_other():
     [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2h", 7200), ("7", 7), ("0.5", 0.5), ("1.5s", 1.5)],
 )
 def test_spans_of_time(text, expected):
-    assert seconds(text, "--x") == expected
+    assert duration().read(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "s", "10 s", "ten", "-5s", "5d", "1s5"])
 def test_what_is_no_span_of_time(text):
-    with pytest.raises(CommandError, match=r"--x: .* is not a duration"):
-        seconds(text, "--x")
+    with pytest.raises(ValueError, match=r".* is not a duration"):
+        duration().read(text)
 
 
 @pytest.mark.parametrize(

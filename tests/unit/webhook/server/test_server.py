@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from controller.webhook.server.certificate_sources import BadSettings, CertificateSettings
+from controller.settings.webhook import CertificateSettings
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.server import Server, WebhookSettings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
+from hami_dra.kube.protocol import ConfigError
 from tests.support.steered_cluster import SteeredCluster
 from tests.unit.webhook.server.test_certificates import NOW
 from tests.unit.webhook.test_admission import review
@@ -226,9 +227,9 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
 
 
 def test_a_certificate_file_needs_a_key_file(tmp_path):
-    with pytest.raises(BadSettings, match="give both or neither"):
+    with pytest.raises(ConfigError, match="give both or neither"):
         CertificateSettings(cert_file=tmp_path / "tls.crt")
-    with pytest.raises(BadSettings, match="exclude each other"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         CertificateSettings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
 
 

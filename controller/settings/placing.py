@@ -1,0 +1,97 @@
+"""How pods are placed: options of the controller, and of the commands that decide as it would.
+
+As written: `controller.cli.policy_options` makes of them what `decide` takes.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from msgspec import Struct
+
+from controller.settings.common import MANAGE_PROFILE, SCHEDULER_NAMES, Mode, OptionalSource
+from hami_dra.api import names
+from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Option, one_of_two
+
+DEFAULT_SCHEDULER: Final = frozenset({"default-scheduler"})
+GANGS_OF: Final = Option("Also treat these groups of pods as gangs; may be repeated.")
+
+
+class PolicyOptions(Struct, frozen=True):
+    """What counts where no annotation of pod, claim, template or class does."""
+
+    node_policy: Annotated[
+        str,
+        Option("Policy where no annotation sets one: binpack, spread or fair-share.", values="node_policies"),
+    ] = names.BINPACK
+    device_policy: Annotated[
+        str,
+        Option(
+            "Policy where no annotation sets one: spread, binpack, topology-aware, mutex, numa, or a comma-separated list. "
+            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations.",
+            values="device_policies",
+        ),
+    ] = names.SPREAD
+    packing_weights: Annotated[
+        str,
+        Option(
+            "Weights of fair-share and scarce devices where no annotation sets them; default: theta=0.65,left=0.5,rare=0,large=0."
+        ),
+    ] = ""
+    default: Annotated[
+        tuple[str, ...],
+        Option(
+            "Value of a vendor's annotation where pod, claim, template and class do not set it; may be repeated: "
+            "hami.io/gpu-topology=required.",
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
+
+
+class SchedulerOptions(Struct, frozen=True, kw_only=True):
+    """What the schedulers around hami-dra do."""
+
+    manage_profile: Annotated[tuple[Path, ...], MANAGE_PROFILE] = ()
+    preferences: Annotated[
+        bool,
+        Option(
+            "Pods' preferences among nodes (preferred affinity, ScheduleAnyway, PreferNoSchedule): honor puts them above "
+            "the node policy; ignore orders nodes as HAMi does.",
+            one_of_two("honor", "ignore"),
+        ),
+    ] = True
+    scheduler_name: Annotated[frozenset[str], SCHEDULER_NAMES] = DEFAULT_SCHEDULER
+    gangs_of: Annotated[frozenset[OptionalSource] | None, GANGS_OF] = None
+    """None: not known."""
+    feature_gates: Annotated[
+        str, Option("Kubernetes feature gates, A=true,B=false; default: those of Kubernetes 1.37.")
+    ] = ""
+
+
+class SimulatedScheduler(SchedulerOptions, frozen=True, kw_only=True):
+    kubernetes_version: Annotated[
+        str,
+        Option(
+            "Follow kube-scheduler of this version of Kubernetes. Default: the version of the live cluster; for "
+            "files 1.37.",
+            metavar="1.36",
+        ),
+    ] = ""
+
+
+class ControllerScheduler(SchedulerOptions, frozen=True, kw_only=True):
+    scheduler_name: Annotated[
+        frozenset[str], Option("Only pods of these schedulers are placed; may be repeated.", SCHEDULER_NAME)
+    ] = DEFAULT_SCHEDULER
+
+
+class DriverOptions(Struct, frozen=True):
+    """Which devices the controller allocates, and whether pods wait for it."""
+
+    mode: Annotated[Mode, Option("native: kube-scheduler allocates; the controller only observes and accounts.")] = (
+        "exclusive"
+    )
+    gate: Annotated[bool, Option("off: the scheduling gate is removed from pods at once.", ON_OFF)] = True
+    manage: Annotated[
+        tuple[str, ...],
+        Option("A DRA driver to manage in addition to hami-dra's own; may be repeated.", metavar="DRIVER"),
+    ] = ()
