@@ -109,7 +109,7 @@ def devices(state: State) -> Iterator[Finding]:
                 "delete the pod of one of these claims; hami-dra's have an entry for the driver "
                 f"{names.ALLOCATION_MARK} in status.allocation.devices.config",
             )
-    for (driver, pool), counters in state.inventory.overdrawn().items():
+    for (driver, pool), counters in state.inventory.usage_columns.overdrawn().items():
         yield Finding.error(
             f"Pool {driver}/{pool}",
             f"more is drawn of {_some(counters)} than there is: a device and parts of it are allocated at once",

@@ -170,14 +170,12 @@ class ClaimCommitter:
 
         def only_ours(claim: ResourceClaim) -> bool:
             return self._claims.is_ours(claim) and all(
-                consumer.uid == pod.metadata.uid or (is_of_group(consumer, pod) and not self._is_in_use(claim))
+                consumer.uid == pod.metadata.uid
+                or (is_of_group(consumer, pod) and not any(map(is_bound, self._context.informers.pods_of(claim.key))))
                 for consumer in claim.status.reserved_for
             )
 
         await _all([self._claims.clear(claim, only_ours) for claim in done])
-
-    def _is_in_use(self, claim: ResourceClaim) -> bool:
-        return any(map(is_bound, self._context.informers.pods_of(claim.key)))
 
 
 async def _all(steps: list[Any]) -> list[Any]:

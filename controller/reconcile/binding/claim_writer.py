@@ -20,12 +20,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
-
 from controller.reconcile.runtime import Clock, Context, patches
 from hami_dra.api.allocator import with_allocator
 from hami_dra.api.kinds import RESOURCE_CLAIM
-from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.resource import AllocationResult, ResourceClaim
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError, Conflict, Forbidden, Invalid, NotFound
 
@@ -54,12 +52,8 @@ class Rejected(Exception):
     """The API server refuses the content or the right: a retry will not help. The message is for people."""
 
 
-class ShareReference(Struct, frozen=True):
-    """The identity of an allocation that we wrote."""
-
-    request: str
-    device: str
-    share_id: str
+_Shares = frozenset[tuple[str, str, str]]
+"""The identity of an allocation that we wrote: (request, device, shareID) of its results."""
 
 
 class ClaimWriter:
@@ -102,7 +96,7 @@ class ClaimWriter:
         """
         attempts = _Attempts(self._context.clock)
         allocation = with_allocator(allocation, self._installation)
-        wanted = _shares(allocation)
+        wanted = _shares(AllocationResult.from_json(allocation))
         may_land_on = ""
         """resourceVersion that guarded a write without an answer, as long as nothing newer was read."""
         try:
@@ -111,7 +105,7 @@ class ClaimWriter:
                 written, claim = await self._try(
                     claim, patches.allocate(claim, allocation, consumer), "status", attempts
                 )
-                if written or _shares_of(claim) == wanted:
+                if written or _shares(claim.status.allocation) == wanted:
                     return claim
                 if claim.metadata.resource_version != may_land_on:
                     may_land_on = ""
@@ -194,7 +188,7 @@ class ClaimWriter:
         self._context.informers.observe_claim(written)
         return True, written
 
-    async def _void(self, claim: ResourceClaim, wanted: frozenset[ShareReference]) -> None:
+    async def _void(self, claim: ResourceClaim, wanted: _Shares | None) -> None:
         """Ensure that our unanswered status write cannot take effect later.
 
         Any other change of the claim voids it. If the API server accepts none, waiting until the
@@ -210,7 +204,7 @@ class ClaimWriter:
                 await self._context.clock.sleep(_LATEST_WRITE)
         try:
             newest = await self._read_at_last(claim)
-            await self.clear(newest, lambda now: _shares_of(now) == wanted)
+            await self.clear(newest, lambda now: _shares(now.status.allocation) == wanted)
         except (Stale, Rejected) as error:
             log.info("%s", error)
 
@@ -273,19 +267,7 @@ def _check_free(claim: ResourceClaim) -> None:
         raise Stale(f"claim {claim.key} was allocated by another client")
 
 
-def _shares(allocation: patches.Json) -> frozenset[ShareReference]:
-    return frozenset(
-        ShareReference(
-            result["request"], f"{result['driver']}/{result['pool']}/{result['device']}", result.get("shareID", "")
-        )
-        for result in allocation["devices"]["results"]
-    )
-
-
-def _shares_of(claim: ResourceClaim) -> frozenset[ShareReference] | None:
-    allocation = claim.status.allocation
+def _shares(allocation: AllocationResult | None) -> _Shares | None:
     if allocation is None:
         return None
-    return frozenset(
-        ShareReference(result.request, result.device_id, result.share_id or "") for result in allocation.devices.results
-    )
+    return frozenset((result.request, result.device_id, result.share_id or "") for result in allocation.devices.results)

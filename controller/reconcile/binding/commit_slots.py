@@ -30,12 +30,10 @@ class CommitSlots:
         self._parked: dict[str, dict[str, None]] = {}
 
     async def wait(self) -> None:
-        """Wait until one more commit may start."""
         async with self._free:
             return
 
     def may_start(self, namespace: str) -> bool:
-        """Return whether one more commit of the namespace may start."""
         return not self._is_slow(namespace) or self._running[namespace] < self._slow_share
 
     def at_once(self, namespace: str) -> int:

@@ -76,7 +76,7 @@ class Inventory:
         self.problems: dict[str, str] = {}
         """Object → its problem: unusable pools, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
-        self._usage_columns = UsageColumns(self.devices, self.nodes, self.usage, self.quotas)
+        self.usage_columns = UsageColumns(self.devices, self.nodes, self.usage, self.quotas)
         self.gates = gates
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
@@ -143,10 +143,6 @@ class Inventory:
     def unusable_pools(self) -> list[tuple[str, PoolKey, str]]:
         """Return (node, pool, problem) for the pools of `nodes_with_unusable_pools`, by name."""
         return [(self._unusable[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._unusable)]
-
-    def overdrawn(self) -> dict[PoolKey, list[str]]:
-        """Return pools with overdrawn shared counters: a card, and parts of it (MIG), at once."""
-        return self._usage_columns.overdrawn()
 
     def node_fit(self, pod: Pod) -> NodeFit:
         """Return the fit, devices apart. The pod's own usage does not count against it."""
@@ -320,7 +316,7 @@ class Inventory:
     # -- inside ------------------------------------------------------------------------------------
 
     def _usage_changed(self, claim_uid: str, devices: set[DeviceId]) -> None:
-        self._usage_columns.recount(devices)
+        self.usage_columns.recount(devices)
         self.quotas.recount(claim_uid)
 
     def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
@@ -350,7 +346,10 @@ class Inventory:
         pool: Pool | None = None
         self._unusable.pop(key, None)
         self._report(_pool(key), problem_of(slices, self._pools.gates))
+        row = NOWHERE
         if node:
+            row = self.nodes.index_of(node)
+            row = row if row >= 0 else UNSEEN
             pool = build(key, slices, node, {}, self._pools.gates)
             if pool is not None and not pool.invalid and not pool.incomplete:
                 fresh = pool.devices
@@ -360,33 +359,26 @@ class Inventory:
             # Devices of several nodes: the newest of each id; the search decides per node.
             slices.sort(key=lambda compiled: compiled.slice.spec.pool.generation)
             fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
-        row = self._row_of_node(node)
         before = self._rows_of_pool.pop(key, ())
         fresh_ids = {device.id for device in fresh}
         for device in before:
             if device.id not in fresh_ids:
-                self._usage_columns.remove(device.id)
+                self.usage_columns.remove(device.id)
         for device in fresh:
-            self._usage_columns.put(device, row)
+            self.usage_columns.put(device, row)
         if row == NOWHERE:
             # A node may still see the device as an older or another slice describes it.
             for device in (device for compiled in slices for device in compiled.devices):
                 device.row = self.devices.row_of(device.id)
         if fresh:
             self._rows_of_pool[key] = fresh
-        self._usage_columns.recount_counters(key, pool if fresh else None, fresh)
+        self.usage_columns.recount_counters(key, pool if fresh else None, fresh)
 
     def _report(self, what: str, problem: str) -> None:
         if problem:
             self.problems[what] = problem
         else:
             self.problems.pop(what, None)
-
-    def _row_of_node(self, name: str) -> int:
-        if not name:
-            return NOWHERE
-        row = self.nodes.index_of(name)
-        return row if row >= 0 else UNSEEN
 
     def _renode(self, name: str, node: int) -> None:
         """Update the devices of a node that got or lost its row."""
@@ -397,8 +389,8 @@ class Inventory:
                 if node == UNSEEN:
                     self.devices.move(device.row, UNSEEN)
                 else:
-                    self._usage_columns.put(device, node)
-            self._usage_columns.mark_blocked(key, self._rows_of_pool.get(key, ()))
+                    self.usage_columns.put(device, node)
+            self.usage_columns.mark_blocked(key, self._rows_of_pool.get(key, ()))
 
 
 def _slice(name: str) -> str:

@@ -83,11 +83,6 @@ class Layouts:
     def numbered(self, number: int) -> Layout:
         return self._list[number]
 
-    def refreshed(self) -> Ints:
-        """Return `position`, up to date."""
-        self._refresh()
-        return self.position
-
     def _refresh(self) -> None:
         devices = self._devices
         if self._structure.is_current and self._labelled.is_current:
@@ -180,5 +175,4 @@ def _layout(cards: _Cards, instance_type: str) -> Layout:
 
 
 def _is_laid_out(device: Device) -> bool:
-    """Return whether the device is a card of a vendor with rules."""
     return device.id.driver in _DRIVERS and not device.is_part

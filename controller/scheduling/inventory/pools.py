@@ -70,10 +70,8 @@ class PoolBook:
         self._pool_of[name] = key
         if spec.node_name:
             self._local[spec.node_name][key] += 1
-            self._built.pop(spec.node_name, None)
         else:
             self._wide[key] += 1
-            self._built.clear()
         self._forget_pool(key)
         return key
 
@@ -114,7 +112,6 @@ class PoolBook:
         return list(self._slices)
 
     def local_to(self, node_name: str) -> list[PoolKey]:
-        """Return the pools with a slice of this node."""
         return list(self._local.get(node_name, ()))
 
     def forget_node(self, node_name: str) -> None:

@@ -28,7 +28,6 @@ class Products(DerivedColumns):
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
 
     def of(self, row: int) -> str:
-        """Return the product of one device."""
         self.refresh()
         return self._names[int(self._numbers[row])]
 
@@ -64,5 +63,4 @@ class Products(DerivedColumns):
 
 
 def products_of(inventory: Inventory) -> Products:
-    """Return the products of the inventory's devices."""
     return inventory.derived(Products, lambda each: Products(each.devices))

@@ -99,7 +99,7 @@ class UsageColumns:
     # -- shared counters ---------------------------------------------------------------------------
 
     def overdrawn(self) -> dict[PoolKey, list[str]]:
-        """Return pools with overdrawn shared counters, by key."""
+        """Return pools with overdrawn shared counters, by key: a card, and parts of it (MIG), at once."""
         drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
         return {key: names for key, names in drawn.items() if names}
 

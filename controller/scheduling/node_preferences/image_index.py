@@ -55,12 +55,10 @@ class ImageIndex(DerivedColumns):
         if len(found) > 1:
             once, first = np.unique(rows, return_index=True)
             if len(once) < len(rows):  # a node lists the name twice: its first entry counts
-                return once, np.array([self._size_on(row, name) for row in once.tolist()], dtype=np.int64)
+                images = [next(each for each in self._seen[row] if name in each.names) for row in once.tolist()]
+                return once, np.array([each.size_bytes for each in images], dtype=np.int64)
             return once, sizes[first]
         return rows, sizes
-
-    def _size_on(self, row: int, name: str) -> int:
-        return next(image.size_bytes for image in self._seen[row] if name in image.names)
 
     def _grow(self) -> int:
         self._seen += [()] * (self._nodes.size - len(self._seen))

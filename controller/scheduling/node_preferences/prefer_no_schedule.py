@@ -42,7 +42,6 @@ class PreferNoSchedule:
 
 
 def _untolerated(tolerations: tuple[Toleration, ...], node: Node) -> int:
-    """Return the number of the node's PreferNoSchedule taints that are not tolerated."""
     return sum(
         taint.effect == _PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in tolerations)
         for taint in node.spec.taints

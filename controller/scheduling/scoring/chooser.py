@@ -7,7 +7,7 @@ arranges cards in sets, whole sets. Works on the few cards of one node, includin
 has already chosen for earlier requests of the pod, so that the second container sees the first.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from heapq import merge
 from itertools import chain, combinations
@@ -67,7 +67,8 @@ class PolicyChooser:
         self._inventory = inventory
         self._columns = inventory.devices
         self._policies = policies
-        self._scores: dict[CardOfRequest, float] = {}
+        self.scores: dict[CardOfRequest, float] = {}
+        """All scores, as last computed: the cards of the nodes that were searched."""
         self._topology: dict[_Chosen, float] = {}
         self.ranking: Ranking | None = None
         """The ranking of nodes, if the node policy also chooses the cards."""
@@ -137,7 +138,7 @@ class PolicyChooser:
 
     def _note(self, request: ResolvedRequest, devices: Sequence[Device], scores: Sequence[float]) -> None:
         for device, score in zip(devices, scores, strict=True):
-            self._scores[request.claim_key, request.name, device.id] = score
+            self.scores[request.claim_key, request.name, device.id] = score
 
     def sets(
         self, request: ResolvedRequest, devices: Sequence[Device], count: int, tentative: TentativeUsage
@@ -162,15 +163,10 @@ class PolicyChooser:
     def reported(self, solution: Solution) -> tuple[tuple[str, float], ...]:
         """Return `driver/pool/device` and its score at the moment it was chosen, in order of the results."""
         return tuple(
-            (str(pick.device.id), self._scores.get((pick.request.claim_key, pick.request.name, pick.device.id), 0.0))
+            (str(pick.device.id), self.scores.get((pick.request.claim_key, pick.request.name, pick.device.id), 0.0))
             for picks in solution.picks
             for pick in picks
         )
-
-    @property
-    def scores(self) -> Mapping[CardOfRequest, float]:
-        """All scores, as last computed: the cards of the nodes that were searched."""
-        return self._scores
 
     def topology(self, solution: Solution) -> float:
         """Return the vendors' score of the chosen sets, summed over the requests."""

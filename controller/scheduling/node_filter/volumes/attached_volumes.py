@@ -139,7 +139,6 @@ class AttachedVolumes:
         return column
 
     def mounted_on(self, volume: CsiVolumeId) -> Iterable[str]:
-        """Return the nodes where a pod uses the volume."""
         self._refresh()
         return self._mounted_on.keys(volume)
 

@@ -2,7 +2,6 @@
 cluster (`spec.claimRef`), or by a decision that kube-scheduler has not carried out yet. Pure.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from controller.scheduling.node_filter.node_labels import NodeLabels
@@ -55,7 +54,6 @@ class FreeVolumes:
     # -- reading -----------------------------------------------------------------------------------
 
     def request_of(self, claim: PersistentVolumeClaim) -> VolumeRequest:
-        """Return what the claim asks of a volume."""
         found = self._requests.get(claim.key)
         if found is None or found[0] is not claim:
             found = self._requests[claim.key] = claim, request_of(claim)
@@ -70,18 +68,16 @@ class FreeVolumes:
 
     def reserved_for(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """Return the volume that is reserved for the claim and suits it, or None."""
-        for volume in self._candidates(claim):
-            if volume.storage_class == claim.storage_class and self.request_of(claim).suits(volume):
-                return volume
-        return None
-
-    def _candidates(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
-        key, uid = claim.key, claim.metadata.uid
-        for name in sorted(self._of_claim.keys(key)):
+        for name in sorted(self._of_claim.keys(claim.key)):
             volume = self._volumes[name]
             reference = volume.spec.claim_ref
-            if reference is None or reference.uid in {"", uid}:
-                yield volume
+            if (
+                (reference is None or reference.uid in {"", claim.metadata.uid})
+                and volume.storage_class == claim.storage_class
+                and self.request_of(claim).suits(volume)
+            ):
+                return volume
+        return None
 
     # -- inside ------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ a free volume that the node reaches, or to one that the class makes there. Pure.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -52,33 +53,22 @@ class Binding(Struct, frozen=True):
     """Keys of the claims for which a volume is made."""
 
 
+@dataclass(eq=False)
 class VolumeBinding:
-    """`selected`: claim → node for which a decision will have a volume made."""
-
-    def __init__(
-        self,
-        nodes: NodeColumns,
-        objects: StorageObjects,
-        labels: NodeLabels,
-        *,
-        csi_nodes: CsiNodeColumns,
-        free: FreeVolumes,
-        capacities: StorageCapacities,
-        selected: Mapping[str, str],
-    ) -> None:
-        self._nodes = nodes
-        self._objects = objects
-        self._csi_nodes = csi_nodes
-        self._labels = labels
-        self._free = free
-        self._capacities = capacities
-        self._selected = selected
-        self.meter: Callable[[], Meter | None] = lambda: None
-        """As of `PodGroups`."""
+    nodes: NodeColumns
+    objects: StorageObjects
+    labels: NodeLabels
+    csi_nodes: CsiNodeColumns
+    free: FreeVolumes
+    capacities: StorageCapacities
+    selected: Mapping[str, str]
+    """Key of a claim → node for which a decision will have a volume made."""
+    meter: Callable[[], Meter | None] = lambda: None
+    """As of `PodGroups`."""
 
     def refused(self, claims: ClaimsToPlace) -> Bools:
         """Return the nodes that cannot have the volumes. Shape (size,)."""
-        fits = np.ones(self._nodes.size, dtype=np.bool_)
+        fits = np.ones(self.nodes.size, dtype=np.bool_)
         for volume in claims.bound:
             fits &= self.reachable(volume)
         if claims.waiting:
@@ -93,13 +83,13 @@ class VolumeBinding:
         """
         plain = self._admitted(volume.required_nodes)
         plugin = plugin_of(volume.spec)
-        migrated = self._csi_nodes.migrated(plugin.name) if plugin is not None else None
+        migrated = self.csi_nodes.migrated(plugin.name) if plugin is not None else None
         if plugin is None or migrated is None:
             return plain
         try:
             there = self._admitted(translated_affinity(volume, plugin))
         except Untranslatable:
-            there = np.zeros(self._nodes.size, dtype=np.bool_)
+            there = np.zeros(self.nodes.size, dtype=np.bool_)
         return np.where(migrated, there, plain)
 
     def bind(self, claims: Sequence[PersistentVolumeClaim], row: int) -> Binding | None:
@@ -130,26 +120,26 @@ class VolumeBinding:
     def _where(self, volume: PersistentVolume) -> str:
         """Return where a volume is: the node if it is a single one, else what its affinity asks for."""
         name = volume.metadata.name
-        rows = (self.reachable(volume) & self._nodes.present[: self._nodes.size]).nonzero()[0]
+        rows = (self.reachable(volume) & self.nodes.present[: self.nodes.size]).nonzero()[0]
         if len(rows) == 1:
-            return f"volume {name} is on {self._nodes.names[int(rows[0])]}"
+            return f"volume {name} is on {self.nodes.names[int(rows[0])]}"
         selector = volume.required_nodes
         if selector is None or not len(rows):
             return f"volume {name} is on no node that is here"
         return f"volume {name} is on nodes with {in_words(selector)}"
 
     def _not_made(self, claim: PersistentVolumeClaim, row: int) -> str:
-        storage_class = self._objects.class_of(claim)
+        storage_class = self.objects.class_of(claim)
         if storage_class is None or storage_class.provisioner in {"", NO_PROVISIONER}:
             return (
                 f"no free PersistentVolume of StorageClass {claim.storage_class} fits PersistentVolumeClaim {claim.key} "
                 f"({claim.requested or 0}) there"
             )
         topologies = _topologies(storage_class)
-        if topologies is not None and not self._labels.matching(topologies)[row]:
+        if topologies is not None and not self.labels.matching(topologies)[row]:
             return f"StorageClass {claim.storage_class} makes volumes only on nodes with {in_words(topologies)}"
         if not self._makeable(claim)[row]:
-            largest = max(int(self._capacities.largest(claim.storage_class)[row]), 0)
+            largest = max(int(self.capacities.largest(claim.storage_class)[row]), 0)
             return (
                 f"StorageClass {claim.storage_class} can make volumes of at most {largest} bytes there, and "
                 f"PersistentVolumeClaim {claim.key} asks for {claim.requested}"
@@ -162,27 +152,27 @@ class VolumeBinding:
         """Return the nodes where every claim gets a volume, all different ones."""
         meter = self.meter()
         spend = meter.spend if meter is not None else nothing
-        fits = np.ones(self._nodes.size, dtype=np.bool_)
+        fits = np.ones(self.nodes.size, dtype=np.bool_)
         contested: defaultdict[str, list[tuple[Ints, Bools]]] = defaultdict(list)
         for claim in claims:
             made = self._makeable(claim)
             if (chosen := self.chosen(claim)) is not None:
-                fits &= made & self._nodes.named((chosen,))
-            elif (reserved := self._free.reserved_for(claim)) is not None:
+                fits &= made & self.nodes.named((chosen,))
+            elif (reserved := self.free.reserved_for(claim)) is not None:
                 fits &= made | self._admitted(reserved.required_nodes)
             else:
-                free = self._free.free(claim.storage_class)
+                free = self.free.free(claim.storage_class)
                 if free is None:
                     fits &= made
                 else:
-                    offered = free.offered(self._free.request_of(claim), claim.metadata.namespace, spend)
+                    offered = free.offered(self.free.request_of(claim), claim.metadata.namespace, spend)
                     fits &= made | (offered > 0)
                     contested[claim.storage_class].append((offered, made))
         for several in contested.values():
             # each reaches a volume, but perhaps the same one; not where there is one for each
             short = [(offered < len(several)) & ~made for offered, made in several]
             wanted = np.sum([offered > 0 for offered, _ in several], axis=0) > 1
-            doubtful = fits & wanted & np.logical_or.reduce(short) & self._nodes.present[: self._nodes.size]
+            doubtful = fits & wanted & np.logical_or.reduce(short) & self.nodes.present[: self.nodes.size]
             if len(several) > 1:
                 self._try(claims, fits, doubtful.nonzero()[0].tolist())
         return fits
@@ -191,9 +181,9 @@ class VolumeBinding:
         """Find out whether each claim gets a volume of its own on some nodes; once for all nodes
         that reach the same volumes. What is left after `_MOST_TRIED` is up to kube-scheduler.
         """
-        free = [self._free.free(name) for name in dict.fromkeys(each.storage_class for each in claims)]
+        free = [self.free.free(name) for name in dict.fromkeys(each.storage_class for each in claims)]
         made = [self._makeable(each) for each in claims]
-        is_chosen = any(self.chosen(each) is not None or self._free.reserved_for(each) is not None for each in claims)
+        is_chosen = any(self.chosen(each) is not None or self.free.reserved_for(each) is not None for each in claims)
         known: dict[Hashable, bool] = {}
         tried = 0
         for row in rows:
@@ -231,47 +221,47 @@ class VolumeBinding:
         self, claim: PersistentVolumeClaim, row: int, taken: Mapping[str, str], places: dict[str, tuple[Place, ...]]
     ) -> str | None:
         """`places`: by StorageClass what the node reaches, found once."""
-        reserved = self._free.reserved_for(claim)
+        reserved = self.free.reserved_for(claim)
         if reserved is not None and reserved.metadata.name not in taken:
             return reserved.metadata.name if self._admitted(reserved.required_nodes)[row] else None
-        free = self._free.free(claim.storage_class)
+        free = self.free.free(claim.storage_class)
         if free is None:
             return None
         if claim.storage_class not in places:
             places[claim.storage_class] = free.places_at(row)
-        return free.smallest(self._free.request_of(claim), claim.metadata.namespace, places[claim.storage_class], taken)
+        return free.smallest(self.free.request_of(claim), claim.metadata.namespace, places[claim.storage_class], taken)
 
     def chosen(self, claim: PersistentVolumeClaim) -> str | None:
         """Return the node for which the claim's volume is being made, or None."""
         found = claim.selected_node
-        return found if found is not None else self._selected.get(claim.key)
+        return found if found is not None else self.selected.get(claim.key)
 
     def _is_selected(self, claim: PersistentVolumeClaim, row: int) -> bool:
-        return self.chosen(claim) in {None, self._nodes.names[row]}
+        return self.chosen(claim) in {None, self.nodes.names[row]}
 
     def _makeable(self, claim: PersistentVolumeClaim) -> Bools:
         """Return the nodes for which the class makes a volume of this size. Shape (size,)."""
-        storage_class = self._objects.class_of(claim)
+        storage_class = self.objects.class_of(claim)
         if storage_class is None or storage_class.provisioner in {"", NO_PROVISIONER}:
-            return np.zeros(self._nodes.size, dtype=np.bool_)
+            return np.zeros(self.nodes.size, dtype=np.bool_)
         topologies = _topologies(storage_class)
-        made = np.ones(self._nodes.size, dtype=np.bool_)
+        made = np.ones(self.nodes.size, dtype=np.bool_)
         if topologies is not None:
-            made = self._labels.matching(topologies)
-        driver = self._objects.drivers.get(storage_class.provisioner)
+            made = self.labels.matching(topologies)
+        driver = self.objects.drivers.get(storage_class.provisioner)
         if claim.requested is None or driver is None or not driver.spec.storage_capacity:
             return made
-        if not self._objects.can_read(kinds.CSI_STORAGE_CAPACITY):
+        if not self.objects.can_read(kinds.CSI_STORAGE_CAPACITY):
             return made
         size = Quantity.or_zero(claim.requested).value()
-        return made & self._capacities.sufficient(storage_class.metadata.name, size)
+        return made & self.capacities.sufficient(storage_class.metadata.name, size)
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def _admitted(self, selector: NodeSelector | None) -> Bools:
         if selector is None:
-            return np.ones(self._nodes.size, dtype=np.bool_)
-        return self._labels.matching(selector)
+            return np.ones(self.nodes.size, dtype=np.bool_)
+        return self.labels.matching(selector)
 
 
 def _topologies(storage_class: StorageClass) -> NodeSelector | None:

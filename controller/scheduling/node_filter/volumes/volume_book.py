@@ -65,13 +65,7 @@ class VolumeBook:
         """By key of the claim and uid: the pods on nodes that use it."""
         self.limits = VolumeLimits(nodes, self.objects, self._csi_nodes, self._attached)
         self.binding = VolumeBinding(
-            nodes,
-            self.objects,
-            self.labels,
-            csi_nodes=self._csi_nodes,
-            free=self._free,
-            capacities=self._capacities,
-            selected=self._selected,
+            nodes, self.objects, self.labels, self._csi_nodes, self._free, self._capacities, self._selected
         )
         self._feeds: dict[str, Callable[[str, Any], None]] = {
             kinds.STORAGE_CLASS.name: self._class_changed,

@@ -5,6 +5,7 @@ lacks a driver is refused where its CSIDriver has `preventPodSchedulingIfMissing
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,17 +23,14 @@ VOLUME_LIMIT_SCALING: Final = (1, 37)
 """Since this version of Kubernetes the feature is on by default."""
 
 
+@dataclass(eq=False)
 class VolumeLimits:
-    """`scaling`: the feature VolumeLimitScaling is on."""
-
-    def __init__(
-        self, nodes: NodeColumns, objects: StorageObjects, csi_nodes: CsiNodeColumns, attached: AttachedVolumes
-    ) -> None:
-        self._nodes = nodes
-        self._objects = objects
-        self._csi_nodes = csi_nodes
-        self._attached = attached
-        self.scaling = True
+    nodes: NodeColumns
+    objects: StorageObjects
+    csi_nodes: CsiNodeColumns
+    attached: AttachedVolumes
+    scaling: bool = True
+    """The feature VolumeLimitScaling is on."""
 
     def refused(self, pod: Pod, own: Placed | None) -> Bools | None:
         """Return the nodes that take no more of the pod's volumes; None: the pod has none that
@@ -40,12 +38,12 @@ class VolumeLimits:
 
         `own`: where the pod counts already.
         """
-        if not self._objects.can_read(kinds.CSI_NODE):
+        if not self.objects.can_read(kinds.CSI_NODE):
             return None
         try:
-            volumes = PodVolumes(self._objects, pod)
+            volumes = PodVolumes(self.objects, pod)
         except Untranslatable:
-            return self._csi_nodes.present.copy()
+            return self.csi_nodes.present.copy()
         except Unowned:
             return None  # VolumeBinding refuses the pod
         if not volumes.native and not volumes.migrated:
@@ -53,24 +51,24 @@ class VolumeLimits:
         mask = self._missing(volumes)
         limited = False
         for driver in {each.driver for each in volumes.native | volumes.migrated}:
-            limit = self._csi_nodes.limit(driver)
+            limit = self.csi_nodes.limit(driver)
             if limit is not None:
                 limited = True
                 mask |= self._wanted(volumes, driver) > limit
-        if limited or self._csi_nodes.limited.any():
-            mask |= self._csi_nodes.limited & self._attached.failing()
-        if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
+        if limited or self.csi_nodes.limited.any():
+            mask |= self.csi_nodes.limited & self.attached.failing()
+        if own is not None and (row := self.nodes.index_of(own.node)) >= 0:
             mask[row] = bool(self.reason(pod, row, own))
         return mask
 
     def reason(self, pod: Pod, row: int, own: Placed | None = None) -> str:
         """Return why the node refuses the pod's volumes, or an empty text."""
         try:
-            volumes = PodVolumes(self._objects, pod)
+            volumes = PodVolumes(self.objects, pod)
         except (Untranslatable, Unowned) as error:
             return str(error)
-        name = self._nodes.names[row]
-        node = self._objects.csi_nodes.get(name)
+        name = self.nodes.names[row]
+        node = self.objects.csi_nodes.get(name)
         new = volumes.on(has_csi_node=node is not None)
         installed = {each.name for each in node.spec.drivers} if node is not None else set()
         for driver in sorted({each.driver for each in new} - installed):
@@ -80,7 +78,7 @@ class VolumeLimits:
         if not limits:
             return ""
         uid = pod.metadata.uid if own is not None and own.node == name else ""
-        mounted, others = self._attached.without(name, uid)
+        mounted, others = self.attached.without(name, uid)
         counts = Counter(each.driver for each in mounted | others)
         wanted = Counter(each.driver for each in new - mounted)
         for driver, more in sorted(wanted.items()):
@@ -89,29 +87,29 @@ class VolumeLimits:
                     f"CSI driver {driver} attaches at most {limits[driver]} volumes to the node: it has "
                     f"{counts[driver]}, and the pod needs {more} more"
                 )
-        if not uid and self._attached.failing()[row]:
+        if not uid and self.attached.failing()[row]:
             return "a pod there has an ephemeral volume whose claim was made for another pod"
         return ""
 
     def _missing(self, volumes: PodVolumes) -> Bools:
         """Return the nodes without a driver that must be there."""
-        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        mask = np.zeros(self.nodes.size, dtype=np.bool_)
         native = {each.driver for each in volumes.native}
         for driver in native | {each.driver for each in volumes.migrated}:
             if self._must_be_installed(driver):
-                lacking = ~self._csi_nodes.installed(driver)
-                mask |= lacking if driver in native else lacking & self._csi_nodes.present
+                lacking = ~self.csi_nodes.installed(driver)
+                mask |= lacking if driver in native else lacking & self.csi_nodes.present
         return mask
 
     def _must_be_installed(self, driver: str) -> bool:
-        found = self._objects.drivers.get(driver)
+        found = self.objects.drivers.get(driver)
         return self.scaling and found is not None and found.spec.prevent_pod_scheduling_if_missing
 
     def _wanted(self, volumes: PodVolumes, driver: str) -> Ints:
         """Return how many volumes of the driver the nodes would have; 0 where the pod brings none."""
         migrated = [each for each in volumes.migrated if each.driver == driver]
         native = [each for each in volumes.native if each.driver == driver]
-        new = np.full(self._nodes.size, len(native), dtype=np.int64) + len(migrated) * self._csi_nodes.present
+        new = np.full(self.nodes.size, len(native), dtype=np.int64) + len(migrated) * self.csi_nodes.present
         for volume in (*native, *migrated):
-            new[self._nodes.rows_of(self._attached.mounted_on(volume))] -= 1
-        return np.where(new > 0, self._attached.count(driver) + new, 0)
+            new[self.nodes.rows_of(self.attached.mounted_on(volume))] -= 1
+        return np.where(new > 0, self.attached.count(driver) + new, 0)
