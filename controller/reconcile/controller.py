@@ -39,7 +39,7 @@ from controller.reconcile.runtime import (
 )
 from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
-from controller.scheduling.decide import decide_slice as default_decide
+from controller.scheduling.decide import decide as default_decide
 from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import Inventory
 from hami_dra.api.kinds import Kind

@@ -4,15 +4,14 @@
     python hack/bench/gangs.py [--rounds 5] [--only pairs whole eights]
 
 - pairs: 500 gangs of 2 pods of 4 cards on 512 nodes of 8, in racks of 16 that each gang prefers;
-- whole: one gang of 256 pods of 8 cards on 5,000 nodes of 8, anywhere and in one of ten halls;
+- whole: one gang of 256 pods of 8 cards on 5,000 nodes of 8, anywhere and in one of ten halls, and
+  one of 1,000 pods of one card;
 - hopeless: the same gang where no hall has room, by one pod;
 - eights: 1,000 pods of one card in gangs of 8 on 500 nodes of 8, and the same pods one by one.
 
-Decisions are made in portions, as the controller does; answers are assumed, which counts except for
-the gang of 256. That one is decided twice: while nothing else is, and with another decision between
-any two portions, for which its places are taken back. Claims and pods are made before. Each round
-has a fresh cluster whose columns are warm: one pod was decided. Prints the median of the rounds and
-their spread (lowest to highest), milliseconds of CPU time of this process.
+Answers are assumed, which counts except for the gangs of `whole`. Claims and pods are made before.
+Each round has a fresh cluster whose columns are warm: one pod was decided. Prints the median of the
+rounds and their spread (lowest to highest), milliseconds of CPU time of this process.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -37,9 +35,9 @@ from controller.scheduling.gangs import (
     GangDecision,
     GangKey,
     GangRequest,
-    GangSearch,
     GangUnschedulable,
     TopologyConstraint,
+    decide_gang,
 )
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
@@ -48,8 +46,6 @@ from hack.bench.decide import DRIVER, furnished, scheduling_request
 OPTIONS = Options(managed=frozenset({DRIVER}))
 POLICIES = Policies(node_policy="binpack", device_policy=DevicePolicy(("binpack",)))
 HALL = "example.com/hall"
-PORTION = 0.035
-"""Seconds of CPU time after which a search pauses, as the controller has it."""
 
 
 def labelled(nodes: int, size: int) -> Inventory:
@@ -74,29 +70,15 @@ def assume(inventory: Inventory, pod: SchedulingRequest, decision: Decision) -> 
     inventory.assume_pod(pod.pod, decision.node)
 
 
-def place(
-    inventory: Inventory, request: GangRequest, *, interrupted: bool = False
-) -> tuple[GangDecision | GangUnschedulable, list[float]]:
-    """Decide and assume a gang in portions. Returns what each portion took, in milliseconds.
-
-    `interrupted`: its places count no more between two portions.
-    """
-    search, portions = GangSearch(inventory, request, OPTIONS), list[float]()
-    while True:
-        start = time.process_time()
-        answer = search.advance(partial(is_over, start + PORTION))
-        if interrupted:
-            search.suspend()
-        portions.append((time.process_time() - start) * 1e3)
-        if isinstance(answer, GangDecision):
-            for member, decision in answer.placed:
-                assume(inventory, member, decision)
-        if isinstance(answer, GangDecision | GangUnschedulable):
-            return answer, portions
-
-
-def is_over(until: float) -> bool:
-    return time.process_time() >= until
+def place(inventory: Inventory, request: GangRequest) -> tuple[GangDecision | GangUnschedulable, float]:
+    """Decide and assume a gang. Returns the milliseconds of CPU that the decision took."""
+    start = time.process_time()
+    answer = decide_gang(inventory, request, OPTIONS)
+    took = (time.process_time() - start) * 1e3
+    if isinstance(answer, GangDecision):
+        for member, decision in answer.placed:
+            assume(inventory, member, decision)
+    return answer, took
 
 
 def warm(inventory: Inventory, count: int) -> None:
@@ -137,19 +119,18 @@ def pairs() -> dict[str, float]:
 
 def whole() -> dict[str, float]:
     found = {}
-    for title, required, interrupted in (
-        ("anywhere", None, False),
-        ("in one hall", True, False),
-        ("anywhere, others between", None, True),
+    for count, cards, title, required in (
+        (256, 8, "anywhere", None),
+        (256, 8, "in one hall", True),
+        (1_000, 1, "anywhere", None),
     ):
-        inventory, members = labelled(5_000, 500), pods(256, 8)
-        warm(inventory, 8)
+        inventory, members = labelled(5_000, 500), pods(count, cards)
+        warm(inventory, cards)
         gc.collect()
-        answer, portions = place(inventory, gang(members, required=required), interrupted=interrupted)
+        answer, took = place(inventory, gang(members, required=required))
         if not isinstance(answer, GangDecision):
             raise SystemExit(answer.message)
-        found[f"256 pods of 8 cards on 5,000 nodes, {title}"] = sum(portions)
-        found[f"    its longest portion, {title}"] = max(portions)
+        found[f"{count:,} pods of {cards} card{'s' if cards > 1 else ''} on 5,000 nodes, {title}"] = took
     return found
 
 

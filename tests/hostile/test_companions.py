@@ -5,17 +5,18 @@ the namespace was decided.
 """
 
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
-from controller.scheduling.decide import Decision, Options, Unfinished, decide_slice
+from controller.scheduling.decide import Decision, Options, decide
 from controller.scheduling.decide.companions import MOST_SHAPES, grouped
 from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
 from controller.scheduling.node_filter import pod_groups
 from hami_dra.api.core import Pod
 from tests.support.allocation import claim, device, exactly, parse
+from tests.unit.scheduling.decide.test_attempts import request
 from tests.unit.scheduling.decide.test_hostile import add_node, furnished
-from tests.unit.scheduling.decide.test_turns import request
 
 HOST = "kubernetes.io/hostname"
 RUNNING, SLICE = 20, 50
@@ -79,9 +80,8 @@ def test_a_decision_beside_companions_of_many_terms_ends_and_counts_once(kind, t
     asked = request(claim(exactly(), name="shared"), companions=grouped(others))
     asked = type(asked)(related("pod", kind, 0), asked.claims, companions=asked.companions)
     for _ in range(MOST_TURNS):
-        with inventory.verdicts.within(Slices(looked_at)):
-            answer = decide_slice(inventory, asked, Options())
-        if not isinstance(answer, Unfinished):
+        with inventory.verdicts.within(Slices(looked_at)), suppress(SliceSpent):
+            answer = decide(inventory, asked, Options())
             break
     assert isinstance(answer, Decision)
     assert max(looked_at.values(), default=1) == 1

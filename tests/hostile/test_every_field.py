@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from controller.cli.heap import collect_in_pieces
-from controller.scheduling.decide import decide_slice
+from controller.scheduling.decide import decide
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import ClusterError
 from tests.hostile.test_accepted_maximum import LENGTHS, OPERATORS, evil
@@ -204,7 +204,7 @@ def attack(monkeypatch, attacks, nodes=NODES):
         story_of(attacks, pieces, waits, nodes),
         nodes=0,
         scheduler=False,
-        decide=decide_slice,
+        decide=decide,
         probe=False,
         quiet_time=0.0,
     )

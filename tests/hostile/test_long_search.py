@@ -1,7 +1,7 @@
 """C3, of the search: one that explodes on a node is interrupted every few milliseconds, and holds up nobody."""
 
 from controller.scheduling.allocation.search import Search
-from controller.scheduling.decide import decide_slice
+from controller.scheduling.decide import decide
 from hami_dra.api import kinds
 from tests.hostile.counted_work import CountedWork
 from tests.support.harness import DRIVER, claim, play, pod
@@ -57,4 +57,4 @@ def test_a_search_that_explodes_yields_every_fifty_milliseconds(monkeypatch):
         assert work.seconds > 2 * YIELD, "the search was long"
         assert work.longest < YIELD
 
-    play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)
+    play(story, nodes=1, decide=decide, quiet_time=0.0, probe=False)

@@ -4,15 +4,16 @@ Every constraint was made again for every request and every node, all nodes in o
 """
 
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from controller.scheduling.allocation import constraints
-from controller.scheduling.decide import Options, Unfinished, Unschedulable, decide_slice, idle_nodes
+from controller.scheduling.decide import Options, Unschedulable, decide, idle_nodes
 from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
 from tests.support.allocation import DRIVER, claim, device, exactly
+from tests.unit.scheduling.decide.test_attempts import request
 from tests.unit.scheduling.decide.test_hostile import add_node, furnished
-from tests.unit.scheduling.decide.test_turns import request
 
 NODES, DEVICES, CLAIMS, REQUESTS, CONSTRAINTS = 40, 4, 4, 32, 32
 
@@ -51,15 +52,15 @@ def test_each_attribute_is_read_once_for_each_device_and_one_node_in_a_step(kind
     for number in range(NODES):
         add_node(inventory, f"node-{number}", [device(f"card-{each}", shared=True) for each in range(DEVICES)])
     asked = request(*[hostile(number) for number in range(CLAIMS)])
-    answer, most = Unfinished(SliceSpent()), 0
+    answer, most = None, 0
     for _ in range(20 * NODES):
         before = read.total()
-        with inventory.verdicts.within(OneStep()):
-            answer = decide_slice(inventory, asked, Options())
+        with inventory.verdicts.within(OneStep()), suppress(SliceSpent):
+            answer = decide(inventory, asked, Options())
         most = max(most, read.total() - before)
-        if not isinstance(answer, Unfinished):
+        if answer is not None:
             break
-    assert isinstance(answer, (Unschedulable, Unfinished))
+    assert isinstance(answer, Unschedulable | None)
     assert len(read) == 4 * NODES * DEVICES, "all nodes were compared"
     assert {*read.values()} == {1}
     assert most <= 4 * DEVICES

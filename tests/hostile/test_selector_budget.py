@@ -5,7 +5,7 @@ import pytest
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import SelectorLimits
-from controller.scheduling.decide import decide_slice
+from controller.scheduling.decide import decide
 from controller.scheduling.inventory.selector_budget import OverBudget, Payer, SliceSpent
 from hami_dra.api import kinds
 from hami_dra.cel import SHORT, CostLimitExceeded, DeviceInput, EvaluationError, Selector, compile_selector
@@ -225,7 +225,7 @@ def test_an_expensive_claim_is_refused_with_an_event_and_others_are_placed_meanw
         assert work.seconds == before
         assert len(await harness.events("SelectorOverBudget")) == 2
 
-    play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)
+    play(story, nodes=1, decide=decide, quiet_time=0.0, probe=False)
 
 
 def test_a_claim_that_takes_several_turns_is_placed_in_the_end(monkeypatch):
@@ -241,4 +241,4 @@ def test_a_claim_that_takes_several_turns_is_placed_in_the_end(monkeypatch):
         assert harness.metric("hami_dra_decision_seconds_count", result="unfinished") > 20
         assert harness.metric("hami_dra_selector_cpu_seconds_total", payer="claim") == pytest.approx(1.0, rel=0.1)
 
-    play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)
+    play(story, nodes=1, decide=decide, quiet_time=0.0, probe=False)

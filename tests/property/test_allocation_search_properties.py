@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.scheduling.allocation.bounds import is_infeasible
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.request import AllocationInput
-from controller.scheduling.allocation.search import DEFAULT_BUDGET, Search, completed, searching, solve
+from controller.scheduling.allocation.search import DEFAULT_BUDGET, Search, solve
 from controller.scheduling.inventory.model import Pool
 from hami_dra.api.core import Node
 from tests.support.allocation import (
@@ -235,22 +235,12 @@ def test_any_order_finds_a_valid_solution_where_there_is_one(case, random):
         assert valid(problem, pools, usage, as_choice(problem, found))
 
 
-@settings(max_examples=300, deadline=None)
-@given(cases(), st.integers(1, 12), st.none() | st.randoms(use_true_random=False))
-def test_a_search_in_portions_finds_the_same_in_as_many_steps(case, portion, random):
-    problem, pools, usage = case
-    chooser = FirstFit() if random is None else Shuffled(random)
-    at_once = solve(problem, NODE_OBJECT, pools, usage, chooser)
-    in_portions = completed(searching(problem, NODE_OBJECT, pools, usage, chooser, portion=portion))
-    assert in_portions == at_once
-
-
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_a_search_that_finds_nothing_has_given_everything_back(case):
     problem, pools, usage = case
     search = Search(problem, NODE_OBJECT, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
-    if not completed(search.run()):
+    if not search.run():
         assert search.held.tentative.added == {}
         assert all(not picks for picks in search.held.picks)
         assert all(search.held.tentative.state(device_.id) is None for pool in pools for device_ in pool.devices)

@@ -11,11 +11,9 @@ import os
 import random
 from collections import defaultdict
 from typing import Final
-from unittest.mock import patch
 
 import pytest
 
-from controller.reconcile.scheduling_cycle import gang_searches
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
@@ -244,9 +242,7 @@ def live(seed, steps=8):
     async def story(harness):
         await Life(harness, seed).run(steps)
 
-    # every other life decides about one member a turn
-    with patch.object(gang_searches, "_PORTION", seed % 2 - 0.5):
-        play(story, nodes=3, controller=False)
+    play(story, nodes=3, controller=False)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -9,8 +9,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Unfinished, decide
-from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedulable, decide_gang
+from controller.scheduling.gangs import GangDecision, GangUnschedulable, decide_gang
 from tests.cards import card, claim, node, request, slice_of
 from tests.support.gang_requests import DRIVER, OPTIONS, RACK, cluster, gang, held, member, within
 
@@ -172,46 +171,8 @@ def test_what_can_be_placed_is_placed_all_or_nobody(spots, asks, racks, data):
     else:
         assert found.placeable < least
         assert "given up" not in found.message
-    assert in_portions(inventory, wanted) == found
+    assert decide_gang(inventory, wanted, OPTIONS, steps=STEPS) == found
     assert held(inventory) == before
-
-
-def in_portions(inventory, wanted):
-    search = GangSearch(inventory, wanted, OPTIONS, steps=STEPS)
-    while isinstance(found := search.advance(lambda: True), Unfinished):
-        pass
-    return found
-
-
-@given(spots, asks, asks, st.booleans(), st.data())
-def test_places_hold_whatever_other_pods_take_between_two_portions(spots, asks, others, racks, data):
-    """What others take is decided after `suspend`, or elsewhere, without regard to what the gang has found."""
-    inventory, elsewhere = inventory_of(spots), inventory_of(spots)
-    members = [member_of(number, ask, "binpack", "binpack") for number, ask in enumerate(asks)]
-    search = GangSearch(inventory, gang(*members, topology=(within(RACK),) if racks else ()), OPTIONS, steps=STEPS)
-    taken = []
-    for number, ask in enumerate(others, len(asks)):
-        before = held(elsewhere)
-        found = search.advance(lambda: True)
-        if not isinstance(found, Unfinished):
-            assert held(inventory) == before
-            break
-        other = member_of(number, ask, data.draw(policies), "binpack")
-        is_ours = data.draw(st.booleans())
-        if is_ours:
-            search.suspend()
-            assert held(inventory) == before
-        if isinstance(answer := decide(inventory if is_ours else elsewhere, other, OPTIONS), Decision):
-            taken.append((other, answer))
-            assume(inventory, other, answer)
-            assume(elsewhere, other, answer)
-    else:
-        found = search.advance()
-    assert held(inventory) == held(elsewhere)
-    if isinstance(found, GangDecision):
-        check(spots, [*asks, *others], GangDecision((*found.placed, *taken)))
-        again = [spots[int(decision.node[1:])].rack for _, decision in found.placed]
-        assert not racks or len(set(again)) == 1
 
 
 def assume(inventory, other, answer):

@@ -23,7 +23,7 @@ import msgspec
 
 from controller.reconcile.binding import AssumedPods, ClaimWriter
 from controller.reconcile.runtime import Context, Informers, taint_rule_kind
-from controller.reconcile.scheduling_cycle import gang_searches
+from controller.reconcile.scheduling_cycle import search_attempts
 from controller.reconcile.scheduling_cycle.cycle import SchedulingCycle
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory import Inventory
@@ -763,9 +763,9 @@ def live(seed, steps=30):
 
     try:
         with (
-            # every other life decides about one member of a gang a turn
             patch.object(scheduler, "unfit", unfit_with_volumes),
-            patch.object(gang_searches, "_PORTION", seed % 2 - 0.5),
+            # in every other life the first attempts at a decision are too short for most searches
+            patch.object(search_attempts, "FIRST_ATTEMPT", 5 if seed % 2 else 5_000),
             patch.object(virtual_time._Jumping, "select", lambda *arguments: circles.select(*arguments)),  # noqa: PLW0108
             patch.object(SchedulingCycle, "_evaluate_guarded", lambda *arguments: circles.evaluate(*arguments)),  # noqa: PLW0108
         ):

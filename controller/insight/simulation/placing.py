@@ -24,7 +24,6 @@ from controller.scheduling.decide import (
     Decision,
     SchedulingRequest,
     SharedClaims,
-    Unfinished,
     Unschedulable,
     decide,
 )
@@ -196,7 +195,6 @@ class Placing:
         topology = constraints_of(state, unit.requests)
         request = GangRequest(state.key, unit.requests, state.least, topology, nodes_in_use)
         answer = decide_gang(self._view.inventory, request, self._settings.options)
-        assert not isinstance(answer, Unfinished), "a heartbeat ends no search"
         if isinstance(answer, GangUnschedulable):
             message = f"{state.key}: {answer.message}"
             refusal = dataclasses.replace(

@@ -13,7 +13,7 @@ from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.triggers import rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context, State
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, GangSearch, gang_of
+from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -41,12 +41,8 @@ class WaitingGang(Struct):
     """Until when a large gang that cannot run is not looked at again for each event."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
-    search: GangSearch | None = None
-    """A decision that needs more turns (`gang_searches`)."""
-    searched: object = None
-    """What it decides: it is of no use once that has changed."""
     spent: float = 0.0
-    """CPU seconds that the latest decision has taken."""
+    """CPU seconds of the latest decision."""
 
 
 class GangQueue:

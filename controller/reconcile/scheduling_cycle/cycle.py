@@ -14,6 +14,8 @@ import time
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.reconcile.observability import decision_logging
 from controller.reconcile.queueing import (
     Answer,
@@ -29,13 +31,14 @@ from controller.reconcile.queueing import (
 from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
 from controller.reconcile.scheduling_cycle.gangs import GangCycle
+from controller.reconcile.scheduling_cycle.search_attempts import SearchAttempts
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
+from controller.scheduling.allocation import AttemptSpent
 from controller.scheduling.assessment import Foreign, Ignored
 from controller.scheduling.decide import (
     Decision,
     EqualRefusals,
     SchedulingRequest,
-    Unfinished,
     Unschedulable,
     without_trace,
 )
@@ -72,7 +75,10 @@ class SchedulingCycle:
         self._triggers = triggers
         self._acting = acting
         self._unplaced = UnplacedPods(context, waiting, acting.gate, deciding.log)
-        self.gangs = GangCycle(context, deciding, waiting, triggers, acting, unplaced=self._unplaced)
+        self._attempts = SearchAttempts()
+        self.gangs = GangCycle(
+            context, deciding, waiting, triggers, acting, unplaced=self._unplaced, attempts=self._attempts
+        )
         self._group: asyncio.TaskGroup
         self._fence_changed = False
         self._equal = EqualRefusals()
@@ -80,27 +86,24 @@ class SchedulingCycle:
 
     async def run(self) -> None:
         """Run until cancelled, or `LeadershipLost` (in an exception group)."""
-        try:
-            async with asyncio.TaskGroup() as self._group:
-                self.gangs.group = self._group
-                self._group.create_task(self.gangs.notices.run(), name="notices of gangs")
-                self._triggers.start()
-                while True:
-                    await self._acting.binding_cycle.slots.wait()
-                    now = self._clock.monotonic()
-                    self._spread_news(now)
-                    key = self._queue.pop(now)
-                    if key is None:
-                        await self._idle(now)
-                        continue
-                    before = self._clock.cpu()
-                    self._evaluate_guarded(key, now)
-                    spent = self._clock.cpu() - before
-                    self._queue.charge(spent, self._deciding.selectors.caused_by_others())
-                    # After long work, leave the rest of the loop as much time as the work took.
-                    await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
-        finally:
-            self.gangs.searches.make_way(None)
+        async with asyncio.TaskGroup() as self._group:
+            self.gangs.group = self._group
+            self._group.create_task(self.gangs.notices.run(), name="notices of gangs")
+            self._triggers.start()
+            while True:
+                await self._acting.binding_cycle.slots.wait()
+                now = self._clock.monotonic()
+                self._spread_news(now)
+                key = self._queue.pop(now)
+                if key is None:
+                    await self._idle(now)
+                    continue
+                before = self._clock.cpu()
+                self._evaluate_guarded(key, now)
+                spent = self._clock.cpu() - before
+                self._queue.charge(spent, self._deciding.selectors.caused_by_others())
+                # After long work, leave the rest of the loop as much time as the work took.
+                await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
 
     def fence_changed(self) -> None:
         """Wake pods that wait for a fence. Subscribed by the term."""
@@ -123,7 +126,6 @@ class SchedulingCycle:
             self._triggers.news = News()
 
     async def _idle(self, now: float) -> None:
-        self.gangs.searches.make_way(None)
         until = self._queue.next_timer()
         if self._triggers.news:
             until = min(until, self._room_not_before)
@@ -156,7 +158,6 @@ class SchedulingCycle:
             event = messages.decision_stalled(hold.why)
             self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, event=event), now)
             return
-        self.gangs.searches.make_way(gang)
         before = time.perf_counter()
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
@@ -261,14 +262,16 @@ class SchedulingCycle:
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         before = time.perf_counter()
+        attempt = self._attempts.next(pod.metadata.uid, self._settings.search_steps)
         try:
-            answer = self._deciding.decide(self._inventory, request, self._deciding.options)
+            answer = self._deciding.decide(self._inventory, request, replace(self._deciding.options, attempt=attempt))
+        except AttemptSpent:
+            self._attempts.spent(pod.metadata.uid, attempt)
+            raise
         finally:
             if counted_on:
                 self._inventory.assume_pod(pod, counted_on)
         seconds = time.perf_counter() - before
-        if isinstance(answer, Unfinished):
-            raise answer.cause
         self._deciding.held_back.decided(pod)
         self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
         return answer

@@ -30,9 +30,18 @@ from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
 from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
 from controller.reconcile.scheduling_cycle.gang_notices import ARRIVAL, NOTED, GangNotices
-from controller.reconcile.scheduling_cycle.gang_searches import GangSearches
+from controller.reconcile.scheduling_cycle.search_attempts import SearchAttempts
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.gangs import API_GROUPS, GangDecision, GangKey, GangState, GangUnschedulable
+from controller.scheduling.allocation import AttemptSpent
+from controller.scheduling.gangs import (
+    API_GROUPS,
+    GangDecision,
+    GangKey,
+    GangRequest,
+    GangState,
+    GangUnschedulable,
+    decide_gang,
+)
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import other_gates
 from hami_dra.kube.protocol import ClusterError
@@ -44,6 +53,8 @@ _SETTLES: Final = 1.0
 """Seconds between two looks at a large gang that lacks members or must be corrected: its pods come
 and go one by one, and each look reads all of them.
 """
+_STEPS_PER_MEMBER: Final = 64
+"""Of the longest attempt, so that a large gang of eight cards each can be placed."""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -60,6 +71,7 @@ class GangCycle:
         acting: Acting,
         *,
         unplaced: UnplacedPods,
+        attempts: SearchAttempts,
     ) -> None:
         self._inventory = context.inventory
         self._gangs = context.informers.gangs
@@ -74,8 +86,8 @@ class GangCycle:
         self._triggers = triggers
         self._acting = acting
         self._unplaced = unplaced
+        self._attempts = attempts
         self.members = GangQueue(context, waiting)
-        self.searches = GangSearches(context, deciding, self.members, acting.assumed_pods)
         self._holdings = GangHoldings(context, acting, self.members)
         self.notices = GangNotices(context, deciding, self.members)
         self.group: asyncio.TaskGroup
@@ -86,11 +98,7 @@ class GangCycle:
     # --- one evaluation ---------------------------------------------------------------------------
 
     def evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
-        """Evaluate the gang for which the pod stands. Raises SliceSpent: it goes on in its next turn."""
-        self._evaluate(key, pod, now)
-        self.searches.make_way(None)
-
-    def _evaluate(self, key: GangKey, pod: Pod, now: float) -> None:
+        """Evaluate the gang for which the pod stands. Raises SliceSpent: it is evaluated again in its next turn."""
         waiting = self.members.remembered(key)
         if now < waiting.settles_at and self._gangs.cannot_run(key):
             self._queue.wait(pod.key, waiting.settles_at)
@@ -110,11 +118,7 @@ class GangCycle:
             )
         else:
             waiting.incomplete_since = None
-            found = self._assess(state, now)
-            if self.searches.is_outdated(found):
-                self.searches.make_way(None)
-                found = self._assess(state, now)
-            self._act(found, pod, now)
+            self._act(self._assess(state, now), pod, now)
 
     def _assess(self, state: GangState, now: float) -> GangAssessment:
         waiting = self.members.remembered(state.key)
@@ -283,13 +287,23 @@ class GangCycle:
             self._place(found, answer, pod)
 
     def _decide(self, found: GangAssessment) -> GangDecision | GangUnschedulable:
-        """Raises SliceSpent: the next turn goes on from there."""
-        answer = self.searches.decide(found)
+        """Decide all members at once. Raises SliceSpent."""
+        key, waiting = found.state.key, self.members.remembered(found.state.key)
+        members = tuple([member.request for member in found.ready])
+        most = max(self._settings.scheduling.search_steps, _STEPS_PER_MEMBER * len(members))
+        attempt, before = self._attempts.next(key, most), self._clock.cpu()
+        request = GangRequest(key, members, found.least, found.topology, found.settled_nodes)
+        try:
+            answer = decide_gang(self._inventory, request, replace(self._deciding.options, attempt=attempt))
+        except AttemptSpent:
+            self._attempts.spent(key, attempt)
+            raise
+        waiting.spent = self._clock.cpu() - before
         if isinstance(answer, GangDecision) and not answer.placed:
             answer = GangUnschedulable.of_elastic(answer)
         result = "placed" if isinstance(answer, GangDecision) else "refused"
-        self._metrics.decision_seconds.labels(result).observe(self.members.remembered(found.state.key).spent)
-        self._deciding.held_back.decided(found.ready[0].request.pod, found.state.key)
+        self._metrics.decision_seconds.labels(result).observe(waiting.spent)
+        self._deciding.held_back.decided(found.ready[0].request.pod, key)
         self.notices.decided(found, answer)
         return answer
 

@@ -2,6 +2,7 @@
 chooses among them.
 """
 
+from controller.scheduling.allocation.attempt import FIRST_ATTEMPT, Attempt, AttemptSpent
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED
 from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded, SelectorOverBudget
@@ -14,9 +15,12 @@ from controller.scheduling.allocation.search import solve
 from controller.scheduling.allocation.stamping import new_share_id, stamped
 
 __all__ = [
+    "FIRST_ATTEMPT",
     "NOT_OF_CLASS",
     "UNJUDGED",
     "AllocatorError",
+    "Attempt",
+    "AttemptSpent",
     "BudgetExceeded",
     "ClaimOwnership",
     "FeatureGates",

@@ -4,9 +4,6 @@ Created and driven by `search.Search`: `advance` makes the next choice, `next` o
 after it, `retract` undoes the choice because nothing after it worked. No recursion, so the length
 of claims is not limited by the stack.
 
-A choice that takes long is made in portions: `advance` returns None when the search is to pause,
-and continues where it stopped when it is called again.
-
 `exceeded` is upstream's special failure: the claim would hold more than 32 results. It ends every
 choice of devices before it in the claim at once, up to an alternative that needs fewer.
 """
@@ -28,11 +25,8 @@ class Frame(Protocol):
     claim_index: int
     exceeded: bool
 
-    def advance(self) -> bool | None:
-        """Make the first or next choice.
-
-        Returns False if there is none left, and nothing is held; None to pause: call again.
-        """
+    def advance(self) -> bool:
+        """Make the first or next choice. Returns False if there is none left, and nothing is held."""
 
     def next(self) -> "Frame | None":
         """Return the decision after this choice, None after the last."""
@@ -188,7 +182,7 @@ class ExactCount:
     def first_position(self) -> int:
         return self._positions[0] - 1
 
-    def advance(self) -> bool | None:
+    def advance(self) -> bool:
         if self.exceeded:
             return False
         return self._next_combination() if self._sets is None else self._next_set(self._sets)
@@ -208,28 +202,22 @@ class ExactCount:
         else:
             self._failed_sets.add(self._kinds([taken.candidate for taken in self._release()]))
 
-    def _next_combination(self) -> bool | None:
+    def _next_combination(self) -> bool:
         while len(self._taken) < self._view.count:
-            taken = self._take_next()
-            if taken is None:
-                return None
-            if taken:
+            if self._take_next():
                 continue
             if not self._taken:
                 return False
             self._drop_last()
         return True
 
-    def _take_next(self) -> bool | None:
-        """Take one more device, at or after the index of this depth. Returns None to pause."""
+    def _take_next(self) -> bool:
+        """Take one more device, at or after the index of this depth."""
         search, view, entries = self._search, self._view, self._entries
         depth = len(self._taken)
         failed = self._failed[depth]
         missing = view.count - depth
         for position in range(self._positions[depth], len(entries)):
-            if search.steps >= search.pause_at:
-                self._positions[depth] = position
-                return None
             candidate = entries[position]
             if candidate.error is not None:
                 # Upstream ends the search when it reaches a device that it cannot judge; whether it
@@ -243,9 +231,8 @@ class ExactCount:
             if too_few and all(candidate.error is None for candidate in entries[position:]):
                 return False
             # An equal device failed at this depth: with this one the search would go the same way.
-            # No step, but some time.
             if failed and search.kind(candidate) in failed:
-                search.pause_at -= 1
+                search.skip()
                 continue
             # The quota must cover this device and the cheapest of the rest; a later, cheaper device
             # may do.
@@ -268,9 +255,9 @@ class ExactCount:
         self._search.held.release(taken)
         self._failed[-1].add(self._search.kind(taken.candidate))
 
-    def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool | None:
+    def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool:
         search, view = self._search, self._view
-        while search.steps < search.pause_at:
+        while True:
             candidates = next(sets, None)
             # No set is left. A device that cannot be judged is in none of them; upstream would have
             # reached it, and ended the search there.
@@ -281,7 +268,7 @@ class ExactCount:
                 return False
             # A set of the same kinds failed: {a, b} fails like {c, d} if a equals c and b equals d.
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
-                search.pause_at -= 1
+                search.skip()
                 continue
             # A set is taken whole or not at all.
             for candidate in candidates:
@@ -292,7 +279,6 @@ class ExactCount:
                 self._taken.append(taken)
             else:
                 return True
-        return None
 
     def _read_sets(self, sets: Iterable[Sequence[Device]]) -> Iterator[Sequence[Candidate]]:
         by_device = {candidate.device: candidate for candidate in self._entries}

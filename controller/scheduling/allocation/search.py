@@ -4,18 +4,13 @@ to a chooser.
 Called by `decide` for every node it tries. In: an `AllocationInput`, the node and its pools, the
 ledger. Out: a `Solution` or None. Pure; steps are counted, never seconds.
 
-A search is a generator: a caller with other work runs it in portions (`searching`), and may suspend
-it between two of them while nothing changes that it reads. The result does not depend on the
-portions.
-
 Claims are met in order, and the requests of each in order; the first complete solution counts.
 `allocation_modes` holds the decision points, this module the state they share: the devices taken,
 and how to release them.
 """
 
-import sys
-from collections.abc import Generator, Hashable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -40,35 +35,29 @@ DEFAULT_BUDGET: Final = 100_000
 a request entered, or ORDERED_PER_STEP of its devices ordered.
 """
 ORDERED_PER_STEP: Final = 16
+SKIPPED_PER_STEP: Final = 16
 LOOK_UP_AFTER: Final = 256
 """The step at which a search tests whether it can succeed at all; most end long before."""
 MOST_EFFORT: Final = 4 * DEFAULT_BUDGET
 """Steps of all searches of one decision together, on any number of nodes."""
-PORTION: Final = 256
-"""Steps of one portion, one or two milliseconds. Devices skipped without a step count as well."""
-ENDLESS: Final = sys.maxsize
-"""A portion that never ends."""
 _PART_BUDGET: Final = 4_096
 """Steps for each test whether a part can be met alone."""
-
-Result = TypeVar("Result")
 
 
 class Effort(Struct):
     """The cost of the searches of one decision. Short ones are free, as there may be many."""
 
     spent: int = 0
+    steps: int = 0
+    """All steps, also those of short searches."""
 
     @property
     def left(self) -> int:
         return max(MOST_EFFORT - self.spent, LOOK_UP_AFTER)
 
     def spend(self, steps: int) -> None:
+        self.steps += steps
         self.spent += max(0, steps - LOOK_UP_AFTER)
-
-
-Searching = Generator[None, None, Solution | None]
-"""A search on one node. Yields after each portion, and returns the solution."""
 
 
 def solve(
@@ -87,27 +76,11 @@ def solve(
     `effort`: shared with the other searches of the decision. `headroom`: headroom of the
     namespace's quota. Raises AllocatorError, InvalidPools, BudgetExceeded.
     """
-    return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, headroom=headroom))
-
-
-def searching(
-    problem: AllocationInput,
-    node: Node,
-    pools: Sequence[Pool],
-    usage: Usage,
-    chooser: Chooser,
-    *,
-    budget: int = DEFAULT_BUDGET,
-    effort: Effort | None = None,
-    headroom: QuotaHeadroom | None = None,
-    portion: int = ENDLESS,
-) -> Searching:
-    """Search like `solve`, `portion` steps at a time."""
     effort = effort or Effort()
     budget = min(budget, effort.left)
-    search = Search(problem, node, pools, usage, chooser, budget=budget, headroom=headroom, portion=portion)
+    search = Search(problem, node, pools, usage, chooser, budget=budget, headroom=headroom)
     try:
-        found = yield from search.run()
+        found = search.run()
     except BudgetExceeded as error:
         raise BudgetExceeded(effort.spent + budget) from error
     finally:
@@ -118,16 +91,6 @@ def searching(
     if invalid:
         raise InvalidPools(f"node {node.metadata.name} has invalid resource pools: {'; '.join(invalid)}")
     return None
-
-
-def completed(generator: Generator[None, None, Result]) -> Result:
-    """Run a generator to its end and return its result."""
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 class _Infeasible(Exception):
@@ -148,7 +111,6 @@ class Search:
         budget: int,
         look_up: bool = True,
         headroom: QuotaHeadroom | None = None,
-        portion: int = ENDLESS,
     ) -> None:
         self.problem = problem
         self.chooser = chooser
@@ -167,19 +129,13 @@ class Search:
         self.quota_use = QuotaUse(headroom, problem, self.candidates) if headroom is not None else None
         self.held = AllocatingDevices(problem, self.candidates, self.usage, self.quota_use)
         self.steps = 0
+        self._skipped = 0
         self.steps_for_parts = 0
-        self.pause_at = 0
-        """Value of `steps` at which frames return to `_run`; lowered for work that is no step."""
-        self._portion = portion
-        self._portion_ends = portion
-        self._set_pause()
         self._budget = budget
         self._kinds: dict[Device, Hashable] = {}
 
-    def run(self) -> Generator[None, None, bool]:
-        """Search, and yield after each portion. Returns whether there is a solution: `held.picks`.
-        Raises AllocatorError.
-        """
+    def run(self) -> bool:
+        """Return whether there is a solution: `held.picks`. Raises AllocatorError."""
         # As upstream: a claim that needs more than 32 devices fails before any device is tried.
         for claim in self.problem.claims:
             require_space(
@@ -188,28 +144,22 @@ class Search:
             )
         self.prunes = not (self._in_upstream_order and any(map(self._may_fail, self.problem.views)))
         try:
-            found = self._affords_any() and (yield from self._run())
+            found = self._affords_any() and self._run()
         except _Infeasible:
             found = False
         if not found and self._deferred_error is not None:
             raise self._deferred_error
         return found
 
-    def _run(self) -> Generator[None, None, bool]:
+    def _run(self) -> bool:
         """Walk depth first. `stack`: the decisions before `frame`, each with a choice."""
         stack: list[Frame] = []
         frame = self.enter(0, 0)
         while frame is not None:
-            if self.steps >= self.pause_at:
-                yield from self._pause()
-            advanced = frame.advance()
             # A choice was made: go on to the next decision; after the last one all claims are met.
-            if advanced:
+            if frame.advance():
                 stack.append(frame)
                 frame = frame.next()
-                continue
-            # The frame pauses in the middle of its choice, and is called again after the pause.
-            if advanced is None:
                 continue
             # No choice is left here. Without an earlier decision there is no solution; else that
             # one must choose again.
@@ -219,24 +169,6 @@ class Search:
             # "Too many results" concerns one claim: it says nothing about the claims before it.
             frame.retract(exceeded=failed.exceeded and failed.claim_index == frame.claim_index)
         return True
-
-    def _pause(self) -> Iterator[None]:
-        """Yield at the end of a portion; once, test whether there is hope. Raises _Infeasible."""
-        # Work that is no step has lowered `pause_at`: the portion ends that much earlier.
-        passed_over = self._next_pause - self.pause_at
-        self._portion_ends -= passed_over
-        if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
-            self._look_up = False
-            if self.prunes and (yield from self._is_infeasible()):
-                raise _Infeasible
-        if self.steps >= self._portion_ends:
-            yield
-            self._portion_ends = self.steps + self._portion
-        self._set_pause()
-
-    def _set_pause(self) -> None:
-        self._next_pause = min(self._portion_ends, LOOK_UP_AFTER - 1) if self._look_up else self._portion_ends
-        self.pause_at = self._next_pause
 
     # -- for frames --------------------------------------------------------------------------------
 
@@ -265,9 +197,21 @@ class Search:
         return self.count(view) <= MAX_RESULTS - len(self.held.picks[view.claim_index])
 
     def step(self, cost: int = 1) -> None:
+        """Count steps. Once, it tests whether there is hope. Raises BudgetExceeded."""
         self.steps += cost
         if self.steps > self._budget:
             raise BudgetExceeded(self._budget)
+        if self._look_up and self.steps >= LOOK_UP_AFTER:
+            self._look_up = False
+            if self.prunes and self._is_infeasible():
+                raise _Infeasible
+
+    def skip(self, cost: int = 1) -> None:
+        """Count what is skipped without being tried: `SKIPPED_PER_STEP` of these are a step."""
+        self._skipped += cost
+        if self._skipped >= SKIPPED_PER_STEP:
+            self.step(self._skipped // SKIPPED_PER_STEP)
+            self._skipped %= SKIPPED_PER_STEP
 
     def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
         self.step()
@@ -311,7 +255,6 @@ class Search:
             except AllocatorError:
                 static = device.id
             self._kinds[device] = static
-            self.pause_at -= len(self.problem.views)
         return static, self.held.tentative.state(device.id)
 
     def _may_fail(self, view: ResolvedRequest) -> bool:
@@ -325,7 +268,7 @@ class Search:
         """Return whether the quota allows the candidate and `missing` of the others."""
         if self.quota_use is None:
             return True
-        self.pause_at -= len(others)
+        self.skip(len(others))
         return self.quota_use.allows(view, candidate, others, missing)
 
     # -- feasibility -------------------------------------------------------------------------------
@@ -334,38 +277,27 @@ class Search:
         """Return whether the quota leaves a solution, or a device that cannot be judged and its error."""
         return self.quota_use is None or not self.quota_use.infeasible or any_unjudged(self.problem, self.candidates)
 
-    def _is_infeasible(self) -> Generator[None, None, bool]:
+    def _is_infeasible(self) -> bool:
         """Return whether there is no solution: by counting, or because a part of the problem alone has none."""
         # A device that cannot be judged may still end the search with an error.
         if any_unjudged(self.problem, self.candidates):
             return False
-        for shown in counts(self.problem, self.candidates, self.held.constraints, self.usage):
-            if shown:
-                return True
-            if self._portion < ENDLESS:
-                yield
+        if any(counts(self.problem, self.candidates, self.held.constraints, self.usage)):
+            return True
         # Each claim and each request alone, in any order: a failure there is a failure of the
         # whole. The whole itself only if the chooser's order is not the one already being searched.
         for part in parts(self.problem):
             is_tested = part is not self.problem or not self._in_upstream_order
-            if is_tested and self.steps_for_parts <= self._budget and (yield from self._unsolvable(part)):
+            if is_tested and self.steps_for_parts <= self._budget and self._unsolvable(part):
                 return True
         return False
 
-    def _unsolvable(self, problem: AllocationInput) -> Generator[None, None, bool]:
+    def _unsolvable(self, problem: AllocationInput) -> bool:
         """Return whether the part has no solution with any chooser: this one refuses nothing."""
-        search = Search(
-            problem,
-            self._node,
-            self._pools,
-            self.usage,
-            FirstFit(),
-            budget=_PART_BUDGET,
-            look_up=False,
-            portion=self._portion,
-        )
+        chooser = FirstFit()
+        search = Search(problem, self._node, self._pools, self.usage, chooser, budget=_PART_BUDGET, look_up=False)
         try:
-            return not (yield from search.run())
+            return not search.run()
         except (AllocatorError, BudgetExceeded):
             return False
         finally:

@@ -1,9 +1,8 @@
 """Choose the node and the devices of a pod, or say why there are none.
 
 Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no
-I/O; the same inventory and scheduling request always give the same answer. `decide_slice` works in
-time slices, where a selector budget limits each of them. The answer is not stamped: shareIDs and
-the allocation timestamp are added by the caller.
+I/O; the same inventory and scheduling request always give the same answer. The answer is not stamped:
+shareIDs and the allocation timestamp are added by the caller.
 """
 
 from controller.scheduling.decide.answers import (
@@ -12,13 +11,12 @@ from controller.scheduling.decide.answers import (
     Decision,
     EqualRefusals,
     Score,
-    Unfinished,
     Unschedulable,
     without_trace,
 )
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.decide.company import LeftOut
-from controller.scheduling.decide.decision import MOST_OVERESTIMATED, decide, decide_slice
+from controller.scheduling.decide.decision import MOST_OVERESTIMATED, decide
 from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
@@ -39,10 +37,8 @@ __all__ = [
     "Score",
     "SharedClaims",
     "Trace",
-    "Unfinished",
     "Unschedulable",
     "decide",
-    "decide_slice",
     "listing_annotations",
     "pod_shape",
     "with_command",

@@ -1,4 +1,4 @@
-"""The answers of `decide`: a `Decision`, an `Unschedulable` with the reasons by card and node, or `Unfinished`."""
+"""The answers of `decide`: a `Decision`, or an `Unschedulable` with the reasons by card and node."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from msgspec import Struct
 from controller.scheduling.decide.company import LeftOut
 from controller.scheduling.decide.refusal_reason import RefusalReason, with_command
 from controller.scheduling.decide.trace import Trace
-from controller.scheduling.inventory.selector_budget import Overrun, SliceSpent
+from controller.scheduling.inventory.selector_budget import Overrun
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -102,13 +102,7 @@ class EqualRefusals:
         return answer
 
 
-class Unfinished(Struct, frozen=True):
-    """The time slice of this pod is over. Call again: all evaluations so far are cached."""
-
-    cause: SliceSpent
-
-
-Answer = Decision | Unschedulable | Unfinished
+Answer = Decision | Unschedulable
 
 _Answer = TypeVar("_Answer", bound=Decision | Unschedulable)
 

@@ -15,7 +15,7 @@ from controller.scheduling.allocation.errors import (
 )
 from controller.scheduling.allocation.result import Solution
 from controller.scheduling.decide.allocation_config import with_allocation_config
-from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
+from controller.scheduling.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.decide.fast_path import fast_path_of
 from controller.scheduling.decide.idle_nodes import IdleNodes
@@ -39,7 +39,6 @@ from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.decide.unlike_refused import unlike_refused
 from controller.scheduling.decide.why_refused import failing_selector, reason_of
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import SliceSpent
 from controller.scheduling.node_preferences import PodPreferences, PreferenceScores
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_stored_score
@@ -55,19 +54,11 @@ _NO_ROWS: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
 def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -> Decision | Unschedulable:
-    """Return the node and the devices of the pod, or why there are none, without a time limit.
+    """Return the node and the devices of the pod, or why there are none.
 
-    Never raises because of the contents of the request.
-    """
-    answer = decide_slice(inventory, request, options)
-    assert not isinstance(answer, Unfinished), "a selector budget is in force: use decide_slice"
-    return answer
-
-
-def decide_slice(inventory: Inventory, request: SchedulingRequest, options: Options) -> Answer:
-    """Run `decide` under a selector budget (`inventory.verdicts.within`); may return `Unfinished`.
-
-    Call it again then: each call continues where the previous one stopped.
+    Under a selector budget (`inventory.verdicts.within`), or with `options.attempt`, it raises
+    SliceSpent: decide again, all that was evaluated is cached. Never raises because of the contents
+    of the request otherwise.
     """
     try:
         return _Decision(inventory, request, options).run()
@@ -76,8 +67,6 @@ def decide_slice(inventory: Inventory, request: SchedulingRequest, options: Opti
         return Unschedulable(str(error), error=str(error), invalid_claim=not_allowed, invalid=True)
     except SelectorOverBudget as error:
         return Unschedulable(str(error), error=str(error), overrun=error.overrun)
-    except SliceSpent as cause:
-        return Unfinished(cause)
 
 
 class _Decision:
@@ -103,15 +92,7 @@ class _Decision:
         self._company = Company(inventory, request)
 
     def run(self) -> Decision | Unschedulable:
-        """Raises AllocatorError, SelectorOverBudget, SliceSpent; the last saves all progress."""
-        self._search.resume()
-        try:
-            return self._run()
-        except SliceSpent:
-            self._search.suspend()
-            raise
-
-    def _run(self) -> Decision | Unschedulable:
+        """Raises AllocatorError, SelectorOverBudget, SliceSpent."""
         wanted = [
             *requested_devices_of(self._inventory, self._request, self._managed, self._scope),
             *requested_devices_of(self._inventory, self._request, self._foreign, self._search.foreign_scope),

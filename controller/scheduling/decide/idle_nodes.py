@@ -32,7 +32,6 @@ from controller.scheduling.incremental.growth import grown
 from controller.scheduling.inventory.emptied import emptied
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.resource import DeviceConstraint
 
@@ -77,7 +76,7 @@ class IdleNodes:
     ) -> None:
         self._inventory = inventory
         self.request = replace(request, masked_devices=frozenset())
-        self.options = replace(options, search_steps=min(options.search_steps, _STEPS))
+        self.options = replace(options, search_steps=min(options.search_steps, _STEPS), attempt=None)
         self._problems = problems
         self._wanted = wanted
         self._codes = [column.idle().codes for _, columns in wanted for column in columns]
@@ -133,8 +132,11 @@ class IdleNodes:
         """
         known = self._known
         key = int(known.kind[row]), form
+        meter = self._inventory.verdicts.meter()
         if key not in known.verdicts and (verdict := self._search(row, request, vendor_rules=vendor_rules)) is not None:
             known.verdicts[key] = verdict
+            if meter is not None:
+                meter.spend()
         return known.verdicts.get(key)
 
     # -- one node ----------------------------------------------------------------------------------
@@ -230,14 +232,8 @@ class IdleNodes:
 
 def _searched(search: NodeSearch) -> Verdict:
     """Search the one node there is. Raises AllocatorError, SelectorOverBudget, SliceSpent."""
-    search.resume()
-    try:
-        left = search.without_fruitless(np.zeros(1, dtype=np.int64))
-        if left.size and search.on(0) is not None:
-            return Verdict.COULD
-    except SliceSpent:
-        search.suspend()
-        raise
+    if search.on(0) is not None:
+        return Verdict.COULD
     return Verdict.GIVEN_UP if search.exhausted else Verdict.NEVER
 
 

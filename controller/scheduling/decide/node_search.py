@@ -1,33 +1,35 @@
 """Searches of one decision: devices on one node after the other, within the decision's budgets.
 
 Used by `decide.decision`, which says which node is worth a search. A search takes the fast path
-where there is one. Without a selector budget it runs to its end; with one it runs in portions, and
-what a turn could not finish continues in the next turn (`decide.suspended_searches`). Pure.
+where there is one. Pure.
 """
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from typing import Final
 
 from msgspec.structs import replace
 
+from controller.scheduling.allocation.attempt import Attempt, AttemptSpent
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.errors import BudgetExceeded, InvalidPools
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.allocation.result import Solution
-from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, completed, searching
+from controller.scheduling.allocation.search import Effort, solve
 from controller.scheduling.decide.fast_path import FastPath
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
-from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
 from controller.scheduling.decide.trace import Quality
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId, Pool
 from controller.scheduling.inventory.quota_headroom import QuotaHeadroom
-from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
 from controller.scheduling.scoring.chooser import PolicyChooser
 from hami_dra.api.arrays import Ints
+
+STEPS_PER_NODE: Final = 32
+"""What beginning a search costs, in steps."""
 
 
 class NodeSearch:
@@ -64,10 +66,6 @@ class NodeSearch:
         self.budget_error = ""
         """Message of the last search that ran out of steps."""
         self._effort = Effort()
-        self._found: dict[int, Solution] = {}
-        """By row of the node: solutions of this turn and of earlier ones."""
-        self._searches: dict[int, Searching] = {}
-        """By row of the node: the search that the previous turn could not finish."""
 
     @cached_property
     def _fruitless(self) -> FruitlessSearchCache:  # the fast path needs none
@@ -75,28 +73,11 @@ class NodeSearch:
         how = options.managed, options.first_fit, options.gates, self._headroom, masked
         return FruitlessSearchCache(self._inventory, self._request, (self._managed, self._foreign), how)
 
-    # -- turns -------------------------------------------------------------------------------------
-
-    def resume(self) -> None:
-        """Take over the searches that the previous turn could not finish."""
-        if self._inventory.verdicts.budget is None:
-            return
-        left = Suspended(self._inventory, self._request).take(lambda: self._fruitless.problem)
-        if left is not None:
-            self.chooser, self._effort = left.chooser, left.effort
-            self._searches, self._found = left.searches, left.found
-
-    def suspend(self) -> None:
-        """Save all progress for the next turn."""
-        if self._searches or self._found or self._effort.spent:
-            left = Interrupted(self._fruitless.problem, self.chooser, self._searches, self._found, self._effort)
-            Suspended(self._inventory, self._request).save(left)
-
     # -- searching ---------------------------------------------------------------------------------
 
     def without_fruitless(self, candidates: Ints) -> Ints:
-        """Return the candidates on which neither an earlier turn nor an equal decision searched without success."""
-        known = self._fruitless.known() if self._inventory.verdicts.budget is not None else None
+        """Return the candidates on which neither an earlier attempt nor an equal decision searched without success."""
+        known = self._fruitless.known() if self._options.attempt is not None else None
         if known is None:
             return candidates
         fruitless = known.among(candidates)
@@ -109,7 +90,7 @@ class NodeSearch:
         """Return the solution on a node; None: the pod does not fit, or the search ran out of
         steps.
 
-        Raises AllocatorError, SliceSpent.
+        Raises AllocatorError, AttemptSpent.
         """
         found = self._within_budget(row)
         if found is None:
@@ -125,80 +106,59 @@ class NodeSearch:
             self.tried[row] = found.rank, self.chooser.topology(found)
         return found
 
+    def _spent(self, attempt: Attempt) -> None:
+        """Note that the attempt is spent. Raises AttemptSpent, unless it is the last one and found something: the
+        best so far counts then.
+        """
+        if not attempt.is_last or not any(quality is not None for quality in self.tried.values()):
+            raise AttemptSpent
+        self.exhausted += 1
+
     def _within_budget(self, row: int) -> Solution | None:
-        if (found := self._found.get(row)) is not None:
-            return found
-        budget, given_up = self._inventory.verdicts.budget, ""
-        meter = TimeMeter(budget) if budget is not None else None
+        attempt, most, given_up = self._options.attempt, self._options.search_steps, ""
+        if attempt is not None:
+            if attempt.left <= 0:
+                self._spent(attempt)
+                return None
+            most = min(most, attempt.left)
+        before = self._effort.steps
         try:
-            found = completed(self._start(row, ENDLESS)) if meter is None else self._in_portions(row, meter)
+            found = self._solve(row, most)
         except InvalidPools as error:
             self.pool_error = self.pool_error or str(error)
             return None
         except BudgetExceeded as error:
+            if attempt is not None and most < self._options.search_steps:
+                self._spent(attempt)
+                return None
             self.budget_error = given_up = str(error)
             self.exhausted += 1
             found = None
-        if found is not None:
-            self._found[row] = found
-        elif meter is not None:
+        finally:
+            if attempt is not None:
+                attempt.spent += STEPS_PER_NODE + self._effort.steps - before
+        if found is None and attempt is not None:
             self._fruitless.get().add(row, given_up=given_up)
-            meter.spend()
         return found
 
-    def _in_portions(self, row: int, meter: TimeMeter) -> Solution | None:
-        """Search in portions; after SliceSpent the search continues in the next turn."""
-        search = self._searches.pop(row, None) or self._start(row, PORTION)
-        while True:
-            try:
-                next(search)
-            except StopIteration as end:
-                found: Solution | None = end.value
-                return found
-            try:
-                meter.spend()
-            except SliceSpent:
-                self._searches[row] = search
-                raise
-
-    def _start(self, row: int, portion: int) -> Searching:
-        """Search the node: the fast path, then foreign claims, then managed ones. In portions."""
+    def _solve(self, row: int, budget: int) -> Solution | None:
+        """Search the node: the fast path, then foreign claims, then managed ones."""
         node = self._inventory.nodes.node(row)
         pools: Sequence[Pool] = self._inventory.pools_on(node.metadata.name)
         if masked := self._request.masked_devices:
             pools = [_without(pool, masked) for pool in pools]
-        usage = self._inventory.usage
         if self.fast_path is not None and (found := self.fast_path.solve(row, self.chooser)) is not None:
             return found
+        usage, effort, foreign = self._inventory.usage, self._effort, self._foreign
         # Devices that other drivers allocate are not allocated here: any solution shows that
         # kube-scheduler can find one on this node. Its result is thrown away.
-        if self._foreign.claims:
-            theirs = yield from searching(
-                self._foreign,
-                node,
-                self.foreign_scope.pools(pools),
-                usage,
-                FirstFit(),
-                budget=self._options.search_steps,
-                effort=self._effort,
-                portion=portion,
-            )
-            if theirs is None:
+        if foreign.claims:
+            theirs = self.foreign_scope.pools(pools)
+            if solve(foreign, node, theirs, usage, FirstFit(), budget=budget, effort=effort) is None:
                 return None
         chooser = FirstFit() if self._options.first_fit else self.chooser
-        return (
-            yield from searching(
-                self._managed,
-                node,
-                self.managed_scope.pools(pools),
-                usage,
-                chooser,
-                budget=self._options.search_steps,
-                effort=self._effort,
-                headroom=self._headroom,
-                portion=portion,
-            )
-        )
+        ours = self.managed_scope.pools(pools)
+        return solve(self._managed, node, ours, usage, chooser, budget=budget, effort=effort, headroom=self._headroom)
 
 
 def _without(pool: Pool, masked: AbstractSet[DeviceId]) -> Pool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from controller.scheduling.allocation.attempt import Attempt
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.search import DEFAULT_BUDGET
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
@@ -79,6 +80,8 @@ class Options(Struct, frozen=True):
     report_nodes: int = 20
     search_steps: int = DEFAULT_BUDGET
     """Limit of the search on one node, in steps."""
+    attempt: Attempt | None = None
+    """Limit of this attempt; None: there is no other."""
     honor_preferences: bool = True
     """Nodes that the pod prefers come before those that the node policy prefers."""
     rank_nodes: NodeRanker = rank_nodes

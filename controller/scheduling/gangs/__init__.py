@@ -8,7 +8,7 @@ from controller.scheduling.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES
 from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import has_terms
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
-from controller.scheduling.gangs.gang_search import GangSearch, decide_gang
+from controller.scheduling.gangs.gang_search import decide_gang
 from controller.scheduling.gangs.gang_topology import constraints_of
 from controller.scheduling.gangs.membership import Gangs, GangState
 from controller.scheduling.gangs.trial_assumptions import Trial
@@ -22,7 +22,6 @@ __all__ = [
     "GangDecision",
     "GangKey",
     "GangRequest",
-    "GangSearch",
     "GangState",
     "GangUnschedulable",
     "Gangs",

@@ -1,13 +1,12 @@
 """Topology domains as a gang sees them: which can hold it, tightest first. Pure.
 
 Everything here is counted over columns, so a gang that no domain can hold is refused at a cost that
-grows with the nodes and not with the members. Generators yield None where the caller may pause: the
-work between two of these grows with the nodes, whatever labels and domains there are.
+grows with the nodes and not with the members.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -20,13 +19,8 @@ from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 MOST_KINDS: Final = 64
 """Kinds of members that are counted apart; the easiest of more kinds are counted as one."""
-_AT_ONCE: Final = 512
-"""Domains that are made between two pauses."""
 _NAMED: Final = 8
 """Domains that the name of several domains states."""
-
-_Answer = TypeVar("_Answer")
-Pausing = Generator[None, None, _Answer]
 
 
 class Demand(Struct, frozen=True):
@@ -135,7 +129,7 @@ class GangDomains:
         known = inventory.nodes.label_keys
         self._preferred = tuple(key for key in preferred if key in known and key not in self._required)
 
-    def required(self) -> Pausing[list[Domain]]:
+    def required(self) -> list[Domain]:
         """Return the domains that the required constraints leave, best first; one of all nodes
         where there are none. Those that cannot hold the gang come last.
 
@@ -144,8 +138,8 @@ class GangDomains:
         nodes = self._inventory.nodes
         present = np.flatnonzero(nodes.present[: nodes.size])
         if not self._required:
-            return (yield from self._domains(present, np.zeros(1, dtype=np.intp), [""]))
-        domains = yield from self._split(self._required, present)
+            return self._domains(present, np.zeros(1, dtype=np.intp), [""])
+        domains = self._split(self._required, present)
         if not self._settled.size:
             return domains
         return [each for each in domains if each.joins] if self.outside() < 0 else []
@@ -158,9 +152,8 @@ class GangDomains:
                 return int(self._settled[np.argmin(labels)])
         return -1
 
-    def to_try(self, required: Sequence[Domain]) -> Generator[Domain | None, None, None]:
-        """Yield the domains in which the gang may fit, most preferred first, and None where the
-        caller may pause.
+    def to_try(self, required: Sequence[Domain]) -> Iterator[Domain]:
+        """Yield the domains in which the gang may fit, most preferred first.
 
         With the preferred keys clique and rack, clique being the narrower: single cliques, then
         single racks (in as few cliques as possible, then anywhere in the rack), then as few racks
@@ -169,10 +162,9 @@ class GangDomains:
         possible = [domain for domain in required if domain.placeable >= self._demand.least]
         if not possible:
             return
-        yield None
         rows = np.concatenate([domain.rows for domain in possible])
         for width, key in enumerate(self._preferred):
-            inside = yield from self._split((*self._required, key), rows)
+            inside = self._split((*self._required, key), rows)
             whole = [domain for domain in inside if domain.placeable >= self._demand.total]
             for domain in (*filter(_joins, whole), *[each for each in whole if not each.joins]):
                 yield from self._narrowed(domain, self._preferred[:width])
@@ -181,12 +173,12 @@ class GangDomains:
             yield from self._narrowed(domain, self._preferred)
             yield domain
 
-    def _narrowed(self, domain: Domain, keys: Sequence[str]) -> Generator[Domain | None, None, None]:
+    def _narrowed(self, domain: Domain, keys: Sequence[str]) -> Iterator[Domain]:
         """Yield the domain reduced to as few domains of the widest of the keys as hold the gang."""
         if not keys or domain.nodes < 2:
             return
-        parts = yield from self._split((keys[-1],), domain.rows)
-        chosen = yield from self._fewest(parts)
+        parts = self._split((keys[-1],), domain.rows)
+        chosen = self._fewest(parts)
         if 1 < len(chosen) < len(parts):
             names = sorted(each.name for each in chosen)
             inner = ", ".join(names[:_NAMED])
@@ -194,9 +186,9 @@ class GangDomains:
                 inner += f" and {len(names) - _NAMED} more"
             rows = np.sort(np.concatenate([each.rows for each in chosen]))
             name = f"{domain.name},{inner}" if domain.name else inner
-            yield from (yield from self._domains(rows, np.zeros(1, dtype=np.intp), [name]))
+            yield from self._domains(rows, np.zeros(1, dtype=np.intp), [name])
 
-    def _fewest(self, parts: Sequence[Domain]) -> Pausing[list[Domain]]:
+    def _fewest(self, parts: Sequence[Domain]) -> list[Domain]:
         """Return as few domains as hold the gang together: the roomiest, and of those that suffice
         for the rest the tightest. Empty if all together do not hold it.
 
@@ -207,7 +199,6 @@ class GangDomains:
             at 1     [17, 11]       with the first, the second and the third do
         """
         rest = sorted((each for each in parts if each.placeable), key=lambda each: (-each.placeable, each.name))
-        yield None
         if not rest:
             return []
         fits = np.stack([each.fits for each in rest], axis=1)
@@ -220,7 +211,6 @@ class GangDomains:
         # Where one suffices, one suffices after more of them: halve the range.
         low, high = 0, len(rest)
         while low < high:
-            yield None
             middle = (low + high) // 2
             if suffices(middle).any():
                 high = middle
@@ -231,7 +221,7 @@ class GangDomains:
         enough = [rest[low + at] for at in np.flatnonzero(suffices(low)).tolist()]
         return [*rest[:low], min(enough, key=lambda each: (each.left, each.score, each.name))]
 
-    def _split(self, keys: Sequence[str], rows: Positions) -> Pausing[list[Domain]]:
+    def _split(self, keys: Sequence[str], rows: Positions) -> list[Domain]:
         """Return the domains of those rows that agree in all keys, best first; nodes that lack a
         label are in none.
 
@@ -255,9 +245,9 @@ class GangDomains:
         for row in rows[starts].tolist():
             labels_of = nodes.node(row).metadata.labels
             names.append(",".join([f"{key}={labels_of[key]}" for key in keys]))
-        return (yield from self._domains(rows, starts, names))
+        return self._domains(rows, starts, names)
 
-    def _domains(self, rows: Positions, starts: Positions, names: Sequence[str]) -> Pausing[list[Domain]]:
+    def _domains(self, rows: Positions, starts: Positions, names: Sequence[str]) -> list[Domain]:
         """Return the domains of rows that are grouped, best first: those that hold all members, the
         tightest first; then those that hold the most.
 
@@ -265,7 +255,6 @@ class GangDomains:
 
             rows  [0, 2, 1],  starts  [0, 2],  fits  [3, 4, 2]  ->  room for 5 in c0, for 4 in c1
         """
-        yield None
         demand, size, many = self._demand, self._inventory.nodes.size, len(starts)
         if not rows.size:  # a cluster without nodes
             none = np.zeros(len(demand.counts), dtype=np.int64)
@@ -281,29 +270,24 @@ class GangDomains:
         bound = np.zeros(size, dtype=np.bool_)
         bound[self._settled] = True
         joins = np.logical_or.reduceat(bound[rows], starts)
-        yield None
         rank = np.empty(many, dtype=np.intp)
         rank[sorted(range(many), key=names.__getitem__)] = np.arange(many)
         holds = placeable >= demand.total
         best = np.lexsort((rank, score, -links, np.where(holds, left, -placeable), ~holds))
-        found = []
-        for place, at in enumerate(best.tolist()):
-            if place % _AT_ONCE == 0:
-                yield None
-            found.append(
-                Domain(
-                    names[at],
-                    rows[starts[at] : ends[at]],
-                    size,
-                    fits[:, at],
-                    placeable=int(placeable[at]),
-                    left=int(left[at]),
-                    links=float(links[at]),
-                    score=float(score[at]),
-                    joins=bool(joins[at]),
-                )
+        return [
+            Domain(
+                names[at],
+                rows[starts[at] : ends[at]],
+                size,
+                fits[:, at],
+                placeable=int(placeable[at]),
+                left=int(left[at]),
+                links=float(links[at]),
+                score=float(score[at]),
+                joins=bool(joins[at]),
             )
-        return found
+            for at in best.tolist()
+        ]
 
     def _links(self, rows: Positions, group: Ints, sizes: Ints) -> Floats:
         """Return the links of each domain. `group`: by position in `rows`; `sizes`: rows of each.

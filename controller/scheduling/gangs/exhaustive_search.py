@@ -21,7 +21,7 @@ import numpy as np
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.decide.answers import Decision, Unschedulable
 from controller.scheduling.gangs.gang_members import Member
-from controller.scheduling.gangs.member_placements import MemberPlacements, OutOfSteps, Restriction, Steps, most_skipped
+from controller.scheduling.gangs.member_placements import MemberPlacements, OutOfSteps, Restriction, most_skipped
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, DeviceId
 from controller.scheduling.scoring.chooser import arranging_drivers
@@ -63,15 +63,15 @@ class ExhaustiveSearch:
         Like members may swap their places, so each set of places is searched once.
         """
 
-    def place(self, allowed: AllowedNodes) -> Steps[bool]:
+    def place(self, allowed: AllowedNodes) -> bool:
         """Place the members; return whether all that must have a place. Raises OutOfSteps."""
         if len(self._members) > MOST_MEMBERS:
             return False
         self._fruitless.clear()
         self._nodes.clear()
-        return (yield from self._place_from(0, allowed))
+        return self._place_from(0, allowed)
 
-    def _place_from(self, at: int, allowed: AllowedNodes) -> Steps[bool]:
+    def _place_from(self, at: int, allowed: AllowedNodes) -> bool:
         """Place the members from this one on."""
         if at == len(self._members):
             return True
@@ -83,7 +83,7 @@ class ExhaustiveSearch:
             if self._members[other].kind not in kinds:
                 kinds.add(self._members[other].kind)
                 self._swap(at, other)
-                if (yield from self._place_next(at, allowed)):
+                if self._place_next(at, allowed):
                     return True
                 self._swap(at, other)
         self._fruitless.add(places)
@@ -93,7 +93,7 @@ class ExhaustiveSearch:
         members = self._members
         members[one], members[other] = members[other], members[one]
 
-    def _place_next(self, at: int, allowed: AllowedNodes) -> Steps[bool]:
+    def _place_next(self, at: int, allowed: AllowedNodes) -> bool:
         """Place this member, then the others."""
         member = self._members[at]
         open_choices = [Restriction(allowed)]
@@ -103,19 +103,19 @@ class ExhaustiveSearch:
             if self._placements.steps >= self._until:
                 raise OutOfSteps
             restriction = open_choices.pop()
-            answer = yield from self._placements.decide(member, restriction)
+            answer = self._placements.decide(member, restriction)
             if isinstance(answer, Unschedulable):
                 refusal = refusal or answer
                 continue
-            self._placements.place(member, restriction, answer)
-            if (yield from self._place_from(at + 1, allowed)):
+            self._placements.place(member, answer)
+            if self._place_from(at + 1, allowed):
                 return True
             self._placements.unplace(member)
             open_choices += [each for each in self._others(member, answer, restriction) if each not in known]
             known.update(open_choices)
         refusal = refusal or Unschedulable("no choice of its devices leaves room for the other members")
         if self._placements.leave(member, refusal):
-            if (yield from self._place_from(at + 1, allowed)):
+            if self._place_from(at + 1, allowed):
                 return True
             del self._placements.left[member.index]
         return False

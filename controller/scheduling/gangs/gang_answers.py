@@ -1,8 +1,8 @@
-"""The answers of `decide_gang`: a `GangDecision`, a `GangUnschedulable`, or `Unfinished`."""
+"""The answers of `decide_gang`: a `GangDecision`, or a `GangUnschedulable`."""
 
 from msgspec import Struct
 
-from controller.scheduling.decide.answers import Decision, Unfinished, Unschedulable
+from controller.scheduling.decide.answers import Decision, Unschedulable
 from controller.scheduling.decide.refusal_reason import RefusalReason
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 
@@ -64,4 +64,4 @@ class GangUnschedulable(Struct, frozen=True):
         return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
 
 
-GangAnswer = GangDecision | GangUnschedulable | Unfinished
+GangAnswer = GangDecision | GangUnschedulable

@@ -1,8 +1,7 @@
 """Members of a gang by likeness, and those that must be placed on one node because they share a claim. Pure."""
 
 from collections import Counter
-from collections.abc import Generator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -12,9 +11,6 @@ from controller.scheduling.incremental.digests import digest_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter import is_hard
 from hami_dra.api.core import Pod
-
-_AT_ONCE: Final = 32
-"""Members that are compared between two pauses."""
 
 
 class Member(Struct, frozen=True):
@@ -48,19 +44,13 @@ def has_terms(pod: Pod) -> bool:
     return required or any(map(is_hard, pod.spec.topology_spread_constraints))
 
 
-def members_of(
-    inventory: Inventory, requests: Sequence[SchedulingRequest]
-) -> Generator[None, None, tuple[Member, ...]]:
-    """Return the members with their kinds, numbered in order of their first member. Yields where
-    the caller may pause.
-    """
+def members_of(inventory: Inventory, requests: Sequence[SchedulingRequest]) -> tuple[Member, ...]:
+    """Return the members with their kinds, numbered in order of their first member."""
     shared = shared_claims(requests)
     kinds: dict[object, int] = {}
     by_labels = any(has_terms(request.pod) for request in requests)
     found = []
     for index, request in enumerate(requests):
-        if index % _AT_ONCE == _AT_ONCE - 1:
-            yield None
         alone = shared.isdisjoint(entry.claim.metadata.uid for entry in request.claims)
         key = _shape(inventory, request, by_labels=by_labels) if alone and not request.needs_full_path else index
         found.append(Member(index, request, kinds.setdefault(key, len(kinds))))

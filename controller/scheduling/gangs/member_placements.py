@@ -1,34 +1,26 @@
 """Members of one gang on a trial: decided one at a time, each next to those before it. Pure.
 
-Used by `placing_strategies`, which chooses the order and takes members back. Everything that
-decides is a generator that yields before each step, so that the caller can pause between two
-members: `None`, or the `SliceSpent` with which a selector budget ended the step.
+Used by `placing_strategies`, which chooses the order and takes members back.
 """
 
 import dataclasses
-from collections.abc import Collection, Generator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.scheduling.allocation.attempt import AttemptSpent
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
-from controller.scheduling.decide.answers import ClaimAllocation, Decision, Unfinished, Unschedulable, without_trace
-from controller.scheduling.decide.decision import decide_slice
+from controller.scheduling.decide.answers import ClaimAllocation, Decision, Unschedulable, without_trace
+from controller.scheduling.decide.decision import decide
 from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.scheduling.gangs.gang_members import Member, shared_claims
-from controller.scheduling.gangs.trial_assumptions import Holdings, Trial
+from controller.scheduling.gangs.trial_assumptions import Trial
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
-from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.resource import AllocationResult, DeviceRequest, ResourceClaim
-
-INTERRUPTION: Final = 10
-"""Steps that an interruption by a selector budget counts for."""
-
-_Answer = TypeVar("_Answer")
-Steps = Generator[SliceSpent | None, None, _Answer]
 
 
 class OutOfSteps(Exception):
@@ -59,15 +51,10 @@ class Failure(Struct, frozen=True):
     """Members that had a place by then."""
 
 
-class _Place(Struct, frozen=True):
-    member: Member
-    restriction: Restriction
-    holdings: Holdings
-    """Without the claims that an earlier member brought."""
-
-
 class MemberPlacements:
-    """The members that have a place on the trial, and those that are left out. Begins suspended."""
+    """The members that have a place on the trial, and those that are left out. A context: what counts is
+    taken back at its end.
+    """
 
     def __init__(
         self,
@@ -81,6 +68,8 @@ class MemberPlacements:
         self._inventory = inventory
         self._options = options
         self._trial: Final = Trial(inventory)
+        self._brought: dict[int, list[str]] = {}
+        """By index: uids of the claims that the member was the first to allocate."""
         self._shared = shared_claims(requests)
         self._allocated: dict[str, AllocationResult] = {}
         """By uid: claims that members share, allocated by the first of them."""
@@ -88,7 +77,7 @@ class MemberPlacements:
         """Members that may be left out."""
         self._most_steps = most_steps
         self.steps = 0
-        """Decisions about single members, and what interruptions count for."""
+        """Decisions about single members."""
         self.decisions: dict[int, Decision] = {}
         """By index of the member; in the order in which they were placed."""
         self.left: dict[int, Unschedulable] = {}
@@ -97,38 +86,55 @@ class MemberPlacements:
         """The best attempt that failed."""
         self.most_placed = 0
         """The most members that had a place at once, since the caller set it to 0."""
-        self._places: dict[int, _Place] = {}
-        """By index; `decisions` with what is needed to assume them again."""
+        self.order_matters = False
+        """Whether a member may fit only once others are there."""
+        self._refused: dict[tuple[int, Restriction], Unschedulable] = {}
+        """By kind: refusals since a member was taken back."""
         self._requests = requests
 
-    def decide(self, member: Member, restriction: Restriction) -> Steps[Decision | Unschedulable]:
-        """Decide on one member, without placing it. Raises OutOfSteps."""
-        yield None  # not between a decision and its placing: the inventory may change
-        request = self._request_of(member.request, restriction)
-        while True:
-            if self.steps >= self._most_steps:
-                raise OutOfSteps
-            answer = decide_slice(self._inventory, request, self._options)
-            if not isinstance(answer, Unfinished):
-                break
-            # The search on a node begins again where a member was placed there, for that is taken back
-            # between two portions: without a price it might never end.
-            self.steps += INTERRUPTION
-            yield answer.cause
+    def __enter__(self) -> Self:
+        for request in self._requests:
+            self._trial.lift(request.pod)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._trial.close()
+
+    def decide(self, member: Member, restriction: Restriction) -> Decision | Unschedulable:
+        """Decide on one member, without placing it. Raises OutOfSteps, SliceSpent.
+
+        A member that finds no room leaves none for the next one like it: only what is taken back may.
+        """
+        if (refusal := self._refused.get((member.kind, restriction))) is not None:
+            return refusal
+        if self.steps >= self._most_steps:
+            raise OutOfSteps
         self.steps += 1
+        request = self._request_of(member.request, restriction)
+        try:
+            answer = decide(self._inventory, request, self._options)
+        except AttemptSpent as cause:
+            if self._options.attempt is not None and self._options.attempt.is_last:
+                raise OutOfSteps from cause
+            raise
         if isinstance(answer, Decision) and request is not member.request:
             answer = dataclasses.replace(answer, allocations=_as_asked(answer, member.request))
-        return without_trace(answer)
+        answer = without_trace(answer)
+        if isinstance(answer, Unschedulable):
+            self._refused[member.kind, restriction] = answer
+        return answer
 
-    def place(self, member: Member, restriction: Restriction, decision: Decision) -> None:
-        """Give the member the place that was decided. `restriction`: the one of the decision."""
-        holdings = self._trial.assume(member.request.pod, decision)
-        self._places[member.index] = _Place(member, restriction, holdings)
+    def place(self, member: Member, decision: Decision) -> None:
+        """Give the member the place that was decided."""
+        self._trial.assume(member.request.pod, decision)
+        if self.order_matters:
+            self._refused.clear()
         self.decisions[member.index] = decision
         self.most_placed = max(self.most_placed, len(self.decisions))
-        for entry in decision.allocations:
-            if entry.claim.metadata.uid in self._shared:
-                self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
+        brought = [entry for entry in decision.allocations if entry.claim.metadata.uid in self._shared]
+        self._brought[member.index] = [entry.claim.metadata.uid for entry in brought]
+        for entry in brought:
+            self._allocated[entry.claim.metadata.uid] = AllocationResult.from_json(entry.allocation)
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
         """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
@@ -146,8 +152,9 @@ class MemberPlacements:
         if member.index not in self.decisions:
             return
         self._trial.forget(member.request.pod.metadata.uid)
+        self._refused.clear()
         del self.decisions[member.index]
-        for uid in self._places.pop(member.index).holdings:
+        for uid in self._brought.pop(member.index):
             self._allocated.pop(uid, None)
 
     def clear(self, members: Sequence[Member]) -> None:
@@ -155,49 +162,6 @@ class MemberPlacements:
         for member in reversed(members):
             self.unplace(member)
         self.left.clear()
-
-    def suspend(self) -> None:
-        """Let nothing count until `resume`. The places are kept."""
-        self._trial.close()
-
-    @property
-    def may_go_on_counting(self) -> bool:
-        """Whether the places may count between two portions. Not where pods were lifted: others may
-        change meanwhile where these count.
-        """
-        return not self._trial.has_lifted
-
-    def resume(self, touched: Collection[int]) -> bool:
-        """Let the places count, if they do not. Those on nodes that changed are decided again, if
-        possible on the same node. Returns False where one of them is lost: then begin again.
-
-        `touched`: rows of the nodes that changed since the places were found, or counted last.
-        """
-        for request in self._requests:
-            if request.pod.metadata.uid not in self._trial:
-                self._trial.lift(request.pod)
-        lost = []
-        for index, place in self._places.items():
-            pod, node = place.member.request.pod, self.decisions[index].node
-            if self._inventory.nodes.index_of(node) in touched:
-                lost.append(place)
-                if pod.metadata.uid in self._trial:
-                    self._trial.forget(pod.metadata.uid)
-            elif pod.metadata.uid not in self._trial:
-                self._trial.assume_again(pod, node, place.holdings)
-        return all(self._renew(place) for place in lost)
-
-    def _renew(self, place: "_Place") -> bool:
-        """Decide a member again that has no place any more. Returns whether it found one."""
-        member, node = place.member, self.decisions[place.member.index].node
-        request = self._request_of(member.request, place.restriction)
-        answer = decide_slice(self._inventory, replace(request, preferred_node=node), self._options)
-        self.steps += 1
-        if not isinstance(answer, Decision) or (answer.node != node and not self._shared.isdisjoint(place.holdings)):
-            return False
-        answer = without_trace(dataclasses.replace(answer, allocations=_as_asked(answer, member.request)))
-        self.place(member, place.restriction, answer)
-        return True
 
     def _request_of(self, request: SchedulingRequest, restriction: Restriction) -> SchedulingRequest:
         """Return the request as it is to be decided: restricted, and with the allocations that

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controller.scheduling.decide.allowed_nodes import AllowedNodes
 from controller.scheduling.decide.answers import Unschedulable
 from controller.scheduling.gangs.gang_members import Bundle, Member
-from controller.scheduling.gangs.member_placements import MemberPlacements, Restriction, Steps, most_skipped
+from controller.scheduling.gangs.member_placements import MemberPlacements, Restriction, most_skipped
 from controller.scheduling.inventory.inventory import Inventory
 
 MOST_MOVES: Final = 4
@@ -37,7 +37,7 @@ class InOrder:
         self._members = [member for bundle in bundles for member in bundle.members]
         self._most_skipped = max((most_skipped(member.request) for member in self._members), default=0)
 
-    def place(self, allowed: AllowedNodes | None) -> Steps[bool]:
+    def place(self, allowed: AllowedNodes | None) -> bool:
         """Place the members; return whether all that must have a place. Raises OutOfSteps.
 
         On failure the member without a place is moved to the front, at most `MOST_MOVES` times, and
@@ -55,19 +55,19 @@ class InOrder:
                 if kinds in seen:
                     break
                 seen.add(kinds)
-                stuck = yield from self._place_all(order, Restriction(allowed, skipped=skipped))
+                stuck = self._place_all(order, Restriction(allowed, skipped=skipped))
                 if stuck is None:
                     return True
                 order.remove(stuck)
                 order.insert(0, stuck)
         return False
 
-    def _place_all(self, order: Sequence[Bundle], restriction: Restriction) -> Steps[Bundle | None]:
+    def _place_all(self, order: Sequence[Bundle], restriction: Restriction) -> Bundle | None:
         """Return the bundle that found no room where too many members have none; all are taken back then."""
         waiting, refused = deque(order), 0
         while waiting:
             bundle = waiting.popleft()
-            fits = yield from self._place_bundle(bundle, restriction)
+            fits = self._place_bundle(bundle, restriction)
             refused = 0 if fits else refused + 1
             if fits:
                 continue
@@ -79,7 +79,7 @@ class InOrder:
             waiting.append(bundle)
         return None
 
-    def _place_bundle(self, bundle: Bundle, restriction: Restriction) -> Steps[bool]:
+    def _place_bundle(self, bundle: Bundle, restriction: Restriction) -> bool:
         """Place members that share claims; return whether the gang can still be placed.
 
         The first one chooses the node for all. Where another one does not fit there, the first one
@@ -89,10 +89,10 @@ class InOrder:
         first, *others = bundle.members
         allowed = restriction.allowed
         while others:
-            if (yield from self._place_member(first, replace(restriction, allowed=allowed))) is not None:
+            if self._place_member(first, replace(restriction, allowed=allowed)) is not None:
                 break
             for member in others:
-                if (yield from self._place_member(member, restriction)) is not None:
+                if self._place_member(member, restriction) is not None:
                     break
             else:
                 return True
@@ -101,17 +101,17 @@ class InOrder:
                 self._placements.unplace(member)
             allowed = (allowed or everywhere(self._inventory)).without(row)
         for member in bundle.members:
-            refusal = yield from self._place_member(member, restriction)
+            refusal = self._place_member(member, restriction)
             if refusal is not None and not self._placements.leave(member, refusal):
                 return False
         return True
 
-    def _place_member(self, member: Member, restriction: Restriction) -> Steps[Unschedulable | None]:
+    def _place_member(self, member: Member, restriction: Restriction) -> Unschedulable | None:
         """Return the refusal, or None where the member has a place."""
-        answer = yield from self._placements.decide(member, restriction)
+        answer = self._placements.decide(member, restriction)
         if isinstance(answer, Unschedulable):
             return answer
-        self._placements.place(member, restriction, answer)
+        self._placements.place(member, answer)
         return None
 
 

@@ -5,15 +5,11 @@ inventory is changed in place, which costs the devices that are placed and nothi
 the cluster. Pure.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from controller.scheduling.decide.answers import Decision
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.ledger import Holding
 from hami_dra.api.core import Pod
-
-Holdings = Mapping[str, tuple[Holding, ...]]
-"""By uid of the claim."""
 
 
 class Trial:
@@ -30,14 +26,6 @@ class Trial:
         """By uid: pods that counted on a node before the trial, and where."""
         self._away: dict[str, Collection[str]] = {}
         """By uid: bound pods that were taken away, and their claims."""
-
-    def __contains__(self, pod_uid: str) -> bool:
-        """Whether an assumption about the pod counts."""
-        return pod_uid in self._assumed
-
-    @property
-    def has_lifted(self) -> bool:
-        return bool(self._lifted)
 
     def lift(self, pod: Pod) -> None:
         """Let the pod count nowhere until the end of the trial: its own usage must not stand in its
@@ -59,23 +47,14 @@ class Trial:
         self._inventory.take_away(pod_uid, claim_uids)
         self._away[pod_uid] = claim_uids
 
-    def assume(self, pod: Pod, decision: Decision) -> Holdings:
-        """Count the pod and its devices where they were decided. Returns what `assume_again` needs."""
+    def assume(self, pod: Pod, decision: Decision) -> None:
+        """Count the pod and its devices where they were decided."""
         for entry in decision.allocations:
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
         uids = [entry.claim.metadata.uid for entry in decision.allocations]
         self._assumed[pod.metadata.uid] = tuple(uids)
         self._on_trial.add(pod.metadata.uid)
         self._inventory.assume_pod(pod, decision.node)
-        return {uid: self._inventory.usage.counted(uid) for uid in uids}
-
-    def assume_again(self, pod: Pod, node: str, holdings: Holdings) -> None:
-        """Count the pod again after `close`."""
-        self._assumed[pod.metadata.uid] = tuple(holdings)
-        self._on_trial.add(pod.metadata.uid)
-        for uid, each in holdings.items():
-            self._inventory.usage.assume_again(uid, each)
-        self._inventory.assume_pod(pod, node)
 
     def forget(self, pod_uid: str) -> None:
         """Take one assumption back."""

@@ -2,6 +2,7 @@
 that grow, amounts that saturate. Pure.
 """
 
+from controller.scheduling.incremental.changes import LruCache
 from controller.scheduling.incremental.derived_column import LogReader
 from controller.scheduling.incremental.digests import digest_of, digest_of_text
 from controller.scheduling.incremental.growth import grown
@@ -11,6 +12,7 @@ from controller.scheduling.incremental.saturation import MOST, sums
 __all__ = [
     "MOST",
     "LogReader",
+    "LruCache",
     "digest_of",
     "digest_of_text",
     "grown",

@@ -115,10 +115,6 @@ class Ledger:
         """
         return self._replace(self._assumed, claim_uid, holdings_of(allocation, is_shared))
 
-    def assume_again(self, claim_uid: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
-        """Count what `counted` returned while the allocation was assumed."""
-        return self._replace(self._assumed, claim_uid, holdings)
-
     def forget(self, claim_uid: str) -> set[DeviceId]:
         """End an assumption: the observed state counts again. Idempotent."""
         return self._replace(self._assumed, claim_uid, ())

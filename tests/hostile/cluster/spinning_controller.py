@@ -20,6 +20,6 @@ def spinning(decide):
 
 
 if __name__ == "__main__":
-    for name in ("decide", "decide_slice"):
+    for name in ("decide",):
         setattr(package, name, spinning(getattr(package, name)))  # before the controller imports them
     run()

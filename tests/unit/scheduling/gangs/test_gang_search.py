@@ -3,12 +3,11 @@
 import msgspec
 import pytest
 
-from controller.scheduling.decide import Unfinished
-from controller.scheduling.gangs import GangDecision, GangSearch, GangUnschedulable, decide_gang
+from controller.scheduling.gangs import GangDecision, GangUnschedulable, decide_gang
 from controller.scheduling.gangs.exhaustive_search import devices_of as chosen_devices
 from hami_dra.api.resource import DeviceConstraint
 from tests.cards import card, claim, node, request, slice_of
-from tests.support.gang_requests import OPTIONS, RACK, cluster, devices_of, gang, held, member, nodes_of, occupy, within
+from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, held, member, nodes_of, occupy
 from tests.support.quotas import quota_object
 
 
@@ -224,126 +223,6 @@ def test_a_member_in_error_ends_the_search_at_once():
     assert "missing" in found.refusal.error
     assert found.member == "default/p1"
     assert found.steps <= 3
-
-
-# -- portions --------------------------------------------------------------------------------------
-
-
-def one_step(search):
-    """A pause once a member was decided."""
-    before = search._placements.steps
-    return lambda: search._placements.steps not in {0, before}
-
-
-def paused(inventory, wanted, portions=1):
-    """A search after some portions of one step each; nothing of it counts."""
-    before = held(inventory)
-    search = GangSearch(inventory, wanted, OPTIONS)
-    for _ in range(portions):
-        assert isinstance(search.advance(one_step(search)), Unfinished)
-        search.suspend()
-        assert held(inventory) == before
-    return search
-
-
-def test_a_search_goes_on_where_it_paused():
-    search = paused(cluster(), gang(*pairs(4)), portions=3)
-    assert isinstance(
-        search.advance(one_step(search)), Unfinished
-    )  # all have places: they are taken back in the next one
-    found = search.advance(one_step(search))
-    assert isinstance(found, GangDecision)
-    assert found.steps == 4
-
-
-def test_between_two_portions_the_places_count_until_they_are_suspended():
-    inventory = cluster()
-    before, search = held(inventory), GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    for counted in (2, 4, 6, 8):
-        assert isinstance(search.advance(one_step(search)), Unfinished)
-        assert len(inventory.usage.uses()) == counted
-    search.suspend()
-    search.suspend()
-    assert held(inventory) == before
-    assert isinstance(search.advance(), GangDecision)
-    assert held(inventory) == before
-
-
-def test_places_that_count_are_replaced_where_their_node_changes():
-    inventory = cluster(3)
-    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    for _ in range(3):
-        search.advance(one_step(search))
-    occupy(inventory, "n00", 4, first=0)
-    found = search.advance()
-    assert nodes_of(found) == ["n01", "n01", "n02", "n02"]
-    assert found.steps == 6
-    assert len(inventory.usage.uses()) == 4
-
-
-def test_what_changed_before_the_places_were_suspended_is_not_forgotten():
-    inventory = cluster(3)
-    search = GangSearch(inventory, gang(*pairs(4)), OPTIONS)
-    search.advance(one_step(search))
-    occupy(inventory, "n00", 4, first=0)
-    search.suspend()
-    assert nodes_of(search.advance()) == ["n01", "n01", "n02", "n02"]
-
-
-def test_the_places_of_pods_that_counted_before_do_not_count_between_two_portions():
-    inventory = cluster()
-    members = pairs(3)
-    inventory.assume_pod(members[2].pod, "n01")
-    before, search = held(inventory), GangSearch(inventory, gang(*members), OPTIONS)
-    assert isinstance(search.advance(one_step(search)), Unfinished)
-    assert held(inventory) == before
-
-
-def test_a_place_that_was_lost_is_replaced_and_the_others_are_kept():
-    inventory = cluster(3)
-    search = paused(inventory, gang(*pairs(4)), portions=3)
-    occupy(inventory, "n00", 4)
-    found = search.advance()
-    assert isinstance(found, GangDecision)
-    assert nodes_of(found) == ["n01", "n01", "n02", "n02"]
-    assert found.steps == 6  # two of the three places were lost
-
-
-def test_a_place_on_a_node_that_changed_is_kept_where_it_still_fits():
-    inventory = cluster(2)
-    search = paused(inventory, gang(*pairs(2)))
-    occupy(inventory, "n00", 1)
-    found = search.advance()
-    assert nodes_of(found) == ["n00", "n01"]
-
-
-def test_a_search_begins_again_where_a_place_is_lost_for_good():
-    inventory = cluster(3, labels=lambda number: {RACK: "ab"[number // 2]})
-    search = paused(inventory, gang(*pairs(4), topology=(within(RACK, required=False),)))
-    inventory.node_changed(None, node("n00", unschedulable=True, labels={RACK: "a"}))
-    assert nodes_of(search.advance()) == ["n01", "n01", "n02", "n02"]
-
-
-def test_a_search_begins_again_where_nodes_come_or_go():
-    inventory = cluster(2)
-    search = paused(inventory, gang(*pairs(5)))
-    inventory.node_changed(None, node("n09"))
-    inventory.slice_changed(None, slice_of("n09", [card(index) for index in range(4)]))
-    assert isinstance(search.advance(), GangDecision)
-
-
-def test_a_search_begins_again_where_the_quota_is_used_by_others():
-    inventory = cluster(2, 4)
-    inventory.quota_changed(None, quota_object({"nvidia.com/gpu": 4}))
-    members = pairs(3)
-    for each in members:
-        inventory.claim_changed(None, each.claims[0].claim)
-    search = paused(inventory, gang(*members[:2]))
-    answer = placed(inventory, gang(members[2])).placed[0][1]
-    inventory.assume(answer.allocations[0].claim.metadata.uid, answer.allocations[0].allocation)
-    found = search.advance()
-    assert isinstance(found, GangUnschedulable)
-    assert found.placeable == 1
 
 
 def test_pods_that_counted_before_count_again_afterwards():
