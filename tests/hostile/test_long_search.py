@@ -1,4 +1,4 @@
-"""C3, of the search: one that explodes on a node is interrupted every few milliseconds, and holds up nobody."""
+"""C3, of the search: one that explodes on a node is bounded, in attempts of twice the length of the one before, and holds up nobody."""
 
 from controller.scheduling.allocation.search import Search
 from controller.scheduling.decide import decide
@@ -8,7 +8,8 @@ from tests.support.harness import DRIVER, claim, play, pod
 
 STEP = 5e-6
 """Seconds of CPU: what a step takes on a busy machine."""
-YIELD = 0.05
+MOST = 0.25
+"""Seconds of CPU that one decision may take."""
 CLAIMS = 17
 
 
@@ -41,7 +42,7 @@ async def add_racks(harness):
     await harness.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": {**spec, "pool": pool}})
 
 
-def test_a_search_that_explodes_yields_every_fifty_milliseconds(monkeypatch):
+def test_a_search_that_explodes_is_bounded_and_given_up(monkeypatch):
     work = Work(monkeypatch)
 
     async def story(harness):
@@ -54,7 +55,7 @@ def test_a_search_that_explodes_yields_every_fifty_milliseconds(monkeypatch):
         await harness.sleep(30)
         reported = [event["note"] for event in await harness.events() if event["regarding"]["name"] == "hog"]
         assert any("the search for devices was given up after" in note for note in reported)
-        assert work.seconds > 2 * YIELD, "the search was long"
-        assert work.longest < YIELD
+        assert work.longest < MOST
+        assert work.seconds > work.longest, "it took more than one attempt"
 
     play(story, nodes=1, decide=decide, quiet_time=0.0, probe=False)
