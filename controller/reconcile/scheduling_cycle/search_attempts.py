@@ -1,6 +1,6 @@
 """How long the next attempt at a decision may search: twice as long as the one before, up to a limit.
 
-Kept by pod or gang, of the latest only: whoever is forgotten begins with a short attempt again.
+Kept by pod or gang, of the latest only: one that is forgotten begins with a short attempt again.
 """
 
 from collections.abc import Hashable

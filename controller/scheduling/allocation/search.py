@@ -42,6 +42,8 @@ MOST_EFFORT: Final = 4 * DEFAULT_BUDGET
 """Steps of all searches of one decision together, on any number of nodes."""
 _PART_BUDGET: Final = 4_096
 """Steps for each test whether a part can be met alone."""
+_PARTS: Final = 4
+"""All of these tests together get this part of the steps of the search: a quarter."""
 
 
 class Effort(Struct):
@@ -288,7 +290,7 @@ class Search:
         # whole. The whole itself only if the chooser's order is not the one already being searched.
         for part in parts(self.problem):
             is_tested = part is not self.problem or not self._in_upstream_order
-            if is_tested and self.steps_for_parts <= self._budget and self._unsolvable(part):
+            if is_tested and self.steps_for_parts <= self._budget // _PARTS and self._unsolvable(part):
                 return True
         return False
 

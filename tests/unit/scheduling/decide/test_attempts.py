@@ -146,7 +146,7 @@ def test_no_attempt_is_longer_than_it_may_be(monkeypatch, claims):
     counter, inventory = Counter(monkeypatch), furnished(3)
     answer, attempts = decided(inventory, request(*claims), LONG, between=counter.turn_is_over)
     assert answer == expected or "given up after" in answer.message
-    assert attempts == 1 or counter.longest <= LONG.search_steps + 2 * STEPS_PER_NODE
+    assert attempts == 1 or counter.longest <= 1.25 * LONG.search_steps + 4_096 + 2 * STEPS_PER_NODE
 
 
 def test_attempts_that_double_cost_little_more_than_one_that_is_long_enough(monkeypatch):
