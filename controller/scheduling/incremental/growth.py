@@ -1,11 +1,12 @@
 """Arrays that grow, and numbers for values: what columns are made of. Pure."""
 
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+V = TypeVar("V", bound=Hashable)
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -22,19 +23,26 @@ def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArr
     return fresh
 
 
-class Interned:
+class Interned(Generic[V]):
     """Numbers for values: equal values get one small number, in order of their first use.
 
     >>> kinds = Interned()
     >>> kinds.number("A100"), kinds.number("L4"), kinds.number("A100"), len(kinds)
     (0, 1, 0, 2)
+    >>> kinds.values[1]
+    'L4'
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers: dict[V, int] = {}
+        self.values: list[V] = []
+        """By number."""
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.values)
 
-    def number(self, value: Hashable) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
+    def number(self, value: V) -> int:
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number

@@ -55,9 +55,8 @@ class CardGrid:
         self.layouts = 0
         """Increases whenever the devices of a node change."""
         self._rows_of_nodes = RowsOfNodes(devices)
-        self.types = Interned()
-        self.type_memory: list[int] = []
-        """By number of the type."""
+        self.types = Interned[tuple[str, str, int]]()
+        """Driver, product, and memory in bytes."""
         self.changes = ChangeLog()
         """Node rows where something in the tables changed."""
         nothing: Ints = np.zeros((0, 0), dtype=np.int64)
@@ -130,11 +129,8 @@ class CardGrid:
         self.cards[node] = int((self.home[node, : len(members)] == np.arange(len(members))).sum())
 
     def _type_of(self, device: Device) -> int:
-        memory = int(self._devices.memory_total[device.row])
-        number = self.types.number((device.id.driver, device.string_attribute(device.profile.product), memory))
-        if number == len(self.type_memory):
-            self.type_memory.append(memory)
-        return number
+        product, memory = device.string_attribute(device.profile.product), int(self._devices.memory_total[device.row])
+        return self.types.number((device.id.driver, product, memory))
 
     def _count(self, nodes: Positions) -> None:
         """Compute the free parts of the cards of some nodes from the device columns."""

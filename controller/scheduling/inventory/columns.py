@@ -7,6 +7,7 @@ else is on the `Device` object of the row.
 """
 
 import dataclasses
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -46,8 +47,8 @@ class DeviceColumns:
         """Rows whose usage or device changed."""
         self.structure = ChangeLog()
         """Rows whose device changed."""
-        self.kinds = Interned()
-        self.taint_kinds = Interned()
+        self.kinds = Interned[Hashable]()
+        self.taint_kinds = Interned[Hashable]()
         self.taint_kinds.number(())
         self.kind_samples: list[Device] = []
         """By number of the kind: one device of it."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.incremental.growth import grown
+from controller.scheduling.incremental.growth import Interned, grown
 from controller.scheduling.inventory.card_traits import CardWiring
 from controller.scheduling.inventory.columns import DeviceColumns
 from controller.scheduling.inventory.model import UNNUMBERED, Device
@@ -53,9 +53,8 @@ class Layouts:
         self._labels: dict[int, str] = {}
         self._layouts: dict[Place, tuple[Layout, Positions]] = {}
         self._numbers: dict[str, Ints] = {}
-        self._known: dict[Layout, int] = {}
-        """The number: machines of one model are wired alike."""
-        self._list: list[Layout] = []
+        self._known = Interned[Layout]()
+        """Machines of one model are wired alike."""
         self.position: Ints = _NOTHING
 
     def of(self, node: int, driver: str) -> tuple[Layout, Positions] | None:
@@ -81,7 +80,7 @@ class Layouts:
         return numbers[: self._nodes.size]
 
     def numbered(self, number: int) -> Layout:
-        return self._list[number]
+        return self._known.values[number]
 
     def _refresh(self) -> None:
         devices = self._devices
@@ -114,20 +113,12 @@ class Layouts:
             cards.sort(key=_ORDER)
             rows = np.array([card.row for card in cards], dtype=np.intp)
             self.position[rows] = np.arange(len(cards))
-            number = self._number(tuple([(card.index, card.traits.wiring) for card in cards]), label)
-            self._layouts[node, driver] = self._list[number], rows
+            number = self._known.number(layout_of(cards, label))
+            self._layouts[node, driver] = self._known.values[number], rows
             numbers = self._numbers.get(driver, _NOTHING)
             if len(numbers) <= node:
                 numbers = self._numbers[driver] = grown(numbers, 2 * (node + 1), NO_POSITION)
             numbers[node] = number
-
-    def _number(self, cards: "_Cards", label: str) -> int:
-        """Return the number of the layout: one for equal layouts."""
-        layout = _layout(cards, label)
-        number = self._known.setdefault(layout, len(self._list))
-        if number == len(self._list):
-            self._list.append(layout)
-        return number
 
     def _instance_type(self, node: int) -> str:
         found = self._nodes.nodes[node] if node < len(self._nodes.nodes) else None

@@ -24,7 +24,7 @@ class Products(DerivedColumns):
         super().__init__(columns.structure)
         self._columns = columns
         self._names: list[str] = []
-        self._known = Interned()
+        self._known = Interned[str]()
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
 
     def of(self, row: int) -> str:

@@ -47,12 +47,12 @@ class Scarcity:
         grid = self._grid
         line, column = np.nonzero(grid.type >= 0)
         types = grid.type[line, column]
-        count = len(grid.type_memory)
+        count = len(grid.types)
         cards = np.bincount(types, minlength=count)
         serves = np.bincount(types[self._column.could(grid.rows[line, column])], minlength=count) > 0
         found = np.zeros(count + 1, dtype=np.float64)
         if serves.any():
-            memory = np.array(grid.type_memory, dtype=np.float64)
+            memory = np.array([memory for _, _, memory in grid.types.values], dtype=np.float64)
             known = serves & (memory > 0)
             smallest = memory[known].min() if known.any() else 0.0
             rare = 1.0 - cards / cards[serves].max()

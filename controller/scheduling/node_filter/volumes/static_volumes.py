@@ -121,8 +121,7 @@ class StaticVolumes:
         """The size in whole bytes, and the rest in units of 10^-9 bytes."""
         self.kind: Ints = np.zeros(0, dtype=np.int64)
         self.is_there: Bools = np.zeros(0, dtype=np.bool_)
-        self.kinds: list[_VolumeKind] = []
-        self._kind_numbers = Interned()
+        self.kinds = Interned[_VolumeKind]()
         self._rows: dict[str, int] = {}
         self._vacant: list[int] = []
         self._places: dict[Place, _PlaceVolumes] = {}
@@ -136,9 +135,8 @@ class StaticVolumes:
         self._wide: dict[NodeSelector | None, None] = {}
         """Places that are no value of a label."""
         self._wide_masks: tuple[object, Bools] = None, np.zeros((0, 0), dtype=np.bool_)
-        self._place_numbers = Interned()
-        self._numbered: list[Place] = []
-        """Every place that was ever there, by number."""
+        self._place_numbers = Interned[Place]()
+        """Every place that was ever there."""
         self._values: dict[str, _ValueNumbers] = {}
 
     def __bool__(self) -> bool:
@@ -152,14 +150,12 @@ class StaticVolumes:
             self.bytes, self.nanos = grown(self.bytes, length), grown(self.nanos, length)
             self.kind, self._place_of = grown(self.kind, length), grown(self._place_of, length)
             self.is_there = grown(self.is_there, length)
-        size, kind = _size_of(volume), _kind_of(volume)
+        size = _size_of(volume)
         self.volumes[row], self.is_there[row] = volume, True
         self._rows[volume.metadata.name] = row
         self.bytes[row], self.nanos[row] = _split(size)
-        self.kind[row] = number = self._kind_numbers.number(kind)
-        if number == len(self.kinds):
-            self.kinds.append(kind)
-        if len(self._numbered) > 2 * len(self._places) + _SPARE_PLACES:
+        self.kind[row] = self.kinds.number(_kind_of(volume))
+        if len(self._place_numbers) > 2 * len(self._places) + _SPARE_PLACES:
             self._number_again()
         self._number(row, volume)
         for place in _places(volume):
@@ -198,7 +194,7 @@ class StaticVolumes:
         """
         fits = self._fitting(request, namespace, spend)
         rows = fits.nonzero()[0]
-        counts = np.bincount(self._place_of[rows], minlength=len(self._numbered))
+        counts = np.bincount(self._place_of[rows], minlength=len(self._place_numbers))
         for row, numbers in self._further.items():
             if fits[row]:
                 counts[list(numbers)] += 1
@@ -250,7 +246,7 @@ class StaticVolumes:
 
     def _number_again(self) -> None:
         """Forget the numbers of places that are long gone."""
-        self._place_numbers, self._numbered = Interned(), []
+        self._place_numbers = Interned()
         self._values.clear()
         self._further.clear()
         for row, volume in enumerate(self.volumes):
@@ -258,14 +254,13 @@ class StaticVolumes:
                 self._number(row, volume)
 
     def _number_of(self, place: Place) -> int:
+        next_number = len(self._place_numbers)
         number = self._place_numbers.number(place)
-        if number == len(self._numbered):
-            self._numbered.append(place)
-            if isinstance(place, tuple):
-                key, value = place
-                if key not in self._values:
-                    self._values[key] = _ValueNumbers(self._labels, key)
-                self._values[key].add(value, number)
+        if number == next_number and isinstance(place, tuple):
+            key, value = place
+            if key not in self._values:
+                self._values[key] = _ValueNumbers(self._labels, key)
+            self._values[key].add(value, number)
         return number
 
     def _fitting(self, request: VolumeRequest, namespace: str, spend: Callable[[], None]) -> Bools:
@@ -373,7 +368,7 @@ class _Fitting(DerivedColumns):
     def _update(self, rows: Positions, /) -> None:
         free, request = self._free, self._request
         whole, rest = self._size
-        offering = np.array([request.offers(kind) for kind in free.kinds], dtype=np.bool_)
+        offering = np.array([request.offers(kind) for kind in free.kinds.values], dtype=np.bool_)
         enough = (free.bytes[rows] > whole) | ((free.bytes[rows] == whole) & (free.nanos[rows] >= rest))
         self.fits[rows] = fits = free.is_there[rows] & enough & offering[free.kind[rows]]
         if request.selector is None:
