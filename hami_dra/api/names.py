@@ -3,6 +3,8 @@
 Sources: HAMi's annotations and reason codes (pkg/device/common), Kubernetes' well-known names.
 """
 
+from collections.abc import Mapping
+from enum import Flag, auto
 from typing import Final
 
 DOMAIN: Final = "hami.io"
@@ -96,16 +98,6 @@ JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 """Label: the JobSet whose Jobs make the pod."""
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 """Annotation: the PodGroup of Volcano of which the pod is a member."""
-GANG_ANNOTATIONS: Final = frozenset(
-    {
-        KUEUE_GROUP_SIZE,
-        KUEUE_REQUIRED_TOPOLOGY,
-        KUEUE_PREFERRED_TOPOLOGY,
-        GANG_TOPOLOGY_KEY,
-        LEADER_WORKER_SIZE,
-        VOLCANO_GROUP,
-    }
-)
 NVLINK_CLIQUE: Final = "nvidia.com/gpu.clique"
 """Label of nodes: the NVLink cluster and the clique of their cards, `<cluster UUID>.<clique>`."""
 ATTR_CLUSTER: Final = "clusterUUID"
@@ -125,16 +117,63 @@ MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 BETA_DEFAULT_STORAGE_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
 """Annotations on a StorageClass; "true": claims that name no class get it at their creation."""
-VOLUME_ANNOTATIONS: Final = frozenset(
-    {
-        BIND_COMPLETED,
-        SELECTED_NODE,
-        BETA_STORAGE_CLASS,
-        MIGRATED_PLUGINS,
-        DEFAULT_STORAGE_CLASS,
-        BETA_DEFAULT_STORAGE_CLASS,
-    }
-)
+
+
+# --- annotations that are read ---------------------------------------------------------------------
+class Read(Flag):
+    """What an annotation is read for. All others are dropped where objects are decoded."""
+
+    FOR_PEOPLE = 0
+    """Shown, or for hami-dra's own programs."""
+    TENANT = auto()
+    """Of a pod, claim or template."""
+    USER = auto()
+    """People write it on pods, claims, templates and classes to choose how hami-dra places them."""
+    DECISION = auto()
+    """It affects decisions, and is therefore in a snapshot."""
+    POLICY = auto()
+    """It has a policy or weights, which are short."""
+    GANG = auto()
+    """It says which gang a pod belongs to, or how large that is."""
+    PLACES = auto()
+    """On a pod with claims it makes hami-dra place the pod; manifests/gate-policy.yaml names it, too."""
+
+
+_POLICY: Final = Read.TENANT | Read.USER | Read.DECISION | Read.POLICY | Read.PLACES
+ANNOTATIONS: Final[Mapping[str, Read]] = {
+    NODE_POLICY: _POLICY,
+    DEVICE_POLICY: _POLICY,
+    SCORING_WEIGHTS: _POLICY,
+    PACKING_WEIGHTS: _POLICY,
+    GPU_TOPOLOGY: Read.TENANT | Read.USER | Read.DECISION | Read.PLACES,
+    GANG_TOPOLOGY_KEY: Read.TENANT | Read.USER | Read.DECISION | Read.GANG,
+    KUEUE_GROUP_SIZE: Read.TENANT | Read.DECISION | Read.GANG,
+    KUEUE_REQUIRED_TOPOLOGY: Read.TENANT | Read.DECISION | Read.GANG,
+    KUEUE_PREFERRED_TOPOLOGY: Read.TENANT | Read.DECISION | Read.GANG,
+    LEADER_WORKER_SIZE: Read.TENANT | Read.DECISION | Read.GANG,
+    VOLCANO_GROUP: Read.TENANT | Read.DECISION | Read.GANG,
+    CONVERTED_REQUEST: Read.TENANT | Read.DECISION,
+    BIND_COMPLETED: Read.TENANT | Read.DECISION,
+    SELECTED_NODE: Read.TENANT | Read.DECISION,
+    BETA_STORAGE_CLASS: Read.TENANT | Read.DECISION,
+    DEFAULT_STORAGE_CLASS: Read.TENANT | Read.DECISION,
+    BETA_DEFAULT_STORAGE_CLASS: Read.TENANT | Read.DECISION,
+    MIGRATED_PLUGINS: Read.DECISION,
+    DEVICE_CORDON: Read.DECISION,
+    FENCE_PROVEN: Read.DECISION,
+    HELD_CLAIMS: Read.DECISION,
+    NODE_LACKS: Read.TENANT,
+    QUOTA_USED: Read.FOR_PEOPLE,
+    LEAVING_UNTIL: Read.FOR_PEOPLE,
+    STALLED_DECISIONS: Read.FOR_PEOPLE,
+}
+"""Every annotation that is read of a decoded object, but for those that vendors read (`Vendor.annotations`)."""
+
+
+def annotations_read(use: Read) -> frozenset[str]:
+    """Return the annotations that are read for this."""
+    return frozenset(name for name, uses in ANNOTATIONS.items() if use in uses)
+
 
 # --- objects of an installation (manifests/) ------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "hami-dra-system"

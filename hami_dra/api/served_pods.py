@@ -7,13 +7,7 @@ from typing import Any, Final
 
 from hami_dra.api import names
 
-SCHEDULING_ANNOTATIONS: Final = (
-    names.NODE_POLICY,
-    names.DEVICE_POLICY,
-    names.SCORING_WEIGHTS,
-    names.PACKING_WEIGHTS,
-    names.GPU_TOPOLOGY,
-)
+SCHEDULING_ANNOTATIONS: Final = names.annotations_read(names.Read.PLACES)
 """Any of these on a pod with claims makes hami-dra place it, as does the label `hami.io/dra: "true"`."""
 
 

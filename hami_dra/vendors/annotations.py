@@ -3,7 +3,7 @@ decoded.
 
 Read by `hami_dra.kube.decoding` and by snapshots. Programs that read whole objects as JSON (the
 webhook, `convert`) do not use this module. To read another annotation of a decoded object, add it
-to one of these sets.
+to `names.ANNOTATIONS`, or to those of its vendor.
 """
 
 from collections.abc import Mapping
@@ -12,28 +12,14 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS
 
-_POLICIES: Final = frozenset({names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.PACKING_WEIGHTS})
-DECISION_ANNOTATIONS: Final = (
-    _POLICIES
-    | PREFERENCE_ANNOTATIONS
-    | {
-        names.CONVERTED_REQUEST,
-        names.DEVICE_CORDON,
-        names.FENCE_PROVEN,
-        names.HELD_CLAIMS,
-        *names.VOLUME_ANNOTATIONS,
-        *names.GANG_ANNOTATIONS,
-    }
-)
+_POLICIES: Final = names.annotations_read(names.Read.POLICY)
+DECISION_ANNOTATIONS: Final = names.annotations_read(names.Read.DECISION) | PREFERENCE_ANNOTATIONS
 """Annotations that affect decisions, which are therefore in a snapshot."""
-USER_ANNOTATIONS: Final = _POLICIES | PREFERENCE_ANNOTATIONS | {names.GANG_TOPOLOGY_KEY}
+USER_ANNOTATIONS: Final = names.annotations_read(names.Read.USER) | PREFERENCE_ANNOTATIONS
 """Annotations that people write on pods, claims, templates and classes to choose how hami-dra places them."""
-READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
-    names.QUOTA_USED,
-    names.NODE_LACKS,
-    names.LEAVING_UNTIL,
-    names.STALLED_DECISIONS,
-}
+READ_ANNOTATIONS: Final = names.ANNOTATIONS.keys() | PREFERENCE_ANNOTATIONS
+TENANT_ANNOTATIONS: Final = names.annotations_read(names.Read.TENANT) | PREFERENCE_ANNOTATIONS
+"""Annotations that are read of a pod, claim or template."""
 MOST_LENGTH: Final = 2**14
 """Characters of one value; a request with every filter there is has 1,000."""
 MOST_OF_TENANT: Final = 2**13
@@ -42,16 +28,6 @@ MOST_OF_POLICY: Final = 2**8
 """Characters of a policy or of weights; a list of every policy there is has half as many."""
 TOO_LONG: Final = "(too long)"
 """Replaces a longer value: all readers refuse it, or report that they cannot read it."""
-TENANT_ANNOTATIONS: Final = READ_ANNOTATIONS - {
-    names.DEVICE_CORDON,
-    names.FENCE_PROVEN,
-    names.HELD_CLAIMS,
-    names.QUOTA_USED,
-    names.LEAVING_UNTIL,
-    names.STALLED_DECISIONS,
-    names.MIGRATED_PLUGINS,
-}
-"""Annotations that are read of a pod, claim or template."""
 
 
 def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict[str, str]:

@@ -21,6 +21,7 @@ from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
 from hami_dra.api.podstate import is_live, is_pending
 
 _LOWEST: Final = Rank(0, "", "")
+_GANG_ANNOTATIONS: Final = names.annotations_read(names.Read.GANG)
 
 
 class WaitingGang(Struct):
@@ -166,7 +167,7 @@ class GangQueue:
 
 def _stated(pod: Pod) -> dict[str, str]:
     annotations = pod.metadata.annotations
-    return {name: annotations[name] for name in names.GANG_ANNOTATIONS.intersection(annotations)}
+    return {name: annotations[name] for name in _GANG_ANNOTATIONS.intersection(annotations)}
 
 
 def _spec(group: Object) -> object:
