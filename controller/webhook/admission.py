@@ -86,7 +86,7 @@ class Admission:
         self._cluster = cluster
         self._options = options or Options()
         self._clock = clock
-        self._quotas = QuotaReader(cluster, clock=clock) if refuse_over_quota else None
+        self._quotas = QuotaReader(cluster, clock) if refuse_over_quota else None
         self._excluded = frozenset(excluded_namespaces)
         self._classes: tuple[DeviceClass, ...] = ()
         self._classes_read = float("-inf")

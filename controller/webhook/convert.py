@@ -30,7 +30,6 @@ from controller.webhook.request import (
     claim_name,
     decode,
     is_claim_name,
-    plugin_resources,
     template,
 )
 from controller.webhook.sharing import share
@@ -77,8 +76,6 @@ class Conversion(Struct, frozen=True):
     of an earlier conversion.
     """
     warnings: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-    """Extended resources that the claims replace: the pod must avoid nodes whose device plugin still offers one."""
     request: ConvertedRequest | None = None
     """The devices that the pod's claim requests; None if nothing was converted."""
     left: tuple[str, ...] = ()
@@ -193,7 +190,6 @@ class _Conversion:
             pod=self._pod,
             templates=[made] if made and not self._unique else [],
             warnings=tuple(self._warnings),
-            resources=plugin_resources(request, self._options.vendors),
             request=request if requests else None,
             left=tuple(dict.fromkeys(self._left)),
         )

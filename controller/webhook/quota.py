@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.scheduling.inventory import limits_of
@@ -70,26 +71,26 @@ def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Coun
     return total
 
 
+@dataclass(slots=True)
 class QuotaReader:
     """Read the quotas of a namespace, at most `FRESH` seconds old.
 
     Never raises: quotas that cannot be read limit nothing here.
     """
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], float]) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._kept: dict[str, tuple[float, Sequence[ResourceQuota]]] = {}
+    cluster: Cluster
+    clock: Callable[[], float]
+    _kept: dict[str, tuple[float, Sequence[ResourceQuota]]] = field(default_factory=dict, init=False)
 
     async def read(self, namespace: str) -> Sequence[ResourceQuota]:
-        now = self._clock()
+        now = self.clock()
         until, quotas = self._kept.get(namespace, (float("-inf"), ()))
         if now < until:
             return quotas
         until = now + FRESH
         try:
             async with asyncio.timeout(_PATIENCE):
-                quotas = (await self._cluster.list(kinds.RESOURCE_QUOTA, namespace=namespace)).items
+                quotas = (await self.cluster.list(kinds.RESOURCE_QUOTA, namespace=namespace)).items
         except (ClusterError, TimeoutError) as error:
             log.warning(
                 "namespace %s: quotas are not checked at admission: %s", namespace, error or "no answer in time"

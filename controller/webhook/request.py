@@ -95,15 +95,6 @@ def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] 
     return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
 
 
-def template_of(annotation: str, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> dict[str, Any]:
-    """Return the ResourceClaimTemplate of a pod with this annotation.
-
-    It is byte for byte the one created at conversion. Raises InvalidRequest.
-    """
-    vendors = tuple(vendors)
-    return template(decode(annotation, vendors), namespace, vendors)
-
-
 def template(
     request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
 ) -> dict[str, Any]:

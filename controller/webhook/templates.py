@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -94,6 +95,7 @@ def _is_ours(template: ResourceClaimTemplate) -> bool:
     return ours and template.metadata.name == f"hami-{labels.get(names.TEMPLATE_HASH_LABEL)}"
 
 
+@dataclass(slots=True)
 class TemplateCollector:
     """Delete unused templates, as the leader.
 
@@ -101,46 +103,34 @@ class TemplateCollector:
     `namespace/name`, and `may_write` is called before each delete (leadership).
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        templates: Callable[[], Iterable[ResourceClaimTemplate]],
-        is_used: Callable[[str], bool],
-        *,
-        may_write: Callable[[], bool] = lambda: True,
-        interval: float = INTERVAL,
-        after: float = AFTER,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._templates = templates
-        self._is_used = is_used
-        self._may_write = may_write
-        self._interval = interval
-        self._after = after
-        self._clock = clock
-        self._unused_since: dict[str, float] = {}
+    cluster: Cluster
+    templates: Callable[[], Iterable[ResourceClaimTemplate]]
+    is_used: Callable[[str], bool]
+    _: KW_ONLY
+    may_write: Callable[[], bool] = lambda: True
+    interval: float = INTERVAL
+    after: float = AFTER
+    clock: Callable[[], float] = time.monotonic
+    _unused_since: dict[str, float] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         """Run until cancelled. Failed deletes are logged and tried again in the next round."""
         while True:
             await self.once()
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self.interval)
 
     async def once(self) -> None:
-        found = collect(
-            list(self._templates()), self._is_used, self._unused_since, now=self._clock(), after=self._after
-        )
+        found = collect(list(self.templates()), self.is_used, self._unused_since, now=self.clock(), after=self.after)
         self._unused_since = found.unused_since
         for template in found.delete:
-            if not self._may_write():
+            if not self.may_write():
                 return
             await self._delete(template)
 
     async def _delete(self, template: ResourceClaimTemplate) -> None:
         meta = template.metadata
         try:
-            await self._cluster.delete(
+            await self.cluster.delete(
                 KIND, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
         except (NotFound, Conflict):
@@ -148,4 +138,4 @@ class TemplateCollector:
         except ClusterError as error:
             log.warning("unused claim template %s not deleted: %s", template.key, error)
         else:
-            log.info("deleted claim template %s: unused for %g s", template.key, self._after)
+            log.info("deleted claim template %s: unused for %g s", template.key, self.after)

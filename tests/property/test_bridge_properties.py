@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from controller.webhook.json_patch import difference
-from controller.webhook.request import InvalidRequest, decode, template_of
+from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import names
 from hami_dra.cel import DeviceInput, compile_selector
 from hami_dra.cel.parser import parse
 from hami_dra.kube.memory.patches import json_patch
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
+from tests.support.conversions import resources_of, template_of
 
 VENDOR = NvidiaLegacy()
 plain_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -108,7 +109,7 @@ def test_twice_is_once(pod, how):
     twice = convert_pod(once.pod, "team", how)
     assert twice.pod == once.pod
     assert twice.templates == once.templates
-    assert twice.resources == once.resources
+    assert resources_of(twice) == resources_of(once)
     assert twice.left == once.left
 
 

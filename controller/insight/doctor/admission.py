@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from controller.insight.doctor.installed import filling_in, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, State
+from controller.insight.doctor.phrases import some
 from controller.reconcile.fence import (
     driver_of,
     is_fence_rule,
@@ -93,7 +94,7 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
     unfenced = sorted(item.metadata.name for item in slices if item.spec.driver == driver and not is_fenced_slice(item))
     if unfenced:
         yield Finding.error(
-            f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
+            f"ResourceSlice {some(unfenced, 1)}",
             f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: none of them is given out until all of them do",
             "run the driver of the node with --fence auto (its default), and check its log",
         )
@@ -103,8 +104,7 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
 
 
 def webhook(state: State) -> Iterator[Finding]:
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     if live.admission is None:
         return
     title = f"{kinds.MUTATING_WEBHOOK.name} {names.WEBHOOK}"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.model import Finding, State
+from controller.insight.doctor.phrases import in_words, older, some
 from controller.insight.overview import Tenancies
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
@@ -16,7 +16,6 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.times import elapsed
 
 _ORPHANED: Final = timedelta(minutes=3)
@@ -40,21 +39,22 @@ def claims(state: State) -> Iterator[Finding]:
         consumers = [each for each in claim.status.reserved_for if each.resource == "pods"]
         ghosts = [each.name for each in consumers if f"{claim.metadata.namespace}/{each.name}" not in there]
         waits = older(since, state.now, _ORPHANED)
+        what = f"ResourceClaim {claim.key}"
         if claim.metadata.deletion_timestamp and older(claim.metadata.deletion_timestamp, state.now, _STUCK):
-            yield _leak(
-                claim,
+            yield Finding.error(
+                what,
                 f"it has been on its way out for {in_words(elapsed(claim.metadata.deletion_timestamp, state.now))}",
                 "check that kube-controller-manager runs: it frees the claim when its pods are gone",
             )
         elif consumers and len(ghosts) == len(claim.status.reserved_for) and waits:
-            yield _leak(
-                claim,
+            yield Finding.error(
+                what,
                 f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: no other pod can use its devices",
                 "check that kube-controller-manager runs: it removes such reservations",
             )
         elif not claim.status.reserved_for and claim.key not in used and waits:
-            yield _leak(
-                claim,
+            yield Finding.error(
+                what,
                 "it is allocated, and no pod uses it: no other pod can use its devices",
                 "check that the controller runs: it frees such claims after a minute; or kubectl delete "
                 f"resourceclaim -n {claim.metadata.namespace} {claim.metadata.name}",
@@ -70,10 +70,10 @@ def _vanished(state: State) -> Iterator[Finding]:
     reported: set[str] = set()
     for gone in state.inventory.vanished.all():
         reported |= {each.uid for each in gone.holders}
-        holders = _some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
+        holders = some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
         yield Finding.error(
             f"ResourceClaim {gone.key}",
-            f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
+            f"it is gone, and {holders} on node {gone.node} still holds {some([str(each) for each in gone.devices])}: "
             "no other pod gets them, and they count for the namespace's quota",
             fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
         )
@@ -85,7 +85,7 @@ def _vanished(state: State) -> Iterator[Finding]:
         if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in reported:
             yield Finding.warning(
                 f"Pod {pod.key}",
-                f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {_some(missing)}: "
+                f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {some(missing)}: "
                 "what it may still hold is not known until the node's driver tells (within some minutes)",
                 fix,
             )
@@ -105,14 +105,14 @@ def devices(state: State) -> Iterator[Finding]:
         if overlaps(holders, totals):
             yield Finding.error(
                 f"Device {device}",
-                f"it is overcommitted by {_some(sorted({use.claim.key for use in holders}))}",
+                f"it is overcommitted by {some(sorted({use.claim.key for use in holders}))}",
                 "delete the pod of one of these claims; hami-dra's have an entry for the driver "
                 f"{names.ALLOCATION_MARK} in status.allocation.devices.config",
             )
     for (driver, pool), counters in state.inventory.usage_columns.overdrawn().items():
         yield Finding.error(
             f"Pool {driver}/{pool}",
-            f"more is drawn of {_some(counters)} than there is: a device and parts of it are allocated at once",
+            f"more is drawn of {some(counters)} than there is: a device and parts of it are allocated at once",
             "hami-dra status shows their tenants; delete the pod of one",
         )
     tenancies = Tenancies(state.objects.claims, state.objects.pods)
@@ -144,7 +144,7 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
     for key, taken in sorted(foreign.items()):
         yield Finding.warning(
             f"ResourceClaim {key}",
-            f"another component allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
+            f"another component allocated {some(sorted(taken))} to it: before the fence was up, or around it",
             "nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
         )
 
@@ -204,11 +204,3 @@ def quotas(state: State) -> Iterator[Finding]:
                 f"{line.resource}: {line.used} of {line.hard} {line.unit} in use, more than the limit",
                 "claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
             )
-
-
-def _leak(claim: ResourceClaim, problem: str, fix: str) -> Finding:
-    return Finding.error(f"ResourceClaim {claim.key}", problem, fix)
-
-
-def _some(texts: list[str]) -> str:
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from controller.insight.doctor.ages import in_words
 from controller.insight.doctor.installed import is_out
 from controller.insight.doctor.model import Finding, Right, Severity, State
+from controller.insight.doctor.phrases import in_words, some
 from controller.reconcile.runtime import uninstalling_until
 from hami_dra.api import names
 from hami_dra.api.times import elapsed
@@ -25,12 +25,10 @@ USEFUL_GATES: Final = {
     "DRAResourceClaimDeviceStatus": "the claim's status cannot report the pod's devices without it",
 }
 _LEASE_MARGIN: Final = timedelta(seconds=5)
-_SHOWN: Final = 4
 
 
 def version(state: State) -> Iterator[Finding]:
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     found = live.version.git_version or f"{live.version.major}.{live.version.minor}"
     minimum = ".".join(map(str, MINIMUM))
     if not live.version.at_least(*MINIMUM):
@@ -59,8 +57,7 @@ def version(state: State) -> Iterator[Finding]:
 
 
 def controller(state: State) -> Iterator[Finding]:
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     if not live.lease_known:
         return
     if is_out(state):
@@ -100,8 +97,7 @@ def controller(state: State) -> Iterator[Finding]:
 
 def programs(state: State) -> Iterator[Finding]:
     """Check that the pods of the installation's Deployments and DaemonSets are ready."""
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     for each in live.programs:
         if each.ready < each.wanted:
             yield Finding.of(
@@ -114,18 +110,14 @@ def programs(state: State) -> Iterator[Finding]:
 
 
 def rights(state: State) -> Iterator[Finding]:
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     denied: dict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in () if is_out(state) else live.rights or ():
         if not right.allowed:
             denied[right.account, right.manifest].append(right)
     for (account, manifest), missing in sorted(denied.items()):
-        shown = ", ".join(map(str, missing[:_SHOWN])) + (
-            f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        )
         yield Finding.error(
             f"ServiceAccount {state.installation.namespace}/{account}",
-            f"it may not {shown}",
+            f"it may not {some([*map(str, missing)])}",
             f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.doctor.phrases import some
 from controller.webhook import clash_warnings
 from hami_dra.api import names
 from hami_dra.api.nodelacks import InvalidLacks, Lack, LackKind, decode
@@ -121,8 +122,9 @@ def node_lacks(state: State) -> Iterator[Finding]:
                 severity, f"Node {item.spec.node_name}", f"{item.spec.driver}: {lack.message}", _FIXES[lack.kind]
             )
     for (driver, lack), nodes in sorted(hints.items()):
-        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        yield Finding.of(Severity.HINT, f"Node {min(nodes)}{more}", f"{driver}: {lack.message}", _FIXES[lack.kind])
+        yield Finding.of(
+            Severity.HINT, f"Node {some(sorted(nodes), 1)}", f"{driver}: {lack.message}", _FIXES[lack.kind]
+        )
 
 
 def device_plugins(state: State) -> Iterator[Finding]:

@@ -179,3 +179,9 @@ class State(Struct, frozen=True, kw_only=True):
     """`Kind namespace/name` → what it says without effect (`controller.webhook.notices`)."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Name of a check → why its input could not be read."""
+
+    @property
+    def cluster(self) -> Live:
+        """The live cluster, for checks that need one (`Check.needs_live`)."""
+        assert self.live is not None
+        return self.live

@@ -48,8 +48,7 @@ _BINDINGS: Final = (kinds.VALIDATING_POLICY_BINDING.name, kinds.MUTATING_POLICY_
 
 def policies(state: State) -> Iterator[Finding]:
     """Report the first difference of each policy, or else of its binding."""
-    live = state.live
-    assert live is not None  # `Check.needs_live`
+    live = state.cluster
     if live.admission is None or is_out(state):
         return
     namespace, reported = state.installation.namespace, set()

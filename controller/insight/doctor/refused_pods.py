@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from controller.insight.doctor.ages import older
 from controller.insight.doctor.model import Finding, State
+from controller.insight.doctor.phrases import older
 from controller.reconcile.runtime import patches
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_pending, is_unschedulable, scheduled_condition

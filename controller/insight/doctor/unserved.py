@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from controller.insight.doctor.model import Finding, State
+from controller.insight.doctor.phrases import some
 from controller.scheduling.allocation import FeatureGates, Owner, ownership_of
 from controller.webhook import bypassed
 from hami_dra.api.core import Pod
@@ -66,6 +67,4 @@ def _wants_managed_devices(pod: Pod, state: State) -> bool:
 
 
 def _warning(kind: str, keys: Iterable[str], problem: str, fix: str) -> Finding:
-    first, *others = sorted(keys)
-    named = f"{kind} {first}".strip() + (f" and {len(others)} more" if others else "")
-    return Finding.warning(named, problem, fix)
+    return Finding.warning(f"{kind} {some(sorted(keys), 1)}".strip(), problem, fix)

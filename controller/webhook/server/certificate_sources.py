@@ -8,6 +8,7 @@ import logging
 import ssl
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -30,23 +31,24 @@ class CertificateSource(Protocol):
         """
 
 
+@dataclass(slots=True)
 class CertificateFiles:
     """A certificate and a key in files managed elsewhere."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._loaded: object = None
+    certificate: Path
+    key: Path
+    _loaded: object = field(default=None, init=False)
 
     async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
-        stamp = _stamp(self._certificate, self._key)
+        stamp = stamp_of(self.certificate, self.key)
         if stamp == self._loaded:
             return None
-        tls.load_cert_chain(self._certificate, self._key)
+        tls.load_cert_chain(self.certificate, self.key)
         self._loaded = stamp
-        return self._certificate.read_bytes()
+        return self.certificate.read_bytes()
 
 
+@dataclass(slots=True)
 class AuthorityFiles:
     """An authority created at installation: `ca.crt` and `ca.key` in a folder, from a mounted
     Secret.
@@ -55,14 +57,13 @@ class AuthorityFiles:
     has a certificate of its own, which exists only in its memory.
     """
 
-    def __init__(self, folder: Path, hosts: Sequence[str]) -> None:
-        self._folder = folder
-        self._hosts = hosts
-        self._material: Material | None = None
+    folder: Path
+    hosts: Sequence[str]
+    _material: Material | None = field(default=None, init=False)
 
     async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
-        authority, key = (self._folder / "ca.crt").read_bytes(), (self._folder / "ca.key").read_bytes()
-        material = signed(self._material, authority, key, self._hosts, datetime.now(UTC))
+        authority, key = (self.folder / "ca.crt").read_bytes(), (self.folder / "ca.key").read_bytes()
+        material = signed(self._material, authority, key, self.hosts, datetime.now(UTC))
         if material is self._material:
             return None
         _load(tls, material)
@@ -70,25 +71,23 @@ class AuthorityFiles:
         return material.certificate
 
 
+@dataclass(slots=True)
 class SharedSecret:
     """The webhook's own authority and certificate, in a Secret and a configuration that already exist."""
 
-    def __init__(self, cluster: Cluster, namespace: str, secret: str, configuration: str, hosts: Sequence[str]) -> None:
-        self._cluster = cluster
-        self._namespace = namespace
-        self._secret = secret
-        self._configuration = configuration
-        self._hosts = hosts
-        self._served: Material | None = None
+    cluster: Cluster
+    namespace: str
+    hosts: Sequence[str]
+    _served: Material | None = field(default=None, init=False)
 
     async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
-        material = await ensure_secret(self._cluster, self._namespace, self._secret, self._hosts)
+        material = await ensure_secret(self.cluster, self.namespace, names.WEBHOOK_SECRET, self.hosts)
         before = self._served
         if before is None:
             self._serve(tls, material)  # not ready yet, but /healthz answers
         # Trust first, serve second: no call meets a certificate that the API server does not trust.
-        if await ensure_trust(self._cluster, self._configuration, material.authorities):
-            log.info("webhook configuration %s now trusts Secret %s", self._configuration, self._secret)
+        if await ensure_trust(self.cluster, names.WEBHOOK, material.authorities):
+            log.info("webhook configuration %s now trusts Secret %s", names.WEBHOOK, names.WEBHOOK_SECRET)
         if material != self._served:
             self._serve(tls, material)
         return material.certificate if material != before else None
@@ -105,10 +104,10 @@ def certificate_source(settings: CertificateSettings, cluster: Cluster, namespac
     hosts = settings.all_hosts(namespace)
     if settings.authority_folder is not None:
         return AuthorityFiles(settings.authority_folder, hosts)
-    return SharedSecret(cluster, namespace, names.WEBHOOK_SECRET, names.WEBHOOK, hosts)
+    return SharedSecret(cluster, namespace, hosts)
 
 
-def _stamp(*files: Path) -> object:
+def stamp_of(*files: Path) -> object:
     """Return a value that changes when a file is replaced. Raises OSError."""
     return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files)
 

@@ -37,7 +37,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from controller.settings.webhook import ServerOptions
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import UNCONVERTED, Options
-from controller.webhook.server.certificate_sources import certificate_source
+from controller.webhook.server.certificate_sources import certificate_source, stamp_of
 from controller.webhook.server.certificates import BadAuthority
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import names
@@ -151,8 +151,7 @@ class Server:
         """Load the clients' authority into the TLS context, if it changed. Raises OSError."""
         if (file := self._settings.client_ca) is None:
             return
-        stamp = (file.stat().st_mtime_ns, file.stat().st_ino)
-        if stamp != self._client_ca_read:
+        if (stamp := stamp_of(file)) != self._client_ca_read:
             self._tls.load_verify_locations(cafile=file)
             self._client_ca_read = stamp
 

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.insight.doctor.ages import in_words, older
 from controller.insight.doctor.examine import CHECKS, examine
 from controller.insight.doctor.model import (
     ClusterObjects,
@@ -18,6 +17,7 @@ from controller.insight.doctor.model import (
     State,
     WebhookSeen,
 )
+from controller.insight.doctor.phrases import in_words, older
 from controller.insight.doctor.rights import needed_rights
 from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
-from controller.webhook.request import InvalidRequest, template_of
+from controller.webhook.request import InvalidRequest
 from hami_dra.api.containers import Unpreparable
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.api.names import CONVERTED_REQUEST
@@ -17,6 +17,7 @@ from hami_dra.vendors.ascend.publish import rings
 from hami_dra.vendors.legacy import LegacyRequest
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import GIB, PretendHost, card, place, tenancy
+from tests.support.conversions import template_of
 from tests.support.manifests import claim, node, pod, simulated, slices
 from tests.support.settings import vendor_settings
 

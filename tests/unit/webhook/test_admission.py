@@ -9,11 +9,12 @@ import pytest
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import Options
 from controller.webhook.memory_webhook import memory_webhook
-from controller.webhook.request import is_claim_name, template_of
+from controller.webhook.request import is_claim_name
 from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.memory.patches import json_patch
 from hami_dra.kube.protocol import Forbidden, Invalid
+from tests.support.conversions import template_of
 from tests.support.steered_cluster import SteeredCluster
 
 POD = {

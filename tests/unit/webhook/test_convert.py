@@ -6,8 +6,8 @@ from copy import deepcopy
 import pytest
 
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
-from controller.webhook.request import template_of
 from hami_dra.api import names
+from tests.support.conversions import resources_of, template_of
 
 NATIVE = Options(mode="native")
 
@@ -405,7 +405,7 @@ def test_label_claim_gate_and_template_belong_together():
         {"name": "hami", "resourceClaimTemplateName": template["metadata"]["name"]}
     ]
     assert conversion.pod["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
-    assert conversion.resources == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
+    assert resources_of(conversion) == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
     annotation = conversion.pod["metadata"]["annotations"][names.CONVERTED_REQUEST]
     assert template_of(annotation, "team") == template
 
@@ -438,7 +438,7 @@ def test_a_converted_pod_needs_its_template_still():
     again = convert_pod(conversion.pod, "team")
     assert again.pod == conversion.pod
     assert again.templates == conversion.templates
-    assert again.resources == conversion.resources
+    assert resources_of(again) == resources_of(conversion)
 
 
 def test_a_container_injected_after_the_conversion_is_added_to_the_claim():
@@ -520,7 +520,7 @@ def test_plain_whole_cards_stay_extended_resources_in_native_mode():
     conversion = convert_pod(raw, "team", NATIVE)
     assert conversion.pod == raw
     assert conversion.left == ("nvidia.com/gpu",)
-    assert conversion.resources == ()
+    assert resources_of(conversion) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import pytest
 
 from controller.webhook.convert import convert_pod
 from controller.webhook.converted import LegacyConversion
-from controller.webhook.request import InvalidRequest, decode, template_of
+from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
+from tests.support.conversions import template_of
 
 CONVERSION = LegacyConversion()
 
