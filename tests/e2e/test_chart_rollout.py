@@ -79,7 +79,8 @@ def rolled(api, path, revision):
     status = {}
 
     def done():
-        status.update(api.get(path)["status"])
+        nonlocal status
+        status = api.get(path)["status"]  # as a whole: a count of zero is left out
         wanted = (revision, 2, 2, 2)
         return wanted == tuple(
             status.get(key) for key in ("observedGeneration", "replicas", "updatedReplicas", "availableReplicas")
