@@ -184,6 +184,24 @@ class Lab:
             and (not reason or event["reason"] == reason)
         ]
 
+    def refusals(self):
+        """Events of pods that kube-scheduler refused, but for attempts that came too early.
+
+        It watches pods and claims separately, and may see a lifted gate before the allocation that was written first.
+        """
+        allocated = {
+            claim["metadata"]["ownerReferences"][0]["uid"]: claim["status"]["allocation"]["allocationTimestamp"]
+            for claim in self.claims()
+            if "ownerReferences" in claim["metadata"] and allocated_by(claim)
+        }
+
+        def came_too_early(event):
+            since = allocated.get(event["regarding"]["uid"], "")
+            written_before = "" < _second(since) <= _second(event["eventTime"])
+            return written_before and "cannot allocate all claims" in event["note"]
+
+        return [event for event in self.events(reason="FailedScheduling") if not came_too_early(event)]
+
     def wait_event(self, name, reason, text=""):
         """The note of the first event of that reason that contains the text."""
 
@@ -225,6 +243,11 @@ class Lab:
         for program in self.hami.programs.values():
             lines.append(f"--- the end of the log of {program.name}\n{program.process.tail(40)}")
         return "\n".join(lines)
+
+
+def _second(timestamp):
+    """An RFC 3339 timestamp in UTC without its fraction and zone."""
+    return timestamp[: len("2026-01-01T00:00:00")]
 
 
 def allocated_by(item):

@@ -12,7 +12,9 @@ _OF_ONE_SHAPE = 20
 
 
 def warnings(lab):
-    return [f"{e['regarding']['name']}: {e['reason']}: {e['note']}" for e in lab.events() if e["type"] == "Warning"]
+    """Of all components; kube-scheduler's only where it did not try a pod before it saw the allocation."""
+    others = [event for event in lab.events() if event["type"] == "Warning" and event["reason"] != "FailedScheduling"]
+    return [f"{each['regarding']['name']}: {each['reason']}: {each['note']}" for each in others + lab.refusals()]
 
 
 def test_no_warning_on_pods_that_then_run(lab):

@@ -148,7 +148,7 @@ def test_members_that_must_be_apart_are_bound_at_the_first_attempt(lab, gang):
     train = gang("train", *like(one, "train", 12))
     lab.wait_running(names=train)
     assert sorted(Counter(bound(lab)[each] for each in train).values()) == [3, 3, 3, 3]
-    assert [event["note"] for each in train for event in lab.events(each, reason="FailedScheduling")] == []
+    assert [event["note"] for event in lab.refusals()] == []
 
 
 def channel(node):
