@@ -133,12 +133,7 @@ DEVICE_TAINT_RULE = Kind(
     "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", False, resource.DeviceTaintRule
 )
 DEVICE_TAINT_RULE_V1BETA2 = Kind(
-    "DeviceTaintRule",
-    "resource.k8s.io",
-    "v1beta2",
-    "devicetaintrules",
-    False,
-    resource.DeviceTaintRule,
+    "DeviceTaintRule", "resource.k8s.io", "v1beta2", "devicetaintrules", False, resource.DeviceTaintRule
 )
 
 PERSISTENT_VOLUME = Kind(
@@ -225,12 +220,7 @@ WORKLOAD: Kind[Object] = Kind("Workload", "scheduling.k8s.io", "v1beta1", "workl
 RUNTIME_CLASS: Kind[Object] = Kind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", False, Object)
 CLUSTER_ROLE: Kind[Object] = Kind("ClusterRole", "rbac.authorization.k8s.io", "v1", "clusterroles", False, Object)
 CLUSTER_ROLE_BINDING: Kind[Object] = Kind(
-    "ClusterRoleBinding",
-    "rbac.authorization.k8s.io",
-    "v1",
-    "clusterrolebindings",
-    False,
-    Object,
+    "ClusterRoleBinding", "rbac.authorization.k8s.io", "v1", "clusterrolebindings", False, Object
 )
 ROLE: Kind[Object] = Kind("Role", "rbac.authorization.k8s.io", "v1", "roles", True, Object)
 ROLE_BINDING: Kind[Object] = Kind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings", True, Object)
@@ -265,12 +255,7 @@ STORAGE: tuple[Kind[Any], ...] = (
     VOLUME_ATTACHMENT,
 )
 """What volumes of pods are judged by; hami-dra works without any of them."""
-POD_GROUPS: tuple[Kind[Any], ...] = (
-    POD_GROUP,
-    POD_GROUP_V1ALPHA2,
-    COSCHEDULING_POD_GROUP,
-    VOLCANO_POD_GROUP,
-)
+POD_GROUPS: tuple[Kind[Any], ...] = (POD_GROUP, POD_GROUP_V1ALPHA2, COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP)
 """Groups that pods are members of; most clusters serve some of them at most."""
 WORKLOADS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB)
 POD_SETS = (JOB_SET, LEADER_WORKER_SET)

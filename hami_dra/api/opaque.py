@@ -13,12 +13,7 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.meta import UNREADABLE
-from hami_dra.api.resource import (
-    DeviceClass,
-    OpaqueDeviceConfiguration,
-    ResourceClaim,
-    ResourceClaimTemplate,
-)
+from hami_dra.api.resource import DeviceClass, OpaqueDeviceConfiguration, ResourceClaim, ResourceClaimTemplate
 from hami_dra.api.sanitize import is_deeper, is_unicode
 from hami_dra.api.short_texts import cached_if_short
 

@@ -19,13 +19,7 @@ from msgspec.structs import force_setattr
 from hami_dra.api.core import Container, Node, Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.podvolumes import ImageVolume, Volume
-from hami_dra.api.resource import (
-    DeviceCapacity,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
+from hami_dra.api.resource import DeviceCapacity, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice
 from hami_dra.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from hami_dra.api.weight import GRAIN, LIGHT, MOST_SMALL_WEIGHT
 

@@ -9,13 +9,7 @@ import msgspec
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, QuantityText
 from hami_dra.api.meta import UNREADABLE, LabelSelector, Object, Struct
-from hami_dra.api.podvolumes import (
-    AwsElasticBlockStore,
-    AzureDisk,
-    CinderSource,
-    GcePersistentDisk,
-    PortworxSource,
-)
+from hami_dra.api.podvolumes import AwsElasticBlockStore, AzureDisk, CinderSource, GcePersistentDisk, PortworxSource
 
 _MOST_VOLUMES: Final = 2**31 - 1
 

@@ -109,20 +109,12 @@ class PolledBackend:
             for card in doubtful
         )
         return replace(
-            second,
-            cards=kept,
-            seen=(*second.seen, *map(trace_of, doubtful)),
-            problems=second.problems + problems,
+            second, cards=kept, seen=(*second.seen, *map(trace_of, doubtful)), problems=second.problems + problems
         )
 
 
 def settled(
-    tool: str,
-    cards: Iterable[Card],
-    problems: Iterable[str],
-    *,
-    seen: Sequence[Trace] = (),
-    none_is_fine: bool = False,
+    tool: str, cards: Iterable[Card], problems: Iterable[str], *, seen: Sequence[Trace] = (), none_is_fine: bool = False
 ) -> Listing:
     """Return the cards by index, each index and uuid once: of two, the later one is left out and
     named.

@@ -111,9 +111,7 @@ def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, DeviceUse]:
 
 
 def cards_of(
-    slices: Iterable[ResourceSlice],
-    claims: Iterable[ResourceClaim] = (),
-    profiles: DriverProfiles = BUILT_IN_PROFILES,
+    slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim] = (), profiles: DriverProfiles = BUILT_IN_PROFILES
 ) -> list[CardView]:
     """Return cards and partitions in the order of node, driver, index, name; numbers in names count as numbers."""
     usage = usage_of(claims)

@@ -216,11 +216,7 @@ async def listening(
     crowd = _Crowd(chosen)
     app.middlewares.append(crowd.middleware)
     runner = web.AppRunner(
-        app,
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=chosen.idle,
+        app, access_log=None, handle_signals=False, shutdown_timeout=shutdown_timeout, keepalive_timeout=chosen.idle
     )
     await runner.setup()
     tasks: list[asyncio.Task[None]] = []
@@ -282,11 +278,7 @@ async def _accept(listener: socket.socket, runner: web.AppRunner, crowd: _Crowd,
 
 
 async def _open(
-    accepted: socket.socket,
-    connection: _Connection,
-    runner: web.AppRunner,
-    crowd: _Crowd,
-    tls: ssl.SSLContext | None,
+    accepted: socket.socket, connection: _Connection, runner: web.AppRunner, crowd: _Crowd, tls: ssl.SSLContext | None
 ) -> None:
     server = runner.server
     assert server is not None

@@ -136,10 +136,7 @@ def from_kubeconfig(
         server=server,
         identity=identity,
         tls=_tls(
-            authority=authority,
-            certificate=certificate,
-            key=key,
-            verify=not cluster.get("insecure-skip-tls-verify"),
+            authority=authority, certificate=certificate, key=key, verify=not cluster.get("insecure-skip-tls-verify")
         )
         if server.startswith("https:")
         else None,

@@ -44,11 +44,7 @@ class LoopGuard:
     """
 
     def __init__(
-        self,
-        loop: str,
-        count: Callable[[str], None] = count_nothing,
-        *,
-        passing: tuple[type[Exception], ...] = (),
+        self, loop: str, count: Callable[[str], None] = count_nothing, *, passing: tuple[type[Exception], ...] = ()
     ) -> None:
         self._loop = loop
         self._count = count

@@ -20,14 +20,7 @@ from hami_dra.api.meta import Object
 from hami_dra.kube import credentials, metadata_put
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.credentials import Access
-from hami_dra.kube.decoding import (
-    Page,
-    SpecChanged,
-    read_json,
-    read_json_page,
-    read_object,
-    read_page,
-)
+from hami_dra.kube.decoding import Page, SpecChanged, read_json, read_json_page, read_object, read_page
 from hami_dra.kube.http_watch import Watches
 from hami_dra.kube.own_writes import OwnWrites
 from hami_dra.kube.paging import PageSize

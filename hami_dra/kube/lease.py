@@ -340,11 +340,7 @@ class LeaderElector:
     def _record(self, lease: Lease | None) -> dict[str, Any]:
         now = self._now()
         spec = lease.spec if lease else None
-        record = {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._timings.duration,
-            "renewTime": now,
-        }
+        record = {"holderIdentity": self.identity, "leaseDurationSeconds": self._timings.duration, "renewTime": now}
         if spec is None:
             return record | {"acquireTime": now, "leaseTransitions": 0}
         if spec.holder_identity != self.identity:

@@ -8,14 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
-from hami_dra.vendors.publishing import (
-    Json,
-    common_attributes,
-    device_class,
-    driver_version,
-    of_driver,
-    shared_device,
-)
+from hami_dra.vendors.publishing import Json, common_attributes, device_class, driver_version, of_driver, shared_device
 
 
 class UnpartitionedVendor:

@@ -35,8 +35,5 @@ def _qualified(signature: str) -> str:
 for _method, _signature in _METHODS.items():
     declare(_method, _qualified(_signature), member=True)
 declare(
-    "check",
-    _qualified("PathCheck, string -> Decision"),
-    _qualified("ResourceCheck, string -> Decision"),
-    member=True,
+    "check", _qualified("PathCheck, string -> Decision"), _qualified("ResourceCheck, string -> Decision"), member=True
 )

@@ -13,15 +13,7 @@ from zoneinfo import ZoneInfo
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.conversions import decimal_digits, identity, positional
 from hami_dra.cel.library.registry import function, method
-from hami_dra.cel.values import (
-    INT_MAX,
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    SECOND,
-    Duration,
-    Timestamp,
-    timestamp,
-)
+from hami_dra.cel.values import INT_MAX, MAX_TIMESTAMP, MIN_TIMESTAMP, SECOND, Duration, Timestamp, timestamp
 
 _UNITS: Final = {
     "ns": 1, "us": 1_000, "\u00b5s": 1_000, "\u03bcs": 1_000, "ms": 1_000_000,

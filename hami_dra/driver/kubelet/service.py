@@ -88,9 +88,7 @@ class Calls:
 
 
 async def _answered(
-    done: str,
-    claims: Sequence[ClaimRef],
-    call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, Answer]]],
+    done: str, claims: Sequence[ClaimRef], call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, Answer]]]
 ) -> Mapping[str, Answer | str]:
     try:
         answers = await call(claims)

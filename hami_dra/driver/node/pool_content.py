@@ -70,11 +70,7 @@ class PoolContent(Struct, frozen=True):
 
 
 def pool_content(
-    vendor: PublishingVendor,
-    place: NodeReference,
-    cards: Sequence[Card],
-    faults: Faults,
-    options: PoolOptions,
+    vendor: PublishingVendor, place: NodeReference, cards: Sequence[Card], faults: Faults, options: PoolOptions
 ) -> PoolContent:
     """Return the devices in the vendor's order, which is by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
@@ -106,8 +102,7 @@ def timed(pool: Pool, times: TaintTimes) -> Pool:
         return device | {"taints": taints} if taints else device
 
     return replace(
-        pool,
-        slices=tuple(replace(content, devices=tuple(map(with_times, content.devices))) for content in pool.slices),
+        pool, slices=tuple(replace(content, devices=tuple(map(with_times, content.devices))) for content in pool.slices)
     )
 
 

@@ -132,9 +132,7 @@ class NodeDriver:
             runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
             runtime.usage_reader = usage(runtime)
         self.metrics.watch(
-            settings.node,
-            lambda: [runtime.watched() for runtime in self.runtimes.values()],
-            settings.legacy_metrics,
+            settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()], settings.legacy_metrics
         )
         self._claims = self._held_claims() if settings.native and settings.ranking is not None else None
         self._notices = Notices(self._events)
@@ -191,11 +189,7 @@ class NodeDriver:
             with self._guard.each(f"containers of {runtime.driver}"):
                 await runtime.release_containers(self._call)
         await require_version(self._cluster)
-        log.info(
-            "node %s: looking for cards of %s",
-            self._settings.node,
-            ", ".join(self.runtimes) or "no vendor",
-        )
+        log.info("node %s: looking for cards of %s", self._settings.node, ", ".join(self.runtimes) or "no vendor")
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._nodes.run(), name="node")

@@ -14,11 +14,7 @@ from hami_dra.kube.guard import LoopGuard
 
 
 def started_watches(
-    runtime: DriverRuntime,
-    settings: NodeSettings,
-    call: InThread,
-    guard: LoopGuard,
-    tell: Callable[[str, str], None],
+    runtime: DriverRuntime, settings: NodeSettings, call: InThread, guard: LoopGuard, tell: Callable[[str, str], None]
 ) -> list[asyncio.Task[None]]:
     """Start the watches. `tell`: tell the operator of the node, in an event."""
     running = {"lacking": runtime.lacks.run(settings.discover_every, call, guard)}

@@ -65,11 +65,7 @@ class Partitions:
         except DiscoveryError as error:
             _again(claim, held, error)
         made = replace(
-            wanted,
-            id=found.id,
-            uuid=found.uuid,
-            compute_id=found.compute_instance_id,
-            size=found.placement.size,
+            wanted, id=found.id, uuid=found.uuid, compute_id=found.compute_instance_id, size=found.placement.size
         )
         return replace(held, partition=made)
 

@@ -68,12 +68,7 @@ class Copies(Struct):
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         # Nodes before pods and claims before pods: a handler of a pod finds the objects it refers
         # to.
-        return (
-            self.nodes.reflector,
-            self.templates.reflector,
-            self.claims.reflector,
-            self.pods.reflector,
-        )
+        return (self.nodes.reflector, self.templates.reflector, self.claims.reflector, self.pods.reflector)
 
     def pod_by_uid(self, uid: str) -> Pod | None:
         return next(iter(self.pods.store.find("uid", uid)), None)

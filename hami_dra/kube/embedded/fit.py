@@ -40,11 +40,7 @@ def unfit(pod: Pod, wanted: Amounts, node: Node, used: Amounts) -> str:
 def taints_of(node: Node) -> list[Taint]:
     """Return the node's taints, including those that the node controllers would add for its state."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-    return [
-        *node.spec.taints,
-        *([_CORDONED] if node.spec.unschedulable else []),
-        *([] if ready else [_NOT_READY]),
-    ]
+    return [*node.spec.taints, *([_CORDONED] if node.spec.unschedulable else []), *([] if ready else [_NOT_READY])]
 
 
 def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:

@@ -169,10 +169,7 @@ class Scheduler:
             pod.metadata.name,
             {
                 "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": pod.metadata.uid},
-                "status": {
-                    "conditions": [*others, {**wanted, "lastTransitionTime": since}],
-                    "nominatedNodeName": None,
-                },
+                "status": {"conditions": [*others, {**wanted, "lastTransitionTime": since}], "nominatedNodeName": None},
             },
             namespace=pod.metadata.namespace,
             subresource="status",

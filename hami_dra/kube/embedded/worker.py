@@ -57,10 +57,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        name: str,
-        sync: Callable[[str], Awaitable[None]],
-        first: Callable[[Iterable[str]], str] | None = None,
+        self, name: str, sync: Callable[[str], Awaitable[None]], first: Callable[[Iterable[str]], str] | None = None
     ) -> None:
         self._name = name
         self._sync = sync

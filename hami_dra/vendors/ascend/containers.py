@@ -65,6 +65,5 @@ def _with_vnpu(vnpu: Tenancy, tenancies: Sequence[Tenancy], place: ContainerPlac
         "only one is counted, so give each a request of its own"
     )
     return Edits(
-        env={VISIBLE: str(node_number(vnpu.card)), SPECS: vnpu.profile},
-        notes=(note,) if place.at_once > 1 else (),
+        env={VISIBLE: str(node_number(vnpu.card)), SPECS: vnpu.profile}, notes=(note,) if place.at_once > 1 else ()
     )

@@ -126,11 +126,7 @@ _ALL: Final = (
         8,
         7,
         0,
-        (
-            VnpuTemplate("vir01", 3_072, 1, 1),
-            VnpuTemplate("vir02", 6_144, 2, 2),
-            VnpuTemplate("vir04", 12_288, 4, 4),
-        ),
+        (VnpuTemplate("vir01", 3_072, 1, 1), VnpuTemplate("vir02", 6_144, 2, 2), VnpuTemplate("vir04", 12_288, 4, 4)),
     ),
     AscendSeries("Ascend910C", "Ascend910", _64G, _64G, 20, 7, 16, _OF_64G, module=2),
 )

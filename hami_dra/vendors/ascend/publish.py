@@ -67,10 +67,7 @@ class AscendPublishing:
     def device_classes(self) -> list[Json]:
         """Return the classes of all NPUs, then those of each series, which have HAMi's names."""
         ours = of_driver(DRIVER)
-        classes = [
-            device_class(WHOLE_CLASS, f"{ours} && !{IS_VNPU}"),
-            device_class(VNPU_CLASS, f"{ours} && {IS_VNPU}"),
-        ]
+        classes = [device_class(WHOLE_CLASS, f"{ours} && !{IS_VNPU}"), device_class(VNPU_CLASS, f"{ours} && {IS_VNPU}")]
         for series in SERIES.values():
             model = f'device.attributes["{DRIVER}"].?{MODEL}.orValue("") == "{series.name}"'
             whole, vnpus = f"{ours} && {model} && !{IS_VNPU}", f"{ours} && {model} && {IS_VNPU}"
@@ -160,10 +157,7 @@ def _vnpus(card: Card, common: dict[str, Json]) -> list[Json]:
                 names.CAP_CORES: {"value": str(CORES * template.cores // series.cores)},
             },
             "consumesCounters": [
-                {
-                    "counterSet": card_name(card),
-                    "counters": _counters(template.memory, template.cores, template.cpus),
-                }
+                {"counterSet": card_name(card), "counters": _counters(template.memory, template.cores, template.cpus)}
             ],
         }
         | fault_taints(card)

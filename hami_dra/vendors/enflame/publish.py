@@ -15,13 +15,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.enflame.options import CARD_SLICES
 from hami_dra.vendors.enflame.rules import DRIVER
-from hami_dra.vendors.publishing import (
-    Json,
-    parts_capacity,
-    shares_capacity,
-    stepped_cores,
-    stepped_memory,
-)
+from hami_dra.vendors.publishing import Json, parts_capacity, shares_capacity, stepped_cores, stepped_memory
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "enflame-gcu.hami.io"

@@ -42,7 +42,5 @@ class KunlunxinContainers(ByAmount):
             for node in needed_nodes(host, holding.card, (f"/dev/xpu{node_number(holding.card)}", CONTROL_NODE))
         ]
         return Edits(
-            env={VISIBLE: visible, **limit},
-            device_nodes=without_doubles(nodes),
-            notes=memory.notes(MEMORY_LIMIT),
+            env={VISIBLE: visible, **limit}, device_nodes=without_doubles(nodes), notes=memory.notes(MEMORY_LIMIT)
         )

@@ -10,14 +10,7 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.vendors.kunlunxin.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 from hami_dra.vendors.kunlunxin.rules import DRIVER
-from hami_dra.vendors.legacy import (
-    MAX_CARDS,
-    MIB,
-    ContainerResources,
-    LegacyReading,
-    LegacyRequest,
-    WholeByCount,
-)
+from hami_dra.vendors.legacy import MAX_CARDS, MIB, ContainerResources, LegacyReading, LegacyRequest, WholeByCount
 from hami_dra.vendors.quotas import Counted, Quotas, cards, mebibytes
 
 XPU: Final = EXTENDED_RESOURCE

@@ -13,12 +13,7 @@ from hami_dra.api import names
 from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.kunlunxin.rules import DRIVER
-from hami_dra.vendors.publishing import (
-    Json,
-    cores_capacity,
-    shares_capacity,
-    stepped_memory,
-)
+from hami_dra.vendors.publishing import Json, cores_capacity, shares_capacity, stepped_memory
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "kunlunxin-xpu.hami.io"

@@ -11,12 +11,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.metax.rules import DRIVER
 from hami_dra.vendors.options import SLOTS
-from hami_dra.vendors.publishing import (
-    Json,
-    cores_capacity,
-    memory_capacity,
-    shares_capacity,
-)
+from hami_dra.vendors.publishing import Json, cores_capacity, memory_capacity, shares_capacity
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "metax-gpu.hami.io"

@@ -20,15 +20,7 @@ from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
 from hami_dra.discovery.matching import Trace, trace_of
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import (
-    MAX_BYTES,
-    MAX_INDEX,
-    bus_id,
-    bus_id_in,
-    memory,
-    said,
-    whole,
-)
+from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, bus_id_in, memory, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.neuron.device_files import FILES, DeviceFiles, MachineFacts, machine_facts, read_files

@@ -95,9 +95,7 @@ PLUGIN = VendorPlugin(
             create=True,
         ),
         HostPath(
-            path="/etc/cdi",
-            purpose="CDI devices of NVIDIA's toolkit, where an administrator has put them",
-            create=True,
+            path="/etc/cdi", purpose="CDI devices of NVIDIA's toolkit, where an administrator has put them", create=True
         ),
     ),
     rules=Nvidia(),

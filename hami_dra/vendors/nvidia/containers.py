@@ -16,36 +16,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hami_dra.api.containers import (
-    CdiDevice,
-    ContainerPlace,
-    DeviceNode,
-    Edits,
-    Host,
-    Site,
-    Tenancy,
-    Unpreparable,
-)
+from hami_dra.api.containers import CdiDevice, ContainerPlace, DeviceNode, Edits, Host, Site, Tenancy, Unpreparable
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.api.options import VendorSettings
-from hami_dra.vendors.grants import (
-    Grant,
-    grants,
-    listed,
-    needed_nodes,
-    node_number,
-    optional_nodes,
-    without_doubles,
-)
+from hami_dra.vendors.grants import Grant, grants, listed, needed_nodes, node_number, optional_nodes, without_doubles
 from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
 from hami_dra.vendors.nvidia.hami_core import DISABLED, is_instance, limiting, limits_of, not_limiting
-from hami_dra.vendors.nvidia.options import (
-    IMEX_CHANNELS,
-    LIBRARY_RUNTIME_CLASS,
-    USAGE_CACHE,
-    Keeping,
-)
+from hami_dra.vendors.nvidia.options import IMEX_CHANNELS, LIBRARY_RUNTIME_CLASS, USAGE_CACHE, Keeping
 from hami_dra.vendors.nvidia.publish import sites
 from hami_dra.vendors.nvidia.records import GpuRecord, MigInstance
 from hami_dra.vendors.nvidia.rules import DRIVER

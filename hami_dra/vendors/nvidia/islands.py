@@ -33,16 +33,7 @@ import numpy as np
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints
 from hami_dra.topology.pairs import Pairs, pairs
-from hami_dra.topology.subsets import (
-    Sets,
-    all_sets,
-    bits,
-    cliques,
-    components,
-    grown,
-    mask_of,
-    measure,
-)
+from hami_dra.topology.subsets import Sets, all_sets, bits, cliques, components, grown, mask_of, measure
 from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
 from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, Layout, NodeView, PartitionUse
 

@@ -56,11 +56,7 @@ _EIGHTHS: Final = (
     _Shape(0, 7, 8, (0,)),
 )
 """Of GPUs with seven compute and eight memory slices."""
-_QUARTERS: Final = (
-    _Shape(14, 1, 1, (0, 1, 2, 3)),
-    _Shape(5, 2, 2, (0, 2)),
-    _Shape(0, 4, 4, (0,)),
-)
+_QUARTERS: Final = (_Shape(14, 1, 1, (0, 1, 2, 3)), _Shape(5, 2, 2, (0, 2)), _Shape(0, 4, 4, (0,)))
 
 
 def _model(word: str, most: int, shapes: Sequence[_Shape], sizes: Mapping[int, tuple[str, int]]) -> Model:

@@ -143,10 +143,7 @@ def _fabric_attributes(card: Card) -> dict[str, Json]:
     """Return the place in an NVLink fabric that spans machines; empty if the card is in none."""
     if not isinstance(card, GpuRecord) or card.fabric is None or not card.fabric.cluster_uuid:
         return {}
-    return {
-        names.ATTR_CLUSTER: string(card.fabric.cluster_uuid),
-        names.ATTR_CLIQUE: integer(card.fabric.clique_id),
-    }
+    return {names.ATTR_CLUSTER: string(card.fabric.cluster_uuid), names.ATTR_CLIQUE: integer(card.fabric.clique_id)}
 
 
 def software_attributes(card: Card) -> dict[str, Json]:

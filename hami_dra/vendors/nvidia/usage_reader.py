@@ -102,10 +102,7 @@ class RegionReader:
                 last_kernel=last if last is not None and 0 < last < self._now() + MOST_SECONDS_AHEAD else None,
             ),
             priority.Tenant(
-                priority=_priority(container),
-                cards=frozenset(container.cards),
-                is_active=active,
-                recent_kernel=recent,
+                priority=_priority(container), cards=frozenset(container.cards), is_active=active, recent_kernel=recent
             ),
             priority.Orders(counters.recent_kernel, counters.utilization_switch),
         )
