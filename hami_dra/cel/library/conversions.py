@@ -35,9 +35,15 @@ def identity(value: Any) -> Any:
     return value
 
 
-@function("type", "A -> type(A)", conversion=True)
-def type_of(value: Any) -> TypeName:
-    return TypeName(type_name(value))
+function("type", "A -> type(A)", conversion=True)(lambda value: TypeName(type_name(value)))
+function("bytes", "string -> bytes", cost=meter.scan_first, conversion=True)(str.encode)
+function("double", "int -> double", conversion=True)(float)
+function("double", "uint -> double", conversion=True)(float)
+function("int", "uint -> int", conversion=True)(lambda value: integer(int(value)))
+function("uint", "int -> uint", conversion=True)(unsigned)
+function("string", "bool -> string", conversion=True)(lambda value: "true" if value else "false")
+function("string", "int -> string", conversion=True)(str)
+function("string", "uint -> string", conversion=True)(lambda value: str(int(value)))
 
 
 @function("bool", "string -> bool", conversion=True)
@@ -46,17 +52,6 @@ def to_bool(text: str) -> bool:
     if value is None:
         raise _cannot(text, "bool")
     return value
-
-
-@function("bytes", "string -> bytes", cost=meter.scan_first, conversion=True)
-def to_bytes(text: str) -> bytes:
-    return text.encode()
-
-
-@function("double", "int -> double", conversion=True)
-@function("double", "uint -> double", conversion=True)
-def to_double(value: int) -> float:
-    return float(value)
 
 
 @function("double", "string -> double", conversion=True)
@@ -82,11 +77,6 @@ def double_to_int(value: float) -> int:
     return int(value)
 
 
-@function("int", "uint -> int", conversion=True)
-def uint_to_int(value: Uint) -> int:
-    return integer(int(value))
-
-
 @function("int", "string -> int", conversion=True)
 def text_to_int(text: str) -> int:
     if _SIGNED.fullmatch(text) and -(2**63) <= int(text) < 2**63:
@@ -101,21 +91,11 @@ def double_to_uint(value: float) -> Uint:
     return Uint(value)
 
 
-@function("uint", "int -> uint", conversion=True)
-def int_to_uint(value: int) -> Uint:
-    return unsigned(value)
-
-
 @function("uint", "string -> uint", conversion=True)
 def text_to_uint(text: str) -> Uint:
     if _UNSIGNED.fullmatch(text) and int(text) < 2**64:
         return Uint(text)
     raise _cannot(text, "uint")
-
-
-@function("string", "bool -> string", conversion=True)
-def bool_to_text(value: bool) -> str:
-    return "true" if value else "false"
 
 
 @function("string", "bytes -> string", cost=meter.scan_first, conversion=True)
@@ -124,12 +104,6 @@ def bytes_to_text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
-
-
-@function("string", "int -> string", conversion=True)
-@function("string", "uint -> string", conversion=True)
-def int_to_text(value: int) -> str:
-    return str(int(value))
 
 
 @function("string", "double -> string", conversion=True)

@@ -159,9 +159,7 @@ def range_(count: int) -> list[int]:
     return list(range(count))
 
 
-@method("reverse", "list(T) -> list(T)", cost=lambda args: meter.build_list(len(args[0])))
-def reverse(values: list[Any]) -> list[Any]:
-    return values[::-1]
+method("reverse", "list(T) -> list(T)", cost=lambda args: meter.build_list(len(args[0])))(lambda values: values[::-1])
 
 
 @method("distinct", "list(T) -> list(T)", cost=lambda args: meter.compare_all_pairs(args[0]))
@@ -234,19 +232,12 @@ declare("or", "optional(V), optional(V) -> optional(V)", member=True)
 declare("orValue", "optional(V), V -> V", member=True)
 
 
-@function("optional.of", "V -> optional(V)")
-def optional_of(value: Any) -> Optional:
-    return Optional(value)
-
-
-@function("optional.ofNonZeroValue", "V -> optional(V)")
-def optional_of_non_zero(value: Any) -> Optional:
-    return NONE if is_zero(value) else Optional(value)
-
-
-@function("optional.none", "-> optional(V)")
-def optional_none() -> Optional:
-    return NONE
+function("optional.of", "V -> optional(V)")(Optional)
+function("optional.ofNonZeroValue", "V -> optional(V)")(lambda value: NONE if is_zero(value) else Optional(value))
+function("optional.none", "-> optional(V)")(lambda: NONE)
+method("hasValue", "optional(V) -> bool")(lambda value: value.value is not MISSING)
+method("first", "list(V) -> optional(V)")(lambda values: Optional(values[0]) if values else NONE)
+method("last", "list(V) -> optional(V)")(lambda values: Optional(values[-1]) if values else NONE)
 
 
 @method("value", "optional(V) -> V")
@@ -254,21 +245,6 @@ def optional_value(value: Optional) -> Any:
     if value.value is MISSING:
         raise CelError("optional.none() dereference")
     return value.value
-
-
-@method("hasValue", "optional(V) -> bool")
-def has_value(value: Optional) -> bool:
-    return value.value is not MISSING
-
-
-@method("first", "list(V) -> optional(V)")
-def first(values: list[Any]) -> Optional:
-    return Optional(values[0]) if values else NONE
-
-
-@method("last", "list(V) -> optional(V)")
-def last(values: list[Any]) -> Optional:
-    return Optional(values[-1]) if values else NONE
 
 
 @function("optional.unwrap", "list(optional(V)) -> list(V)")

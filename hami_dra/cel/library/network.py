@@ -7,7 +7,7 @@ from typing import Any, Final
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import go_quote
-from hami_dra.cel.library.registry import cost_by_name, function, method
+from hami_dra.cel.library.registry import cost_by_name, function, method, parses
 from hami_dra.cel.values import TYPE_NAMES
 
 _LONGEST: Final = 100  # characters; no address is longer
@@ -60,6 +60,9 @@ class CIDR:
         return address.version == self.address.version and int(address) >> (
             address.max_prefixlen - self.bits
         ) == self.network(self.bits)
+
+    def includes(self, other: "CIDR") -> bool:
+        return self.bits <= other.bits and self.contains(other.address)
 
 
 TYPE_NAMES[IP] = "net.IP"
@@ -128,43 +131,13 @@ def _parse_cidr(text: str) -> CIDR:
     return CIDR(address, int(bits_text))
 
 
-@function("ip", "string -> IP", cost=meter.scan_first)
-def ip(text: str) -> IP:
-    return IP(parse_ip(text))
-
-
-@method("ip", "CIDR -> IP")
-def cidr_ip(value: CIDR) -> IP:
-    return IP(value.address)
-
-
-@function("isIP", "string -> bool")
-def is_ip(text: str) -> bool:
-    try:
-        parse_ip(text)
-    except CelError:
-        return False
-    return True
-
-
-@function("ip.isCanonical", "string -> bool")
-def is_canonical(text: str) -> bool:
-    return str(parse_ip(text)) == text
-
-
-@function("string", "IP -> string", conversion=True)
-def ip_to_text(value: IP) -> str:
-    return str(value.address)
-
-
-@method("family", "IP -> int")
-def family(value: IP) -> int:
-    return value.address.version
-
-
-@method("isUnspecified", "IP -> bool")
-def is_unspecified(value: IP) -> bool:
-    return int(value.address) == 0
+function("ip", "string -> IP", cost=meter.scan_first)(lambda text: IP(parse_ip(text)))
+method("ip", "CIDR -> IP")(lambda value: IP(value.address))
+function("isIP", "string -> bool")(parses(parse_ip, CelError))
+function("ip.isCanonical", "string -> bool")(lambda text: str(parse_ip(text)) == text)
+function("string", "IP -> string", conversion=True)(lambda value: str(value.address))
+method("family", "IP -> int")(lambda value: value.address.version)
+method("isUnspecified", "IP -> bool")(lambda value: int(value.address) == 0)
 
 
 @method("isLoopback", "IP -> bool")
@@ -197,51 +170,21 @@ def is_global_unicast(value: IP) -> bool:
             return False
     else:
         multicast = packed[0] == 0xFF
-    return not (multicast or is_unspecified(value) or is_loopback(value) or is_link_local_unicast(value))
+    return not (multicast or int(value.address) == 0 or is_loopback(value) or is_link_local_unicast(value))
 
 
-@function("cidr", "string -> CIDR")
-def cidr(text: str) -> CIDR:
-    return _parse_cidr(text)
-
-
-@function("isCIDR", "string -> bool")
-def is_cidr(text: str) -> bool:
-    try:
-        _parse_cidr(text)
-    except CelError:
-        return False
-    return True
-
-
-@function("string", "CIDR -> string", conversion=True)
-def cidr_to_text(value: CIDR) -> str:
-    return f"{value.address}/{value.bits}"
-
-
-@method("containsIP", "CIDR, string -> bool", cost=_contains_ip_text_cost)
-def contains_ip_text(value: CIDR, text: str) -> bool:
-    return value.contains(parse_ip(text))
-
-
-@method("containsIP", "CIDR, IP -> bool")
-def contains_ip(value: CIDR, address: IP) -> bool:
-    return value.contains(address.address)
-
-
-@method("containsCIDR", "CIDR, string -> bool", cost=_contains_cidr_text_cost)
-def contains_cidr_text(value: CIDR, text: str) -> bool:
-    return contains_cidr(value, _parse_cidr(text))
-
-
-@method("containsCIDR", "CIDR, CIDR -> bool")
-def contains_cidr(value: CIDR, other: CIDR) -> bool:
-    return value.bits <= other.bits and value.contains(other.address)
-
-
-@method("prefixLength", "CIDR -> int")
-def prefix_length(value: CIDR) -> int:
-    return value.bits
+function("cidr", "string -> CIDR")(_parse_cidr)
+function("isCIDR", "string -> bool")(parses(_parse_cidr, CelError))
+function("string", "CIDR -> string", conversion=True)(lambda value: f"{value.address}/{value.bits}")
+method("containsIP", "CIDR, string -> bool", cost=_contains_ip_text_cost)(
+    lambda value, text: value.contains(parse_ip(text))
+)
+method("containsIP", "CIDR, IP -> bool")(lambda value, address: value.contains(address.address))
+method("containsCIDR", "CIDR, string -> bool", cost=_contains_cidr_text_cost)(
+    lambda value, text: value.includes(_parse_cidr(text))
+)
+method("containsCIDR", "CIDR, CIDR -> bool")(CIDR.includes)
+method("prefixLength", "CIDR -> int")(lambda value: value.bits)
 
 
 @method("masked", "CIDR -> CIDR")

@@ -79,6 +79,19 @@ def method(name: str, signature: str, *, cost: CostFunction | None = None) -> Ca
     return register
 
 
+def parses(parse: Callable[..., object], error: type[Exception]) -> Callable[..., bool]:
+    """Return a function that returns whether `parse` takes its arguments."""
+
+    def test(*args: Any) -> bool:
+        try:
+            parse(*args)
+        except error:
+            return False
+        return True
+
+    return test
+
+
 def _add(name: str, signature: str, code: Callable[..., Any] | None, *, member: bool, **more: Any) -> None:
     params, _, result = signature.partition("->")
     types = tuple(read_types(params))

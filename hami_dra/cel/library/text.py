@@ -109,12 +109,8 @@ def find(counter: meter.Meter | None, text: str, pattern: str) -> str:
 
 
 @method("findAll", "string, string -> list(string)")
-def find_all(counter: meter.Meter, text: str, pattern: str) -> list[str]:
-    return find_some(counter, text, pattern, -1)
-
-
 @method("findAll", "string, string, int -> list(string)")
-def find_some(counter: meter.Meter, text: str, pattern: str, limit: int) -> list[str]:
+def find_all(counter: meter.Meter, text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return at most `limit` matches, or all if it is negative.
 
     As in Go, an empty match right behind a match does not count.
@@ -135,19 +131,14 @@ def find_some(counter: meter.Meter, text: str, pattern: str, limit: int) -> list
     return found
 
 
-@method("contains", "string, string -> bool", cost=meter.search)
-def contains(text: str, part: str) -> bool:
-    return part in text
-
-
-@method("startsWith", "string, string -> bool", cost=meter.scan_second)
-def starts_with(text: str, prefix: str) -> bool:
-    return text.startswith(prefix)
-
-
-@method("endsWith", "string, string -> bool", cost=meter.scan_second)
-def ends_with(text: str, suffix: str) -> bool:
-    return text.endswith(suffix)
+method("contains", "string, string -> bool", cost=meter.search)(str.__contains__)
+method("startsWith", "string, string -> bool", cost=meter.scan_second)(str.startswith)
+method("endsWith", "string, string -> bool", cost=meter.scan_second)(str.endswith)
+method("indexOf", "string, string -> int")(lambda _meter, text, part: text.find(part))
+method("lastIndexOf", "string, string -> int")(lambda _meter, text, part: text.rfind(part))
+method("lowerAscii", "string -> string")(lambda text: text.translate(_LOWER))
+method("upperAscii", "string -> string")(lambda text: text.translate(_UPPER))
+method("trim", "string -> string")(lambda text: text.strip(_SPACE))
 
 
 @method("charAt", "string, int -> string")
@@ -157,11 +148,6 @@ def char_at(text: str, index: int) -> str:
     return text[index : index + 1]
 
 
-@method("indexOf", "string, string -> int")
-def index_of(_: meter.Meter | None, text: str, part: str) -> int:
-    return text.find(part)
-
-
 @method("indexOf", "string, string, int -> int")
 def index_of_from(_: meter.Meter | None, text: str, part: str, start: int) -> int:
     if start < 0:
@@ -169,11 +155,6 @@ def index_of_from(_: meter.Meter | None, text: str, part: str, start: int) -> in
     if not part:
         return min(start, len(text))
     return text.find(part, start)
-
-
-@method("lastIndexOf", "string, string -> int")
-def last_index_of(_: meter.Meter | None, text: str, part: str) -> int:
-    return text.rfind(part)
 
 
 @method("lastIndexOf", "string, string, int -> int")
@@ -187,23 +168,9 @@ def last_index_of_up_to(_: meter.Meter | None, text: str, part: str, last: int) 
     return text.rfind(part, 0, last + len(part))
 
 
-@method("lowerAscii", "string -> string")
-def lower_ascii(text: str) -> str:
-    return text.translate(_LOWER)
-
-
-@method("upperAscii", "string -> string")
-def upper_ascii(text: str) -> str:
-    return text.translate(_UPPER)
-
-
 @method("replace", "string, string, string -> string")
-def replace(counter: meter.Meter, text: str, old: str, new: str) -> str:
-    return replace_some(counter, text, old, new, -1)
-
-
 @method("replace", "string, string, string, int -> string")
-def replace_some(counter: meter.Meter, text: str, old: str, new: str, limit: int) -> str:
+def replace(counter: meter.Meter, text: str, old: str, new: str, limit: int = -1) -> str:
     if limit == 0:
         return text
     count = text.count(old) if limit < 0 else min(limit, text.count(old))
@@ -212,12 +179,8 @@ def replace_some(counter: meter.Meter, text: str, old: str, new: str, limit: int
 
 
 @method("split", "string, string -> list(string)")
-def split(counter: meter.Meter, text: str, separator: str) -> list[str]:
-    return split_some(counter, text, separator, -1)
-
-
 @method("split", "string, string, int -> list(string)")
-def split_some(counter: meter.Meter, text: str, separator: str, limit: int) -> list[str]:
+def split(counter: meter.Meter, text: str, separator: str, limit: int = -1) -> list[str]:
     """Return at most `limit` parts, the last one with the rest; all if it is negative."""
     if limit == 0:
         return []
@@ -246,18 +209,9 @@ def substring_range(text: str, start: int, end: int) -> str:
     return text[start:end]
 
 
-@method("trim", "string -> string")
-def trim(text: str) -> str:
-    return text.strip(_SPACE)
-
-
 @method("join", "list(string) -> string")
-def join(counter: meter.Meter, parts: list[Any]) -> str:
-    return join_with(counter, parts, "")
-
-
 @method("join", "list(string), string -> string")
-def join_with(counter: meter.Meter, parts: list[Any], separator: str) -> str:
+def join(counter: meter.Meter, parts: list[Any], separator: str = "") -> str:
     for part in parts:
         if not isinstance(part, str):
             raise CelError(f"join: invalid input: {part}")
@@ -265,9 +219,7 @@ def join_with(counter: meter.Meter, parts: list[Any], separator: str) -> str:
     return separator.join(parts)
 
 
-@method("format", "string, list(dyn) -> string", cost=meter.scan_first)
-def format_(counter: meter.Meter, template: str, args: list[Any]) -> str:
-    return format_text(counter, template, args)
+method("format", "string, list(dyn) -> string", cost=meter.scan_first)(format_text)
 
 
 @function("strings.quote", "string -> string", cost=meter.scan_first)

@@ -62,9 +62,7 @@ def duration_to_text(value: Duration) -> str:
     return sign + positional(digits, power) + "s"
 
 
-@function("int", "Duration -> int", conversion=True)
-def duration_to_int(value: Duration) -> int:
-    return int(value)
+function("int", "Duration -> int", conversion=True)(int)
 
 
 @function("timestamp", "string -> Timestamp", conversion=True)
@@ -95,9 +93,8 @@ def text_to_timestamp(text: str) -> Timestamp:
     return timestamp(((moment - _EPOCH) // timedelta(seconds=1) - offset) * SECOND + nanos, offset)
 
 
-@function("timestamp", "int -> Timestamp", conversion=True)
-def int_to_timestamp(seconds: int) -> Timestamp:
-    return timestamp(seconds * SECOND)
+function("timestamp", "int -> Timestamp", conversion=True)(lambda seconds: timestamp(seconds * SECOND))
+function("int", "Timestamp -> int", conversion=True)(lambda value: value.nanos // SECOND)
 
 
 @function("string", "Timestamp -> string", conversion=True)
@@ -109,11 +106,6 @@ def timestamp_to_text(value: Timestamp) -> str:
     minutes = abs(value.offset_seconds) // 60
     zone = f"{'-' if value.offset_seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}" if minutes else "Z"
     return moment.isoformat(timespec="seconds") + fraction + zone
-
-
-@function("int", "Timestamp -> int", conversion=True)
-def timestamp_to_int(value: Timestamp) -> int:
-    return value.nanos // SECOND
 
 
 def _zone(name: str) -> tzinfo:
@@ -159,12 +151,12 @@ def _accessor(name: str, read: Callable[[datetime], int]) -> None:
     method(name, "Timestamp, string -> int")(lambda value, zone: read(_moment(value, zone)))
 
 
+@method("getFullYear", "Timestamp -> int")
+@method("getFullYear", "Timestamp, string -> int")
 def _year(value: Timestamp, zone: str = "UTC") -> int:
     return _moment(value, zone).year - 400 * (_shift(value) // _CYCLE)
 
 
-method("getFullYear", "Timestamp -> int")(_year)
-method("getFullYear", "Timestamp, string -> int")(_year)
 _accessor("getMonth", lambda moment: moment.month - 1)
 _accessor("getDayOfYear", lambda moment: moment.timetuple().tm_yday - 1)
 _accessor("getDayOfMonth", lambda moment: moment.day - 1)
@@ -176,14 +168,10 @@ _accessor("getSeconds", lambda moment: moment.second)
 
 
 @method("getMilliseconds", "Timestamp -> int")
-def milliseconds(value: Timestamp) -> int:
-    return value.nanos % SECOND // 1_000_000
-
-
 @method("getMilliseconds", "Timestamp, string -> int")
-def milliseconds_in(value: Timestamp, zone: str) -> int:
-    _zone(zone)
-    return milliseconds(value)
+def milliseconds(value: Timestamp, zone: str = "UTC") -> int:
+    _zone(zone)  # refuses one that does not exist
+    return value.nanos % SECOND // 1_000_000
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:

@@ -11,7 +11,7 @@ from typing import Final
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import go_quote
-from hami_dra.cel.library.registry import cost_by_name, function, method, wants_meter
+from hami_dra.cel.library.registry import cost_by_name, function, method, parses, wants_meter
 from hami_dra.cel.values import TYPE_NAMES
 
 cost_by_name["url"] = meter.scan_first
@@ -215,11 +215,7 @@ def _unescape_host(raw: bytes, *, zone: bool) -> bytes:
 
 
 def _escape(raw: bytes, plain: frozenset[int]) -> bytes:
-    return b"".join(_escaped_byte(byte, plain) for byte in raw)
-
-
-def _escaped_byte(byte: int, plain: frozenset[int]) -> bytes:
-    return bytes([byte]) if byte in plain else b"%%%02X" % byte
+    return b"".join(bytes([byte]) if byte in plain else b"%%%02X" % byte for byte in raw)
 
 
 def _encoded(raw: bytes, plain: frozenset[int]) -> bytes:
@@ -245,13 +241,7 @@ def url_(text: str) -> URL:
         raise CelError(f"URL parse error during conversion from string: parse {go_quote(text)}: {error}") from None
 
 
-@function("isURL", "string -> bool")
-def is_url(text: str) -> bool:
-    try:
-        parse_request(text)
-    except BadURL:
-        return False
-    return True
+function("isURL", "string -> bool")(parses(parse_request, BadURL))
 
 
 def _split_host(host: bytes) -> tuple[bytes, bytes]:
