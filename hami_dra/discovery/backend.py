@@ -6,18 +6,17 @@ to the back end's own limit. Out: `Findings` and `Health`. One broken card never
 problem names it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault
-from hami_dra.discovery.errors import Unreadable
 from hami_dra.discovery.matching import Trace, assigned, trace_of
 from hami_dra.discovery.memory import LOST, CardMemory, Listing
 
-__all__ = ["LOST", "Backend", "Findings", "Health", "Listing", "PolledBackend", "Trace", "settled"]
+__all__ = ["LOST", "Backend", "Findings", "Health", "Listing", "PolledBackend", "Trace"]
 
 
 class Findings(Struct, frozen=True):
@@ -111,32 +110,3 @@ class PolledBackend:
         return replace(
             second, cards=kept, seen=(*second.seen, *map(trace_of, doubtful)), problems=second.problems + problems
         )
-
-
-def settled(
-    tool: str, cards: Iterable[Card], problems: Iterable[str], *, seen: Sequence[Trace] = (), none_is_fine: bool = False
-) -> Listing:
-    """Return the cards by index, each index and uuid once: of two, the later one is left out and
-    named.
-
-    `seen`: listed devices that could not be read. Raises Unreadable when nothing is left, unless
-    the tool itself reported that there is nothing (`none_is_fine`).
-    """
-    kept: dict[int, Card] = {}
-    uuids: dict[str, int] = {}
-    named = list(problems)
-    traces = list(seen)
-    for card in cards:
-        if card.index in kept:
-            named.append(f"{tool}: card {card.index} is listed twice; the second, {card.uuid}, is left out")
-            traces.append(replace(trace_of(card), index=None, minor=None))
-        elif card.uuid in uuids:
-            both = f"{uuids[card.uuid]} and {card.index}"
-            named.append(f"{tool}: cards {both} have one uuid, {card.uuid}; the second is left out")
-            traces.append(replace(trace_of(card), uuid="", serial=""))
-        else:
-            kept[card.index] = card
-            uuids[card.uuid] = card.index
-    if not kept and not none_is_fine:
-        raise Unreadable("; ".join(named) or f"{tool}: expected cards, got none")
-    return Listing(tuple(kept[index] for index in sorted(kept)), tuple(named), tuple(traces))

@@ -31,8 +31,3 @@ def shown(text: str) -> str:
     """Return another program's text, safe and short enough for a message."""
     clean = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
     return f'"{clean}"' if len(clean) <= _SHOWN else f'"{clean[:_SHOWN]}..."'
-
-
-def at_line(tool: str, number: int, line: str, error: Unexpected) -> str:
-    """Return the sentence for a problem in one line of a tool's output; `number` counts from 1."""
-    return f"{tool}, line {number} {shown(line)}: {error}"

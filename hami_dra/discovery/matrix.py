@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from hami_dra.api.hardware import PcieDistance
-from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, said, whole
 
 WORDS: Final[Mapping[str, PcieDistance]] = {
@@ -47,7 +48,7 @@ def parse_matrix(text: str, tool: str, *, devices: tuple[str, ...], link: str) -
     columns: list[int] = []
     links: dict[int, dict[int, int]] = {}
     distances: dict[int, dict[int, PcieDistance]] = {}
-    problems = []
+    reader = ListingReader(tool)
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         matches = [header.fullmatch(word) for word in words]
@@ -56,18 +57,14 @@ def parse_matrix(text: str, tool: str, *, devices: tuple[str, ...], link: str) -
         if not columns:
             columns = [int(match[1]) for match in matches if match]
             continue
-        try:
+        with reader.line(number, line):
             row = whole(matches[0][1], at_most=MAX_INDEX)
             cells = _cells(row, columns, words[1:])
             found = {peer: _lanes(cell, linked) for peer, cell in cells.items()}
-        except Unexpected as error:
-            problems.append(at_line(tool, number, line, error))
-            continue
-        links[row] = {peer: lanes for peer, lanes in found.items() if lanes}
-        distances[row] = {peer: WORDS[cell] for peer, cell in cells.items() if cell in WORDS}
-    if not columns:
-        raise Unreadable(f"{tool}: expected a matrix that begins with {devices[0]}0, got none")
-    return Matrix(links, distances, tuple(problems))
+            links[row] = {peer: lanes for peer, lanes in found.items() if lanes}
+            distances[row] = {peer: WORDS[cell] for peer, cell in cells.items() if cell in WORDS}
+    reader.require(columns, f"a matrix that begins with {devices[0]}0, got none")
+    return Matrix(links, distances, tuple(reader.problems))
 
 
 def _cells(row: int, columns: list[int], words: list[str]) -> dict[int, str]:

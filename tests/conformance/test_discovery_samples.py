@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_dra.discovery.errors import Unreadable
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
@@ -31,8 +32,9 @@ def table(text):
 
 
 def listed(text):
-    found, problems = metax.parse_list(text)
-    assert problems == []
+    reader = ListingReader("mx-smi -L")
+    found = metax.parse_list(text, reader)
+    assert reader.problems == []
     return [(row.index, row.model, row.bus_id, row.state, row.uuid) for row in found]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import Unreadable
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.vendors.ascend import discovery as ascend
 from hami_dra.vendors.ascend.table import parse_table as ascend_table
 from hami_dra.vendors.enflame import discovery as enflame
@@ -37,7 +38,7 @@ PARSERS = {
     "ascend": (ascend_cards, ["ascend/info.910b3.txt", "ascend/info.310p3.two-chips.txt"]),
     "ascend board": (ascend.parse_board, ["ascend/board.txt", "ascend/board.old.txt"]),
     "ascend topology": (ascend.parse_topology, ["ascend/topo.mesh.txt", "ascend/topo.pcie.txt"]),
-    "metax list": (metax.parse_list, ["metax/list.txt"]),
+    "metax list": (lambda text: metax.parse_list(text, ListingReader("mx-smi -L")), ["metax/list.txt"]),
     "metax table": (metax.parse_table, ["metax/table.v2.1.txt", "metax/table.v2.3.txt"]),
     "metax dmon": (metax.parse_memory, ["metax/dmon.csv"]),
     "metax topology": (metax.parse_topology, ["metax/topology.txt", "metax/topology.pcie.txt"]),

@@ -15,9 +15,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
-from hami_dra.discovery.backend import PolledBackend, settled
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, shown
+from hami_dra.discovery.backend import PolledBackend
+from hami_dra.discovery.errors import DiscoveryError, Unreadable, shown
 from hami_dra.discovery.indented import entries
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
@@ -146,16 +147,17 @@ def read(tool: Tool = TOOL, sys: Path = SYS, details: ChipDetails | None = None)
 def join(table: ChipTable, dies: Mapping[int, str], matrix: Matrix | None, problems: list[str]) -> Listing:
     """Join the listings to cards. Raises Unreadable when no chip has memory."""
     cards = []
-    seen = list(table.seen)
+    reader = ListingReader(INFO, problems, list(table.seen))
     addresses: set[str] = set()
     for row in table.rows:
-        try:
-            cards.append(_record(row, dies.get(row.index, ""), matrix, table.driver_version, shared=addresses))
-        except Unexpected as error:
-            problems.append(f"{INFO}, NPU {row.npu}, chip {row.chip}: {error}")
-            seen.append(Trace(uuid=dies.get(row.index, ""), bus_id=row.bus_id, index=row.index))
+        die = dies.get(row.index, "")
+        with reader.entry(
+            f"{INFO}, NPU {row.npu}, chip {row.chip}", Trace(uuid=die, bus_id=row.bus_id, index=row.index)
+        ):
+            cards.append(_record(row, die, matrix, table.driver_version, shared=addresses))
         addresses.add(row.bus_id)
-    return settled(INFO, cards, [*problems, *(matrix.problems if matrix else ())], seen=seen)
+    problems += matrix.problems if matrix else ()
+    return reader.settled(cards)
 
 
 def parse_board(text: str) -> str:

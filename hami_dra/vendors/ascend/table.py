@@ -18,7 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, name, name_if_said, whole
 
@@ -71,27 +72,18 @@ def parse_table(text: str) -> ChipTable:
     found = _VERSION.search(text)
     above: list[str] = []
     rows: list[ChipRow] = []
-    problems: list[str] = []
-    seen: list[Trace] = []
-    for first, second in _pairs(text):
-        (number, line), (_, below) = first, second
-        words = _words(below)
-        if words and words[0].lower() == "chip":
-            above = [word.lower() for word in words]
-            continue
-        if not above:
-            continue
-        try:
-            rows.append(_row(above, line, below))
-        except Unexpected as error:
-            problems.append(at_line(INFO, number, line, error))
-            seen.append(Trace(bus_id=bus_id_in(below)))
-    if not rows:
-        expected = f"{INFO}: expected a table with the columns NPU, Chip and Bus-Id, got none"
-        raise Unreadable("; ".join(problems) or expected)
+    reader = ListingReader(INFO)
+    for (number, line), (_, below) in _pairs(text):
+        words = [word.lower() for cell in cells_of(below) for word in cell.split()]
+        if words[:1] == ["chip"]:
+            above = words
+        elif above:
+            with reader.line(number, line, Trace(bus_id=bus_id_in(below))):
+                rows.append(_row(above, line, below))
+    reader.require(rows, "a table with the columns NPU, Chip and Bus-Id, got none")
     version = name_if_said(found[1]) if found else ""
     complete = any(_begins_processes(cells_of(line.strip())) for line in text.splitlines())
-    return ChipTable(tuple(rows), version, tuple(problems), tuple(seen), complete)
+    return ChipTable(tuple(rows), version, tuple(reader.problems), tuple(reader.seen), complete)
 
 
 def _pairs(text: str) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
@@ -147,11 +139,6 @@ def _row(above: Sequence[str], line: str, below: str) -> ChipRow:
         memory_used=whole(used, at_most=_MOST_MIB),
         memory=whole(total, at_most=_MOST_MIB),
     )
-
-
-def _words(line: str) -> list[str]:
-    """Return the words in the cells of a line, in order."""
-    return [word for cell in cells_of(line) for word in cell.split()]
 
 
 def cells_of(line: str) -> list[str]:

@@ -15,13 +15,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, IdentitySource, Provenance
-from hami_dra.discovery.backend import PolledBackend, settled
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
+from hami_dra.discovery.backend import PolledBackend
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, shown
 from hami_dra.discovery.indented import Entry, entries
+from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.enflame.records import EnflameRecord
@@ -43,6 +44,10 @@ _DRIVER: Final = re.compile(r"Driver Ver:\s*(\S+)")
 _LINK: Final = "ESL|LARE|GCU-?LINK"
 _MAKER: Final = "Enflame "
 """The table of newer versions puts it before the product; one card should have one name."""
+
+
+Values = Mapping[tuple[str, str], str]
+"""(section, key) → value: `Dev` of PCIe Info differs from that of Device Info."""
 
 
 class ListedDevice(Struct, frozen=True):
@@ -96,7 +101,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listing:
     """Join both listings to cards. Raises Unreadable when no card has an identity, a name and memory."""
     problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
-    seen = [*query.seen, *table.seen]
+    reader = ListingReader(_QUERY, problems, [*query.seen, *table.seen])
     rows = dict(table.devices)
     pairs: list[tuple[ListedDevice, ListedDevice, tuple[str, ...]]] = []
     for _, device in sorted(query.devices.items()):
@@ -105,13 +110,11 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
     pairs += [(row, row, (_TABLE,)) for _, row in sorted(rows.items())]
     cards = []
     for device, row, shown_by in pairs:
-        try:
+        serial, address = device.serial or row.serial, device.bus_id or row.bus_id
+        trace = Trace(uuid=device.uuid, serial=serial, bus_id=address, index=device.index)
+        with reader.entry(f"{shown_by[0]}, DEV ID {device.index}", trace):
             cards.append(_record(device, row, matrix, shown_by))
-        except Unexpected as error:
-            problems.append(f"{shown_by[0]}, DEV ID {device.index}: {error}")
-            address = device.bus_id or row.bus_id
-            seen.append(Trace(uuid=device.uuid, serial=device.serial or row.serial, bus_id=address, index=device.index))
-    return settled(_QUERY, cards, problems, seen=seen)
+    return reader.settled(cards)
 
 
 def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | None:
@@ -132,42 +135,29 @@ def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | Non
 
 def parse_query(text: str) -> Devices:
     """Parse `efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
-    found, problems = blocks(text)
+    reader = ListingReader(_QUERY)
     devices = {}
-    seen = [Trace()] * len(problems)  # headings without a number
-    for index, block in found.items():
-        try:
-            devices[index] = _device(index, values_of(block))
-        except Unexpected as error:
-            problems.append(f"{_QUERY}, DEV ID {index}: {error}")
-            fields = values_of(block)
-            names = ("Device Info", "Dev UUID"), ("Device Info", "Dev SN")
-            uuid, serial = (fields.get(name, "") for name in names)
-            seen.append(Trace(uuid=uuid, serial=serial, index=index))
-    if not devices:
-        raise Unreadable("; ".join(problems))
-    return Devices(devices, tuple(problems), tuple(seen))
+    for index, values in blocks(text, reader).items():
+        uuid, serial = (values.get(("Device Info", name), "") for name in ("Dev UUID", "Dev SN"))
+        with reader.entry(f"{_QUERY}, DEV ID {index}", Trace(uuid=uuid, serial=serial, index=index)):
+            devices[index] = _device(index, values)
+    reader.require(devices, "devices, got none")
+    return Devices(devices, tuple(reader.problems), tuple(reader.seen))
 
 
-def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
-    """Return the entries of each device of `efsmi -q`, and problems of headings. Raises Unreadable
-    when there is none.
-    """
+def blocks(text: str, reader: ListingReader) -> dict[int, Values]:
+    """Return the values of each device of `efsmi -q`. Raises Unreadable when there is none."""
     found_blocks: dict[int, list[Entry]] = {}
-    problems: list[str] = []
     block: list[Entry] | None = None
     for entry in entries(text):
         if entry.value is None and (found := _DEVICE.fullmatch(entry.path[-1])):
-            try:
+            block = None
+            with reader.line(entry.number, entry.path[-1], Trace()):
                 block = found_blocks.setdefault(whole(found[1], at_most=MAX_INDEX), [])
-            except Unexpected as error:
-                block = None
-                problems.append(at_line(_QUERY, entry.number, entry.path[-1], error))
         elif block is not None and entry.value is not None:
             block.append(entry)
-    if not found_blocks:
-        raise Unreadable("; ".join(problems) or f"{_QUERY}: expected blocks that begin with DEV ID 0, got none")
-    return found_blocks, problems
+    reader.require(found_blocks, "blocks that begin with DEV ID 0, got none")
+    return {index: _values(block) for index, block in found_blocks.items()}
 
 
 def parse_table(text: str) -> Devices:
@@ -175,24 +165,18 @@ def parse_table(text: str) -> Devices:
     driver = _DRIVER.search(text)
     version = name_if_said(driver[1]) if driver else ""
     devices: dict[int, ListedDevice] = {}
-    problems = []
-    seen = []
+    reader = ListingReader(_TABLE)
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
         cells = _cells(line)
         if len(cells) < 3 or not _FIRST.fullmatch(cells[0]):
             continue
         _, below = next(lines, (0, ""))
-        try:
+        with reader.line(number, line, trace_in(line)):
             device = _table_device(cells, _cells(below), version)
             devices.setdefault(device.index, device)
-        except Unexpected as error:
-            problems.append(at_line(_TABLE, number, line, error))
-            if address := bus_id_in(line):
-                seen.append(Trace(bus_id=address))
-    if not devices:
-        raise Unreadable("; ".join(problems) or f"{_TABLE}: expected a table of devices, got none")
-    return Devices(devices, tuple(problems), tuple(seen))
+    reader.require(devices, "a table of devices, got none")
+    return Devices(devices, tuple(reader.problems), tuple(reader.seen))
 
 
 def parse_topology(text: str) -> Matrix:
@@ -202,8 +186,7 @@ def parse_topology(text: str) -> Matrix:
     return parse_matrix(text, _TOPOLOGY, devices=("GCU", "DEV", "GPU"), link=_LINK)
 
 
-def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
-    """Return (section, key) → value: `Dev` of PCIe Info differs from `ListedDevice ID`."""
+def _values(block: Iterable[Entry]) -> Values:
     values: dict[tuple[str, str], str] = {}
     for entry in block:
         section = entry.path[-2] if len(entry.path) > 1 else ""
@@ -211,7 +194,7 @@ def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
     return values
 
 
-def _device(index: int, values: Mapping[tuple[str, str], str]) -> ListedDevice:
+def _device(index: int, values: Values) -> ListedDevice:
     def value(section: str, *keys: str) -> str:
         return next((found for key in keys if (found := values.get((section, key), ""))), "")
 
@@ -230,7 +213,7 @@ def _device(index: int, values: Mapping[tuple[str, str], str]) -> ListedDevice:
     )
 
 
-def _faults(index: int, values: Mapping[tuple[str, str], str]) -> Iterable[Fault]:
+def _faults(index: int, values: Values) -> Iterable[Fault]:
     for section, key, good, code in (
         ("Device Info", "Health", "true", "unhealthy"),
         ("RMA Info", "Flags", "false", "rma"),

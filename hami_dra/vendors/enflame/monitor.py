@@ -4,18 +4,28 @@
 utilisation of the card, `Sip` that of its processors, `MUsed` memory in use in percent of `Mem`.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import Columns, ListingSampler, row_reading
-from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, row_of, watts
+from hami_dra.monitor.readings import (
+    Reading,
+    ToolReport,
+    Words,
+    amount,
+    celsius,
+    count,
+    percent,
+    reported,
+    row_of,
+    watts,
+)
 from hami_dra.vendors.enflame import discovery as enflame
-from hami_dra.vendors.enflame.discovery import blocks, values_of
+from hami_dra.vendors.enflame.discovery import Values, blocks
 
 TOOL: Final = replace(enflame.TOOL, timeout=10.0)
 _DMON: Final = "efsmi --dmon"
@@ -35,7 +45,7 @@ def parse_dmon(text: str) -> ToolReport:
     names: list[str] = []
     units: dict[str, str] = {}
     readings: list[Reading] = []
-    problems: list[str] = []
+    reader = ListingReader(_DMON)
     for number, line in enumerate(text.splitlines(), start=1):
         cells = line.split()
         if line.lstrip().startswith("*Dev"):
@@ -43,15 +53,11 @@ def parse_dmon(text: str) -> ToolReport:
         elif line.lstrip().startswith("*Idx") and len(cells) == len(names):
             units = dict(zip(names, cells, strict=True))
         elif names and cells and not line.lstrip().startswith(("-", "*")):
-            try:
-                row, words = row_of(names, cells, "words", " "), Words(f"{_DMON}, line {number}", problems)
+            with reader.line(number, line):
+                row, words = row_of(names, cells, "words", " "), Words(f"{_DMON}, line {number}", reader.problems)
                 card = whole(row["Dev"], at_most=MAX_INDEX, what="a number of a card")
                 readings.append(row_reading(_COLUMNS, row, units, words, index=card))
-            except Unexpected as error:
-                problems.append(at_line(_DMON, number, line, error))
-    if not readings:
-        raise Unreadable("; ".join(problems) or f"{_DMON}: expected a table that begins with *Dev, got none")
-    return ToolReport(tuple(readings), tuple(problems))
+    return reported(reader, readings, "a table that begins with *Dev, got none")
 
 
 def parse_query(text: str) -> ToolReport:
@@ -59,16 +65,15 @@ def parse_query(text: str) -> ToolReport:
 
     Double bit errors are the uncorrected ones; the tool does not report others.
     """
-    found, problems = blocks(text)
-    readings = []
-    for index, block in found.items():
-        values = values_of(block)
-        words = Words(f"{_QUERY}, DEV ID {index}", problems)
-        readings.append(_device(index, values, words))
-    return ToolReport(tuple(readings), tuple(problems))
+    reader = ListingReader(_QUERY)
+    devices = blocks(text, reader).items()
+    return reported(
+        reader,
+        [_device(index, values, Words(f"{_QUERY}, DEV ID {index}", reader.problems)) for index, values in devices],
+    )
 
 
-def _device(index: int, values: Mapping[tuple[str, str], str], words: Words) -> Reading:
+def _device(index: int, values: Values, words: Words) -> Reading:
     def value(section: str, *keys: str) -> str:
         return next((found for key in keys if (found := values.get((section, key), ""))), "")
 

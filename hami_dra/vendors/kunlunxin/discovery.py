@@ -13,16 +13,17 @@ import contextlib
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, IdentitySource, Provenance
-from hami_dra.discovery.backend import PolledBackend, settled
-from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, at_line
+from hami_dra.discovery.backend import PolledBackend
+from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable
 from hami_dra.discovery.indented import entries
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matching import Trace, trace_of
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
@@ -165,11 +166,13 @@ def parse_columns(text: str) -> Listing:
     """Parse `xpu-smi -m`: one card a line, quoted as in a shell; no uuid, no driver. Raises
     Unreadable without a card.
     """
-    cards, problems, seen = [], [], []
+    cards = []
+    reader = ListingReader(_COLUMNS)
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        try:
+        serial = next(iter(line.split()[3:4]), "")
+        with reader.line(number, line, Trace(serial=serial, bus_id=bus_id_in(line))):
             words = column_words(line)
             values = {
                 "pci/pci_bus_id": words[0],
@@ -179,11 +182,7 @@ def parse_columns(text: str) -> Listing:
                 "product_name": words[21],
             }
             cards.append(_record(values, {}, whole(words[1], at_most=MAX_INDEX)))
-        except Unexpected as error:
-            problems.append(at_line(_COLUMNS, number, line, error))
-            serial = next(iter(line.split()[3:4]), "")
-            seen.append(Trace(serial=serial, bus_id=bus_id_in(line)))
-    return settled(_COLUMNS, _on_board(cards), problems, seen=seen)
+    return reader.settled(_on_board(cards))
 
 
 def column_words(line: str) -> list[str]:
@@ -222,30 +221,25 @@ def _flat(element: ET.Element, above: str = "") -> Iterator[tuple[str, str]]:
         yield path, (child.text or "").strip()
 
 
-def _listing(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], problems: list[str]) -> Listing:
-    cards, seen = [], []
-    count = 0
+def _listing(tool: str, machine: Values, blocks: Collection[tuple[str, Values]], problems: list[str]) -> Listing:
+    cards = []
+    reader = ListingReader(tool, problems)
     for position, (place, values) in enumerate(blocks):
-        count += 1
-        try:
+        minor = said(values.get("minor_number"))
+        trace = Trace(
+            uuid=said(values.get("uuid")),
+            serial=said(values.get("serial")),
+            bus_id=bus_id_in(values.get("pci/pci_bus_id", "")),
+            minor=int(minor) if minor.isdecimal() and len(minor) <= _MOST_DIGITS else None,
+        )
+        with reader.entry(place, trace):
             cards.append(_record(values, machine, position))
-        except Unexpected as error:
-            problems.append(f"{place}: {error}")
-            minor = said(values.get("minor_number"))
-            seen.append(
-                Trace(
-                    uuid=said(values.get("uuid")),
-                    serial=said(values.get("serial")),
-                    bus_id=bus_id_in(values.get("pci/pci_bus_id", "")),
-                    minor=int(minor) if minor.isdecimal() and len(minor) <= _MOST_DIGITS else None,
-                )
-            )
-    attached = machine.get("attached_xpus", "")
+    attached, count = machine.get("attached_xpus", ""), len(blocks)
     if attached.isdecimal() and attached.strip("0") and attached != str(count):
         problems.append(f"{tool}: expected {attached} XPUs, as many as are attached, got {count}")
         if len(attached) <= _MOST_DIGITS and int(attached) > count:
-            seen.append(Trace())
-    return settled(tool, _on_board(cards), problems, seen=seen, none_is_fine=attached == "0" and count == 0)
+            reader.seen.append(Trace())
+    return reader.settled(_on_board(cards), none_is_fine=attached == "0" and not blocks)
 
 
 def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:

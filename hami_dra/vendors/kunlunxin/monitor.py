@@ -13,11 +13,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
-from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, watts
+from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, reported, watts
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.kunlunxin.discovery import column_words, xml_blocks
 
@@ -38,17 +39,12 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
 def parse_columns(text: str) -> ToolReport:
     """Parse `xpu-smi -m`. Raises Unreadable."""
     readings: list[Reading] = []
-    problems: list[str] = []
+    reader = ListingReader(_COLUMNS)
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            readings.append(_columns(column_words(line), Words(f"{_COLUMNS}, line {number}", problems)))
-        except Unexpected as error:
-            problems.append(at_line(_COLUMNS, number, line, error))
-    if not readings:
-        raise Unreadable("; ".join(problems) or f"{_COLUMNS}: expected a line for each XPU, got none")
-    return ToolReport(tuple(readings), tuple(problems))
+        if line.strip():
+            with reader.line(number, line):
+                readings.append(_columns(column_words(line), Words(f"{_COLUMNS}, line {number}", reader.problems)))
+    return reported(reader, readings, "a line for each XPU, got none")
 
 
 def _columns(line: Sequence[str], words: Words) -> Reading:
@@ -76,15 +72,12 @@ def _columns(line: Sequence[str], words: Words) -> Reading:
 def parse_xml(text: str) -> ToolReport:
     """Parse `xpu-smi -q -x`. Truncated output keeps the cards before the break. Raises Unreadable."""
     _, blocks, problems = xml_blocks(text)
+    reader = ListingReader(_XML, problems)
     readings = []
     for place, values in blocks:
-        try:
+        with reader.entry(place):
             readings.append(_element(values, Words(place, problems)))
-        except Unexpected as error:
-            problems.append(f"{place}: {error}")
-    if not readings:
-        raise Unreadable("; ".join(problems) or f"{_XML}: expected the XML elements xpu, got none")
-    return ToolReport(tuple(readings), tuple(problems))
+    return reported(reader, readings, "the XML elements xpu, got none")
 
 
 def _element(values: Mapping[str, str], words: Words) -> Reading:

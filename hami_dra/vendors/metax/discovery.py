@@ -17,8 +17,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import Fault, Provenance
-from hami_dra.discovery.backend import PolledBackend, settled
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.backend import PolledBackend
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable
+from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
@@ -86,9 +87,9 @@ def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     """Return all MetaX cards of this machine. Raises DiscoveryError."""
-    text = tool.run("-L")
-    listed, problems = parse_list(text)
-    seen = unread(text, len(listed))
+    reader = ListingReader(_LIST)
+    problems = reader.problems
+    listed = parse_list(tool.run("-L"), reader)
     failed: set[str] = set()
     try:
         table = parse_table(tool.run())
@@ -118,12 +119,12 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
             problems.append(f"{_TABLE}: expected the memory of GPU {line.index} ({line.bus_id}), got none")
             # if no listing of memory answers, nothing is wrong with this card alone
             faults = _faults(line) or (None if memory_known else ())
-            seen.append(Trace(uuid=line.uuid, bus_id=line.bus_id, index=line.index, faults=faults))
+            reader.seen.append(Trace(uuid=line.uuid, bus_id=line.bus_id, index=line.index, faults=faults))
     named = {line.bus_id for line in listed}
     rows = [Trace(bus_id=row.bus_id, index=row.index) for row in table.rows.values() if row.bus_id not in named]
+    reader.seen += [*rows, *table.seen]
     problems += [*table.problems, *(matrix.problems if matrix else ())]
-    complete = settled(_LIST, placed(cards, sys), problems, seen=(*seen, *rows, *table.seen), none_is_fine=not listed)
-    return replace(complete, failed=frozenset(failed))
+    return replace(reader.settled(placed(cards, sys), none_is_fine=not listed), failed=frozenset(failed))
 
 
 def witnesses(tool: Tool) -> tuple[Trace, ...]:
@@ -134,37 +135,22 @@ def witnesses(tool: Tool) -> tuple[Trace, ...]:
     return ()
 
 
-def parse_list(text: str) -> tuple[list[Listed], list[str]]:
-    """Return cards, and problems of unreadable lines that name a GPU. Raises Unreadable when no line can be read."""
-    listed, problems = [], []
+def parse_list(text: str, reader: ListingReader) -> list[Listed]:
+    """Return the cards. Each line of a GPU, and each attached GPU without a line, counts as seen if
+    it cannot be read. Raises Unreadable when no line can be read.
+    """
+    listed = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip().startswith("GPU#"):
-            continue
-        try:
-            listed.append(_listed(line))
-        except Unexpected as error:
-            problems.append(at_line(_LIST, number, line, error))
-    if not listed:
-        raise Unreadable("; ".join(problems) or f"{_LIST}: expected lines that begin with GPU#0, got none")
-    return listed, problems
-
-
-def unread(text: str, listed: int) -> list[Trace]:
-    """Return traces of the cards in `mx-smi -L` beyond the `listed` ones that can be read."""
-    traces = []
-    for line in text.splitlines():
-        if not line.strip().startswith("GPU#"):
-            continue
-        try:
-            _listed(line)
-        except Unexpected:
+        if line.strip().startswith("GPU#"):
             index, uuid = _LISTED_INDEX.match(line.strip()), _LISTED_UUID.search(line)
-            number = int(index[1]) if index else None
-            traces.append(Trace(uuid=uuid[1] if uuid else "", bus_id=bus_id_in(line), index=number))
+            trace = Trace(uuid=uuid[1] if uuid else "", bus_id=bus_id_in(line), index=int(index[1]) if index else None)
+            with reader.line(number, line, trace):
+                listed.append(_listed(line))
+    reader.require(listed, "lines that begin with GPU#0, got none")
     attached = _ATTACHED.search(text)
-    if attached and int(attached[1]) > listed + len(traces):
-        traces.append(Trace())
-    return traces
+    if attached and int(attached[1]) > len(listed) + len(reader.seen):
+        reader.seen.append(Trace())
+    return listed
 
 
 def parse_table(text: str) -> Table:
@@ -172,43 +158,45 @@ def parse_table(text: str) -> Table:
     versions = {what: name_if_said(value) for what, value in _VERSION.findall(text)}
     header: tuple[list[str], list[str]] | None = None
     rows: dict[int, TableRow] = {}
-    problems = []
-    seen = []
+    reader = ListingReader(_TABLE)
     for group in _groups(text):
         first = [cell.lower() for cell in _cells(group[0][1])]
         if len(group) > 1 and "bus-id" in first:
             header = (first, [cell.lower() for cell in _cells(group[1][1])])
         elif header and len(group) > 1:
             number, line = group[0]
-            try:
+            with reader.line(number, line, trace_in(line)):
                 row = _table_row(header, _cells(line), _cells(group[1][1]))
                 rows.setdefault(row.index, row)
-            except Unexpected as error:
-                problems.append(at_line(_TABLE, number, line, error))
-                if address := bus_id_in(line):
-                    seen.append(Trace(bus_id=address))
-    if not rows:
-        expected = f"{_TABLE}: expected a table with the columns Bus-id and Memory-Usage, got none"
-        raise Unreadable("; ".join(problems) or expected)
+    reader.require(rows, "a table with the columns Bus-id and Memory-Usage, got none")
     driver, runtime = versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", "")
-    return Table(rows, driver, runtime, tuple(problems), tuple(seen))
+    return Table(rows, driver, runtime, tuple(reader.problems), tuple(reader.seen))
 
 
 def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
     """Parse `mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises Unreadable."""
+    reader = ListingReader(_DMON)
+    names, units, rows = dmon_rows(text, {"total", "bdfid"}, "the columns total and bdfid, got none")
+    sizes = {}
+    for number, line, cells in rows:
+        with reader.line(number, line):
+            row = dict(zip(names, cells, strict=False))
+            sizes[bus_id(row.get("bdfid", ""))] = memory(row.get("total", ""), units.get("total", ""))
+    return sizes, reader.problems
+
+
+def dmon_rows(
+    text: str, columns: set[str], expected: str
+) -> tuple[list[str], dict[str, str], list[tuple[int, str, list[str]]]]:
+    """Return the names of the columns, their units, and the number, text and cells of each row of
+    `mx-smi dmon` as CSV. Raises Unreadable without the `columns`.
+    """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
     table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
-    if len(table) < 2 or not {"total", "bdfid"} <= set(table[0]):
-        raise Unreadable(f"{_DMON}: expected the columns total and bdfid, got none")
-    unit = dict(zip(table[0], table[1], strict=False)).get("total", "")
-    sizes, problems = {}, []
-    for (number, line), cells in zip(lines[2:], table[2:], strict=True):
-        try:
-            row = dict(zip(table[0], cells, strict=False))
-            sizes[bus_id(row.get("bdfid", ""))] = memory(row.get("total", ""), unit)
-        except Unexpected as error:
-            problems.append(at_line(_DMON, number, line, error))
-    return sizes, problems
+    if len(table) < 2 or not columns <= set(table[0]):
+        raise Unreadable(f"{_DMON}: expected {expected}")
+    rows = [(number, line, cells) for (number, line), cells in zip(lines[2:], table[2:], strict=True)]
+    return table[0], dict(zip(table[0], table[1], strict=False)), rows
 
 
 def parse_topology(text: str) -> Matrix:

@@ -16,8 +16,9 @@ from typing import Any, Final, TypeGuard
 from msgspec.structs import replace
 
 from hami_dra.api.hardware import IdentitySource, Provenance
-from hami_dra.discovery.backend import PolledBackend, settled
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
+from hami_dra.discovery.backend import PolledBackend
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, shown
+from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace, trace_of
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, bus_id_in, memory, said, whole
@@ -76,8 +77,9 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     ]
     listed = {card.index for card in cards}
     seen = [Trace(serial=each.serial, minor=index, index=index) for index, each in files.items() if index not in listed]
-    problems = tuple(dict.fromkeys(map(str, refused))) + found.problems
-    complete = settled(_TABLE, placed(cards, sys), problems, seen=(*found.seen, *seen), none_is_fine=not problems)
+    problems = [*dict.fromkeys(map(str, refused)), *found.problems]
+    reader = ListingReader(_TABLE, problems, [*found.seen, *seen])
+    complete = reader.settled(placed(cards, sys), none_is_fine=not problems)
     unreported = [problem for each in files.values() for problem in each.problems]
     return replace(complete, problems=(*complete.problems, *unreported), failed=frozenset(failed))
 
@@ -101,14 +103,12 @@ def parse_json(text: str) -> Listing:
         answer = max(lists, key=len, default=None)
     if not isinstance(answer, list):
         raise Unreadable(f"{_JSON}: expected a list of devices, got {shown(text)}")
-    cards, problems, seen = [], [], []
+    cards = []
+    reader = ListingReader(_JSON)
     for position, device in enumerate(answer):
-        try:
+        with reader.entry(f"{_JSON}, device {position} of the list", _trace(device)):
             cards.append(_from_json(device))
-        except Unexpected as error:
-            problems.append(f"{_JSON}, device {position} of the list: {error}")
-            seen.append(_trace(device))
-    return settled(_JSON, cards, problems, seen=seen, none_is_fine=not answer)
+    return reader.settled(cards, none_is_fine=not answer)
 
 
 def parse_table(text: str) -> Listing:
@@ -119,21 +119,17 @@ def parse_table(text: str) -> Listing:
         if line.strip().startswith("|")
     ]
     columns: list[str] = []
-    cards, problems, seen = [], [], []
+    cards = []
+    reader = ListingReader(_TABLE)
     for position, (number, line, cells) in enumerate(rows):
         if cells[0].upper() == "NEURON":
             below = rows[position + 1][2] if position + 1 < len(rows) else []
             columns = [f"{one} {other}".upper().strip() for one, other in zip(cells, below, strict=False)]
         elif columns and not cells[0].upper().startswith("DEVICE"):
-            try:
+            with reader.line(number, line, trace_in(line)):
                 cards.append(_from_row(dict(zip(columns, cells, strict=False))))
-            except Unexpected as error:
-                problems.append(at_line(_TABLE, number, line, error))
-                if address := bus_id_in(line):
-                    seen.append(Trace(bus_id=address))
-    if not columns:
-        raise Unreadable(f"{_TABLE}: expected a table that begins with NEURON DEVICE, got {shown(text)}")
-    return settled(_TABLE, cards, problems, seen=seen)
+    reader.require(columns, f"a table that begins with NEURON DEVICE, got {shown(text)}")
+    return reader.settled(cards)
 
 
 def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
@@ -160,7 +156,7 @@ def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
                 logical_cores=max(1, device.cores * known.cores // known.physical_cores),
             )
         )
-    return settled(f"/sys/{FILES}", cards, problems)
+    return ListingReader(f"/sys/{FILES}", problems).settled(cards)
 
 
 def _from_json(device: object) -> NeuronRecord:

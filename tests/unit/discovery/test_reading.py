@@ -4,9 +4,10 @@ import pytest
 
 from hami_dra.api.hardware import Card, Fault, PcieDistance
 from hami_dra.discovery import reading
-from hami_dra.discovery.backend import Listing, PolledBackend, settled
+from hami_dra.discovery.backend import Listing, PolledBackend
 from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, shown
 from hami_dra.discovery.indented import entries
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matrix import parse_matrix
 from hami_dra.discovery.sysfs import distance, place_of, placed
 from hami_dra.vendors.registry import PLUGINS
@@ -206,8 +207,8 @@ def test_what_a_tool_says_itself_wins_over_the_kernel(tools):
 
 
 def test_two_cards_with_one_name():
-    found = settled(
-        "smi", [card(1), card(0), card(1), Card(vendor="v", index=3, uuid="U0", product="P", memory=1)], ["p"]
+    found = ListingReader("smi", ["p"]).settled(
+        [card(1), card(0), card(1), Card(vendor="v", index=3, uuid="U0", product="P", memory=1)]
     )
     assert [each.index for each in found.cards] == [0, 1]
     assert found.problems == (
@@ -219,8 +220,8 @@ def test_two_cards_with_one_name():
 
 def test_nothing_left_is_an_error_that_says_why():
     with pytest.raises(Unreadable, match=r"^why; and why$"):
-        settled("smi", [], ["why", "and why"])
-    assert settled("smi", [], [], none_is_fine=True) == Listing(())
+        ListingReader("smi", ["why", "and why"]).settled([])
+    assert ListingReader("smi").settled([], none_is_fine=True) == Listing(())
 
 
 class Tool:
