@@ -14,6 +14,7 @@ from msgspec import Struct
 from hami_dra.api.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 _LISTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -117,19 +118,36 @@ def node_number(card: Card) -> int:
     return card.index if card.minor is None else card.minor
 
 
-def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
-    """Return the sites of a vendor whose cards are published whole, as `<device_name>-<number>`."""
-    return {f"{device_name}-{card.name_number}": Site(card=card) for card in cards}
+def card_numbers(held: Sequence[Grant]) -> str:
+    """Return the value of a variable that lists the cards by the numbers of their device nodes: `0,2`."""
+    return listed(str(node_number(grant.card)) for grant in held)
+
+
+def numbered_nodes(host: Host, held: Sequence[Grant], prefix: str, *control: str) -> list[DeviceNode]:
+    """Return the device node of each card, `prefix` and its number, and its control nodes. Raises Unpreparable."""
+    return [
+        node
+        for grant in held
+        for node in needed_nodes(host, grant.card, (f"{prefix}{node_number(grant.card)}", *control))
+    ]
 
 
 class ByAmount:
-    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts alone."""
+    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts
+    alone. `of`: how its cards are published, which has its names.
+    """
 
+    name: str
+    driver: str
     device_name: str
     reads: tuple[str, ...] = ()
 
+    def __init_subclass__(cls, of: type[UnpartitionedVendor] | None = None) -> None:
+        if of is not None:
+            cls.name, cls.driver, cls.device_name = of.name, of.driver, of.device_name
+
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(self.device_name, cards)
+        return {f"{self.device_name}-{card.name_number}": Site(card=card) for card in cards}
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
         """Return no assignment."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 from hami_dra.api import names
 from hami_dra.api.quantity import Format, InvalidQuantity, Quantity
 from hami_dra.vendors.quotas import Quotas
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 MAX_CARDS: Final = 32
 """Results of one claim (AllocationResultsMaxSize of resource.k8s.io/v1)."""
@@ -243,11 +244,22 @@ class WithoutFilters:
 
 class WholeByCount(WithoutFilters):
     """A vendor whose whole cards are requested by their count alone; any name of an amount requests
-    a share of a card.
+    a share of a card. `of`: how its cards are published, which has its names.
     """
 
+    name: str
+    driver: str
     whole_class: str
     shared_class: str
+
+    def __init_subclass__(cls, of: type[UnpartitionedVendor] | None = None) -> None:
+        if of is not None:
+            cls.name, cls.driver, cls.whole_class, cls.shared_class = (
+                of.name,
+                of.driver,
+                of.whole_class,
+                of.shared_class,
+            )
 
     def is_plain(self, request: CardChoice) -> bool:
         return request.is_only({})

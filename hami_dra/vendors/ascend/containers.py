@@ -18,7 +18,15 @@ from hami_dra.api.containers import ContainerPlace, Edits, Host, Site, Tenancy, 
 from hami_dra.api.hardware import Card
 from hami_dra.vendors.ascend.publish import AscendPublishing, sites
 from hami_dra.vendors.ascend.rules import DRIVER
-from hami_dra.vendors.grants import ByAmount, grants, listed, needed_nodes, node_number, optional_nodes, without_doubles
+from hami_dra.vendors.grants import (
+    ByAmount,
+    card_numbers,
+    grants,
+    node_number,
+    numbered_nodes,
+    optional_nodes,
+    without_doubles,
+)
 
 VISIBLE: Final = "ASCEND_VISIBLE_DEVICES"
 SPECS: Final = "ASCEND_VNPU_SPECS"
@@ -39,15 +47,8 @@ class AscendContainers(ByAmount):
         if vnpus:
             return _with_vnpu(vnpus[0], tenancies, place)
         held = grants(tenancies)
-        nodes = [
-            node
-            for holding in held
-            for node in needed_nodes(host, holding.card, (f"/dev/davinci{node_number(holding.card)}",))
-        ]
-        return Edits(
-            env={VISIBLE: listed(str(node_number(holding.card)) for holding in held)},
-            device_nodes=without_doubles([*nodes, *optional_nodes(host, CONTROL_NODES)]),
-        )
+        nodes = [*numbered_nodes(host, held, "/dev/davinci"), *optional_nodes(host, CONTROL_NODES)]
+        return Edits(env={VISIBLE: card_numbers(held)}, device_nodes=without_doubles(nodes))
 
 
 def _with_vnpu(vnpu: Tenancy, tenancies: Sequence[Tenancy], place: ContainerPlace) -> Edits:

@@ -11,14 +11,12 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
 from hami_dra.vendors.enflame.publish import EnflamePublishing
-from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.grants import (
     ByAmount,
     Grant,
+    card_numbers,
     grants,
-    listed,
-    needed_nodes,
-    node_number,
+    numbered_nodes,
     optional_nodes,
     tightest,
     without_doubles,
@@ -35,31 +33,19 @@ SIPS: Final = {"S60": 24}
 """Word of the product → processors (SIPs) of the whole card, for the products in Enflame's own plugin."""
 
 
-class EnflameContainers(ByAmount):
+class EnflameContainers(ByAmount, of=EnflamePublishing):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
-
-    name = "enflame"
-    driver = DRIVER
-    device_name = EnflamePublishing.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
         held = grants(tenancies)
-        env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
+        env = {VISIBLE: card_numbers(held)}
         memory, cores = tightest(held, names.CAP_MEMORY), tightest(held, names.CAP_CORES)
         if memory.amount is not None and cores.amount is not None:
             env |= {PART: "true", MEMORY: _gigabytes(memory.amount, held)}
             if (sips := _processors(held)) is not None:
                 env[PROCESSORS] = str(max(sips * cores.amount // CORES, 1))
-        nodes = [
-            node
-            for holding in held
-            for node in needed_nodes(host, holding.card, (f"/dev/gcu{node_number(holding.card)}",))
-        ]
-        return Edits(
-            env=env,
-            device_nodes=without_doubles([*nodes, *optional_nodes(host, (CONTROL_NODE,))]),
-            notes=memory.notes(MEMORY),
-        )
+        nodes = [*numbered_nodes(host, held, "/dev/gcu"), *optional_nodes(host, (CONTROL_NODE,))]
+        return Edits(env=env, device_nodes=without_doubles(nodes), notes=memory.notes(MEMORY))
 
 
 def _gigabytes(amount: int, held: Sequence[Grant]) -> str:

@@ -9,8 +9,7 @@ allocator, for each card.
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, SLICES, WHOLE_CLASS
-from hami_dra.vendors.enflame.rules import DRIVER
+from hami_dra.vendors.enflame.publish import SLICES, EnflamePublishing
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MIB,
@@ -22,7 +21,7 @@ from hami_dra.vendors.legacy import (
 )
 from hami_dra.vendors.quotas import Counted, Quotas, cards, percent
 
-GCU: Final = EXTENDED_RESOURCE
+GCU: Final = EnflamePublishing.extended_resource
 VGCU: Final = "enflame.com/vgcu"
 PERCENTAGE: Final = "enflame.com/vgcu-percentage"
 DRS: Final = "enflame.com/drs-gcu"
@@ -36,13 +35,9 @@ _MOST_GIB: Final = 96
 _MAX_MIB: Final = 4 << 20
 
 
-class EnflameLegacy(WholeByCount):
+class EnflameLegacy(WholeByCount, of=EnflamePublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
-    name = "enflame"
-    driver = DRIVER
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE, *_OF_DRS)
     plugin_resources: tuple[str, ...] = (GCU, VGCU)
     quotas = Quotas((cards(GCU, Counted.WHOLE), cards(VGCU, Counted.PART), percent(PERCENTAGE)))

@@ -18,9 +18,6 @@ from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.publishing import Json, parts_capacity, shares_capacity, stepped_cores, stepped_memory
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
-WHOLE_CLASS: Final = "enflame-gcu.hami.io"
-SHARED_CLASS: Final = "enflame-vgcu.hami.io"
-EXTENDED_RESOURCE: Final = "enflame.com/gcu"
 SLICES: Final = "slices"
 """Capacity: slices of the card."""
 
@@ -31,9 +28,9 @@ class EnflamePublishing(UnpartitionedVendor):
     name = "enflame"
     driver = DRIVER
     device_name = "gcu"
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
-    extended_resource = EXTENDED_RESOURCE
+    whole_class = "enflame-gcu.hami.io"
+    shared_class = "enflame-vgcu.hami.io"
+    extended_resource = "enflame.com/gcu"
 
     def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
         steps = [Fraction(slices, settings[CARD_SLICES]) for slices in range(1, settings[CARD_SLICES] + 1)]

@@ -15,32 +15,20 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy
-from hami_dra.vendors.grants import ByAmount, grants, listed, needed_nodes, node_number, tightest, without_doubles
+from hami_dra.vendors.grants import ByAmount, card_numbers, grants, numbered_nodes, tightest, without_doubles
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
-from hami_dra.vendors.kunlunxin.rules import DRIVER
 
 VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
 CONTROL_NODE: Final = "/dev/xpuctrl"
 
 
-class KunlunxinContainers(ByAmount):
+class KunlunxinContainers(ByAmount, of=KunlunxinPublishing):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
-
-    name = "kunlunxin"
-    driver = DRIVER
-    device_name = KunlunxinPublishing.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
         held = grants(tenancies)
-        visible = listed(str(node_number(holding.card)) for holding in held)
         memory = tightest(held, names.CAP_MEMORY)
         limit = {} if memory.amount is None else {MEMORY_LIMIT: str(memory.amount)}
-        nodes = [
-            node
-            for holding in held
-            for node in needed_nodes(host, holding.card, (f"/dev/xpu{node_number(holding.card)}", CONTROL_NODE))
-        ]
-        return Edits(
-            env={VISIBLE: visible, **limit}, device_nodes=without_doubles(nodes), notes=memory.notes(MEMORY_LIMIT)
-        )
+        nodes = without_doubles(numbered_nodes(host, held, "/dev/xpu", CONTROL_NODE))
+        return Edits(env={VISIBLE: card_numbers(held), **limit}, device_nodes=nodes, notes=memory.notes(MEMORY_LIMIT))

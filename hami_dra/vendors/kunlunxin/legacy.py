@@ -8,12 +8,11 @@ is a whole card, but stays a vXPU: no extended resource has that name.
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.kunlunxin.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.kunlunxin.rules import DRIVER
+from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
 from hami_dra.vendors.legacy import MAX_CARDS, MIB, ContainerResources, LegacyReading, LegacyRequest, WholeByCount
 from hami_dra.vendors.quotas import Counted, Quotas, cards, mebibytes
 
-XPU: Final = EXTENDED_RESOURCE
+XPU: Final = KunlunxinPublishing.extended_resource
 VXPU: Final = "kunlunxin.com/vxpu"
 VXPU_MEMORY: Final = "kunlunxin.com/vxpu-memory"
 _CORES_OF_SIZE: Final = {24_576: 25, 49_152: 50, 98_304: 100}
@@ -23,13 +22,9 @@ _MAX_MIB: Final = 4 << 20
 """4 TiB: beyond any card, so a larger number was not meant as MiB."""
 
 
-class KunlunxinLegacy(WholeByCount):
+class KunlunxinLegacy(WholeByCount, of=KunlunxinPublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
-    name = "kunlunxin"
-    driver = DRIVER
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (XPU, VXPU, VXPU_MEMORY)
     plugin_resources: tuple[str, ...] = (XPU, VXPU)
     quotas = Quotas((cards(XPU, Counted.WHOLE), cards(VXPU, Counted.PART), mebibytes(VXPU_MEMORY)))

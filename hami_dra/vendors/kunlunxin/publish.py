@@ -16,10 +16,6 @@ from hami_dra.vendors.kunlunxin.rules import DRIVER
 from hami_dra.vendors.publishing import Json, cores_capacity, shares_capacity, stepped_memory
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
-WHOLE_CLASS: Final = "kunlunxin-xpu.hami.io"
-SHARED_CLASS: Final = "kunlunxin-vxpu.hami.io"
-EXTENDED_RESOURCE: Final = "kunlunxin.com/xpu"
-
 WING: Final = 4
 """Cards of one wing."""
 SIZES: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1))
@@ -34,9 +30,9 @@ class KunlunxinPublishing(UnpartitionedVendor):
     name = "kunlunxin"
     driver = DRIVER
     device_name = "xpu"
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
-    extended_resource = EXTENDED_RESOURCE
+    whole_class = "kunlunxin-xpu.hami.io"
+    shared_class = "kunlunxin-vxpu.hami.io"
+    extended_resource = "kunlunxin.com/xpu"
 
     def groups(self, cards: Sequence[Card]) -> Mapping[int, int]:
         return {card.index: card.index // WING + 1 for card in cards if card.links}

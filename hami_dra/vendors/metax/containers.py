@@ -17,7 +17,6 @@ from typing import Final
 from hami_dra.api.containers import ContainerPlace, DeviceNode, Edits, Host, Tenancy, Unpreparable
 from hami_dra.vendors.grants import ByAmount, Grant, grants, needed_nodes, optional_nodes, without_doubles
 from hami_dra.vendors.metax.publish import MetaxPublishing
-from hami_dra.vendors.metax.rules import DRIVER
 
 CONTROL_NODE: Final = "/dev/mxcd"
 UNLIMITED: Final = (
@@ -27,12 +26,8 @@ UNLIMITED: Final = (
 _DRM_NODE: Final = re.compile(r"card[0-9]+|renderD[0-9]+")
 
 
-class MetaxContainers(ByAmount):
+class MetaxContainers(ByAmount, of=MetaxPublishing):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
-
-    name = "metax"
-    driver = DRIVER
-    device_name = MetaxPublishing.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
         held = grants(tenancies)

@@ -24,12 +24,11 @@ from hami_dra.vendors.legacy import (
     counts_fractions,
 )
 from hami_dra.vendors.metax.preferences import APP_CLASS, ONLINE, app_class, qos_policy
-from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.metax.rules import DRIVER
+from hami_dra.vendors.metax.publish import MetaxPublishing
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Counted, Quotas, cards, gibibytes, percent
 
-GPU: Final = EXTENDED_RESOURCE
+GPU: Final = MetaxPublishing.extended_resource
 SGPU: Final = "metax-tech.com/sgpu"
 CORES: Final = "metax-tech.com/vcore"
 MEMORY: Final = "metax-tech.com/vmemory"
@@ -40,13 +39,9 @@ _MOST_GIB: Final = 4 << 10
 """4 TiB: beyond any card, so a larger number was not meant as GiB."""
 
 
-class MetaxLegacy(WholeByCount):
+class MetaxLegacy(WholeByCount, of=MetaxPublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
-    name = "metax"
-    driver = DRIVER
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GPU, SGPU, CORES, MEMORY)
     plugin_resources: tuple[str, ...] = (GPU, SGPU)
     quotas = Quotas((cards(GPU, Counted.WHOLE), cards(SGPU, Counted.PART), gibibytes(MEMORY), percent(CORES)))

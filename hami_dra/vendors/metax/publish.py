@@ -4,8 +4,6 @@ Called through the vendor registry. In: card records. Out: JSON for ResourceSlic
 DeviceClasses. Pure. `linkGroup` is MetaX's linkZone: the cards that MetaXLink joins.
 """
 
-from typing import Final
-
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
@@ -14,10 +12,6 @@ from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import Json, cores_capacity, memory_capacity, shares_capacity
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
-WHOLE_CLASS: Final = "metax-gpu.hami.io"
-SHARED_CLASS: Final = "metax-sgpu.hami.io"
-EXTENDED_RESOURCE: Final = "metax-tech.com/gpu"
-
 
 class MetaxPublishing(UnpartitionedVendor):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
@@ -25,9 +19,9 @@ class MetaxPublishing(UnpartitionedVendor):
     name = "metax"
     driver = DRIVER
     device_name = "gpu"
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
-    extended_resource = EXTENDED_RESOURCE
+    whole_class = "metax-gpu.hami.io"
+    shared_class = "metax-sgpu.hami.io"
+    extended_resource = "metax-tech.com/gpu"
 
     def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
         """Return memory and cores without scaling: the kernel driver isolates an sGPU's, and has no

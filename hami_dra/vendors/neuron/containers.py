@@ -12,12 +12,18 @@ claim.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hami_dra.api.containers import ContainerPlace, Edits, Host, Site, Tenancy, Unpreparable
-from hami_dra.api.hardware import Card
-from hami_dra.api.nodelacks import Lack
-from hami_dra.vendors.grants import Grant, card_sites, grants, listed, needed_nodes, node_number, without_doubles
+from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
+from hami_dra.vendors.grants import (
+    ByAmount,
+    Grant,
+    card_numbers,
+    grants,
+    listed,
+    node_number,
+    numbered_nodes,
+    without_doubles,
+)
 from hami_dra.vendors.neuron.publish import NEURON_CORES, NeuronPublishing, core_count
-from hami_dra.vendors.neuron.rules import DRIVER
 
 VISIBLE: Final = "AWS_NEURON_VISIBLE_DEVICES"
 VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
@@ -25,19 +31,8 @@ ASSIGNED: Final = "cores"
 """Key of an assignment: numbers inside the device, ascending: `0,1`."""
 
 
-class NeuronContainers:
+class NeuronContainers(ByAmount, of=NeuronPublishing):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
-
-    name = "neuron"
-    driver = DRIVER
-    reads: tuple[str, ...] = ()
-
-    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(NeuronPublishing.device_name, cards)
-
-    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
-        """Return nothing: containers bring their own runtime."""
-        return ()
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return neighbouring cores if possible, in the smallest gap that holds them; else the lowest free ones."""
@@ -55,18 +50,13 @@ class NeuronContainers:
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
         held = grants(tenancies)
-        env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
+        env = {VISIBLE: card_numbers(held)}
         cores = [(holding.card, _cores(holding)) for holding in held]
         if any(len(own) < core_count(card) for card, own in cores):
             env[VISIBLE_CORES] = listed(
                 str(node_number(card) * core_count(card) + core) for card, own in cores for core in own
             )
-        nodes = [
-            node
-            for holding in held
-            for node in needed_nodes(host, holding.card, (f"/dev/neuron{node_number(holding.card)}",))
-        ]
-        return Edits(env=env, device_nodes=without_doubles(nodes))
+        return Edits(env=env, device_nodes=without_doubles(numbered_nodes(host, held, "/dev/neuron")))
 
 
 def _best(free: Sequence[int], wanted: int) -> list[int]:

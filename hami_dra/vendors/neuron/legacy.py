@@ -16,24 +16,19 @@ from hami_dra.vendors.legacy import (
     LegacyRequest,
     WholeByCount,
 )
-from hami_dra.vendors.neuron.publish import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.neuron.rules import DRIVER
+from hami_dra.vendors.neuron.publish import NEURON_CORES, NeuronPublishing
 from hami_dra.vendors.quotas import Counted, QuotaName, Quotas, cards
 
-DEVICES: Final = EXTENDED_RESOURCE
+DEVICES: Final = NeuronPublishing.extended_resource
 CORES: Final = "aws.amazon.com/neuroncore"
 _CORES_OF_A_DEVICE: Final = (8, 4, 2)
 """Core counts of all existing devices, largest first: few devices before many."""
 _MOST_CORES: Final = MAX_CARDS * _CORES_OF_A_DEVICE[0]
 
 
-class NeuronLegacy(WholeByCount):
+class NeuronLegacy(WholeByCount, of=NeuronPublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
-    name = "neuron"
-    driver = DRIVER
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (DEVICES, CORES)
     plugin_resources: tuple[str, ...] = (DEVICES, CORES)
     quotas = Quotas(

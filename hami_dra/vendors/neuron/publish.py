@@ -28,9 +28,6 @@ from hami_dra.vendors.publishing import (
 )
 from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
-WHOLE_CLASS: Final = "neuron-device.hami.io"
-SHARED_CLASS: Final = "neuron-core.hami.io"
-EXTENDED_RESOURCE: Final = "aws.amazon.com/neuron"
 NEURON_CORES: Final = "neuroncores"
 """Capacity: NeuronCores of the device, as the runtime numbers them."""
 GROUP: Final = "resource.aws.com/devicegroup{}_id"
@@ -43,9 +40,9 @@ class NeuronPublishing(UnpartitionedVendor):
     name = "neuron"
     driver = DRIVER
     device_name = "neuron"
-    whole_class = WHOLE_CLASS
-    shared_class = SHARED_CLASS
-    extended_resource = EXTENDED_RESOURCE
+    whole_class = "neuron-device.hami.io"
+    shared_class = "neuron-core.hami.io"
+    extended_resource = "aws.amazon.com/neuron"
 
     def attributes(self, cards: Sequence[Card]) -> dict[int, dict[str, Json]]:
         groups = device_groups(cards)

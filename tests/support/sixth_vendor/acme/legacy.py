@@ -1,7 +1,6 @@
 """Acme's resource names from before DRA: a count, and MiB of memory."""
 
 from acme.publish import AcmePublishing
-from acme.rules import DRIVER
 from hami_dra.api import names
 from hami_dra.vendors.legacy import MAX_CARDS, MIB, ContainerResources, LegacyReading, LegacyRequest, WholeByCount
 from hami_dra.vendors.quotas import Counted, Quotas, cards
@@ -10,13 +9,9 @@ CARD = AcmePublishing.extended_resource
 MEMORY = "acme.example.com/memory"
 
 
-class AcmeLegacy(WholeByCount):
+class AcmeLegacy(WholeByCount, of=AcmePublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
-    name = "acme"
-    driver = DRIVER
-    whole_class = AcmePublishing.whole_class
-    shared_class = AcmePublishing.shared_class
     resources = (CARD, MEMORY)
     plugin_resources = (CARD,)
     quotas = Quotas((cards(CARD, Counted.EVERY),))
