@@ -6,6 +6,7 @@ to the back end's own limit. Out: `Findings` and `Health`. One broken card never
 problem names it.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -58,39 +59,30 @@ class Backend(Protocol):
         """Release the hardware. Idempotent."""
 
 
+@dataclasses.dataclass(eq=False)
 class PolledBackend:
     """A vendor whose hardware is read by polling a tool. Implements Backend."""
 
+    vendor: str
+    read: Callable[[], Listing]
+    """Return the best listing that answers."""
+    witnesses: Callable[[], Iterable[Trace]] = dataclasses.field(default=tuple, kw_only=True)
+    """Return the content of all other listings; called before a card is called lost."""
+    memory: CardMemory = dataclasses.field(default_factory=lambda: CardMemory(Card), kw_only=True)
     tells_events = False
 
-    def __init__(
-        self,
-        vendor: str,
-        read: Callable[[], Listing],
-        *,
-        witnesses: Callable[[], Iterable[Trace]] = tuple,
-        memory: CardMemory | None = None,
-    ) -> None:
-        """Set up a back end. `read`: the best listing that answers. `witnesses`: the content of all
-        other listings, read before a card is called lost.
-        """
-        self.vendor = vendor
-        self._read = read
-        self._witnesses = witnesses
-        self._memory = memory or CardMemory(Card)
-
     def discover(self) -> Findings:
-        listing = self._read()
-        if self._memory.new_in(listing):
+        listing = self.read()
+        if self.memory.new_in(listing):
             # a glitch in an output rarely occurs twice in the same way
-            listing = self._agreed(listing, self._read())
-        judged = self._memory.judge(listing, self._witnesses, confirmed=True)
-        cards, problems = self._memory.update(judged)
+            listing = self._agreed(listing, self.read())
+        judged = self.memory.judge(listing, self.witnesses, confirmed=True)
+        cards, problems = self.memory.update(judged)
         return Findings(cards, (*listing.problems, *problems))
 
     def health(self, patience: float = 0.0) -> Health:  # noqa: ARG002 (there is nothing to wait for)
-        listing = self._read()
-        judged = self._memory.judge(listing, self._witnesses)
+        listing = self.read()
+        judged = self.memory.judge(listing, self.witnesses)
         return Health(judged.faults, listing.problems, judged.outdated)
 
     def close(self) -> None:
@@ -98,8 +90,8 @@ class PolledBackend:
 
     def _agreed(self, first: Listing, second: Listing) -> Listing:
         """Return the second reading without the new cards that are missing in the first one."""
-        before = self._memory.new_in(first)
-        new = self._memory.new_in(second)
+        before = self.memory.new_in(first)
+        new = self.memory.new_in(second)
         same = assigned([trace_of(card) for card in before], new)
         doubtful = [card for position, card in enumerate(new) if position not in same]
         kept = tuple(card for card in second.cards if card not in doubtful)

@@ -8,6 +8,7 @@ health, metrics. It neither reads nor writes the cluster.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 
 from msgspec import Struct
@@ -60,6 +61,10 @@ from hami_dra.vendors.registry import containers
 log = logging.getLogger(__name__)
 
 
+async def _unknown() -> None:
+    return None
+
+
 class Surroundings(Struct, frozen=True):
     """The state of the cluster, as `service` knows it."""
 
@@ -75,75 +80,71 @@ class Surroundings(Struct, frozen=True):
         return NodeReference(self.node.metadata.name, self.node.metadata.uid)
 
 
+@dataclass(eq=False)
 class DriverRuntime:
     """The runtime of one driver.
 
     `demanded`: the operator named the vendor, so that it is served even where no card is found.
     """
 
+    vendor: PublishingVendor
+    hardware: Hardware
+    settings: NodeSettings
+    metrics: DriverMetrics
+    wall: Callable[[], datetime]
+    _: KW_ONLY
+    demanded: bool
     own_cards: tuple[Card, ...] = ()
     """Cards that this driver alone hands out: not cordoned, and offered by no device plugin."""
     runtime_partitions: RuntimePartitions | None = None
     """Set by the creator of the plugin where partitions left behind are to be removed."""
+    health: DeviceHealths = field(default_factory=DeviceHealths)
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once there is something to serve: cards, or a vendor demanded by the operator."""
+    judged: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the first decision on the offer was made, even if the offer is empty."""
+    decided: bool = False
+    """The driver may write its slices; before that, the true state is unknown."""
+    offer: PoolContent | None = None
+    """All its devices, published or not."""
+    inventory: Inventory | None = None
+    """The same devices for preparation; replaced, never changed: any thread may read it."""
+    prepared: Callable[[], Mapping[str, Record]] = dict
+    """Prepared claims by uid; set by the creator of the plugin."""
+    held_claims: Callable[[], str | None] = lambda: None
+    """Devices held for deleted claims, as the annotation says it; None: not known. Set likewise."""
+    check_claims: Callable[[], None] = lambda: None  # set likewise
+    lacking: Callable[[], Sequence[Lack]] = tuple
+    """What containers would lack now; reads files. Set by the creator of the plugin."""
+    changed: Callable[[], None] = lambda: None
+    """Called when there may be something else to publish; set by `service`."""
+    inventory_changed: Callable[[], None] = lambda: None
+    """Called when `inventory` was replaced; set by the creator of the plugin."""
+    monitoring: Monitoring[Card, Reading] | None = None
+    """Readings of its cards; set by `service` where monitoring is supported and enabled."""
+    usage_reader: UsageReader | None = None
+    """Reads what containers use of shared cards; set by `service` where the vendor has one."""
+    latest_records: Callable[[], Awaitable[Mapping[str, Record] | None]] = _unknown
+    """`prepared`, read again; None: not known. Set by the creator of the plugin."""
+    usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
+    """What containers use; set by `service` once kubelet is served."""
+    registered: asyncio.Event | None = None
+    """The `registered` event of the plugin that serves kubelet, once there is one."""
+    _times: TaintTimes = field(default_factory=dict)
+    _inherited: set[tuple[str, TaintKey]] | None = None
+    """Taints of an earlier driver that are not over yet; None before the first decision."""
+    driver: str = field(init=False)
+    turn: PublisherLock = field(init=False)
+    lacks: LackWatch = field(init=False)
 
-    def __init__(
-        self,
-        vendor: PublishingVendor,
-        hardware: Hardware,
-        settings: NodeSettings,
-        metrics: DriverMetrics,
-        wall: Callable[[], datetime],
-        *,
-        demanded: bool,
-    ) -> None:
-        self.vendor = vendor
-        self.driver = vendor.driver
-        self.hardware = hardware
-        self.demanded = demanded
-        self.health = DeviceHealths()
-        self.turn = PublisherLock(settings.plugins_dir / vendor.driver / "publisher.lock")
-        self.wanted = asyncio.Event()
-        """Set once there is something to serve: cards, or a vendor demanded by the operator."""
-        self.judged = asyncio.Event()
-        """Set once the first decision on the offer was made, even if the offer is empty."""
-        self.decided = False
-        """The driver may write its slices; before that, the true state is unknown."""
-        self.offer: PoolContent | None = None
-        """All its devices, published or not."""
-        self.inventory: Inventory | None = None
-        """The same devices for preparation; replaced, never changed: any thread may read it."""
-        self.prepared: Callable[[], Mapping[str, Record]] = dict
-        """Prepared claims by uid; set by the creator of the plugin."""
-        self.held_claims: Callable[[], str | None] = lambda: None
-        """Devices held for deleted claims, as the annotation says it; None: not known. Set likewise."""
-        self.check_claims: Callable[[], None] = lambda: None  # set likewise
-        self.lacking: Callable[[], Sequence[Lack]] = tuple
-        """What containers would lack now; reads files. Set by the creator of the plugin."""
-        self.lacks = LackWatch(vendor.driver, self._ask_lacking, self._lacks_changed)
-        self.changed: Callable[[], None] = lambda: None
-        """Called when there may be something else to publish; set by `service`."""
-        self.inventory_changed: Callable[[], None] = lambda: None
-        """Called when `inventory` was replaced; set by the creator of the plugin."""
-        self.monitoring: Monitoring[Card, Reading] | None = None
-        """Readings of its cards; set by `service` where monitoring is supported and enabled."""
-        self.usage_reader: UsageReader | None = None
-        """Reads what containers use of shared cards; set by `service` where the vendor has one."""
-        self.latest_records: Callable[[], Awaitable[Mapping[str, Record] | None]] = _unknown
-        """`prepared`, read again; None: not known. Set by the creator of the plugin."""
-        self.usage: Monitoring[GrantedContainer, ContainerUsage] | None = None
-        """What containers use; set by `service` once kubelet is served."""
-        self.registered: asyncio.Event | None = None
-        """The `registered` event of the plugin that serves kubelet, once there is one."""
-        self._settings = settings
-        self.metrics = metrics
-        self._wall = wall
-        self._times: TaintTimes = {}
-        self._inherited: set[tuple[str, TaintKey]] | None = None
-        """Taints of an earlier driver that are not over yet; None before the first decision."""
+    def __post_init__(self) -> None:
+        self.driver = self.vendor.driver
+        self.turn = PublisherLock(self.settings.plugins_dir / self.driver / "publisher.lock")
+        self.lacks = LackWatch(self.driver, lambda: self.lacking(), lambda: self.changed())  # noqa: PLW0108 (both are set later)
         # these change without a decision
-        metrics.registered.labels(self.driver).set_function(lambda: float(self._is_registered()))
-        metrics.readings_failed.labels(self.driver).set_function(lambda: float(hardware.failures))
-        if demanded:
+        self.metrics.registered.labels(self.driver).set_function(lambda: float(self._is_registered()))
+        self.metrics.readings_failed.labels(self.driver).set_function(lambda: float(self.hardware.failures))
+        if self.demanded:
             self.wanted.set()
 
     def look(self, published: Collection[ResourceSlice]) -> None:
@@ -155,7 +156,7 @@ class DriverRuntime:
 
     def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
         """Return the pool to offer now. The devices, before ranking and fencing, are stored in `offer`."""
-        settings = self._settings
+        settings = self.settings
         known = {**times_of(around.published), **self._times}
         published_taints = self._published_taints(around.published)
         options = PoolOptions(
@@ -178,12 +179,6 @@ class DriverRuntime:
             pool = reordered(pool, settings.ranking(pool, around.node, around.claims))
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
         return fenced(pool, fence=around.fence)
-
-    def _ask_lacking(self) -> Sequence[Lack]:
-        return self.lacking()
-
-    def _lacks_changed(self) -> None:
-        self.changed()
 
     def telling(self, pool: Pool, published: Collection[ResourceSlice]) -> Pool:
         """Return the pool with its annotations: devices held for deleted claims, and what
@@ -274,17 +269,13 @@ class DriverRuntime:
         """Return the pool with the times at which its taints were first published; they survive
         deleted slices and restarts of the driver.
         """
-        now = timestamp(self._wall())
+        now = timestamp(self.wall())
         self._times = {key: known.get(key, now) for key in taint_keys(pool)}
         return timed(pool, self._times)
 
 
 def _is_lost(fault: Counted) -> bool:
     return kind_of(fault.fault.code) is FaultKind.LOST
-
-
-async def _unknown() -> None:
-    return None
 
 
 def empty_pool(driver: str, place: NodeReference) -> Pool:

@@ -12,6 +12,7 @@ it.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ _BREATH: Final = 0.2
 """Seconds between two checks of hardware that reports events one at a time."""
 
 
+@dataclass(eq=False)
 class Hardware:
     """Keep the cards current; `run()` until cancelled. In seconds: `discover_every`,
     `health_every`.
@@ -40,43 +42,39 @@ class Hardware:
     `demanded`: such cards are expected; otherwise missing vendor tools are not reported.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        damper: FlapDamper,
-        *,
-        discover_every: float,
-        health_every: float,
-        on_change: Callable[[], None],
-        call: InThread = in_thread,
-        demanded: bool = True,
-    ) -> None:
-        self.backend = backend
-        self.vendor = backend.vendor
-        self.cards: tuple[Card, ...] = ()
-        """All cards known to the back end, by index, without faults; lost ones are included."""
-        self.faults: Mapping[str, tuple[Counted, ...]] = {}
-        """Faults that count, by the uuid of each of `cards`."""
-        self.found = False
-        """A discovery succeeded, with or without cards."""
-        self.problem = ""
-        """The reason why the hardware cannot be read now, or empty."""
-        self.failures = 0
-        """Failed readings since the start."""
-        self.tried = asyncio.Event()
-        """Set after the first discovery, successful or not."""
-        self._damper = damper
-        self._discover_every = discover_every
-        self._health_every = health_every
-        self._on_change = on_change
-        self._call = call
-        self._demanded = demanded
-        self._known: dict[str, Card] = {}
-        self._reported: frozenset[str] = frozenset()
-        self._asked = asyncio.Event()
-        self._outdated = False
-        """The last check found a change that only a discovery can take over."""
-        self._backoff = Backoff(first=min(5.0, discover_every), most=discover_every)
+    backend: Backend
+    damper: FlapDamper
+    _: KW_ONLY
+    discover_every: float
+    health_every: float
+    on_change: Callable[[], None]
+    call: InThread = in_thread
+    demanded: bool = True
+    cards: tuple[Card, ...] = ()
+    """All cards known to the back end, by index, without faults; lost ones are included."""
+    faults: Mapping[str, tuple[Counted, ...]] = field(default_factory=dict)
+    """Faults that count, by the uuid of each of `cards`."""
+    found: bool = False
+    """A discovery succeeded, with or without cards."""
+    problem: str = ""
+    """The reason why the hardware cannot be read now, or empty."""
+    failures: int = 0
+    """Failed readings since the start."""
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the first discovery, successful or not."""
+    _known: dict[str, Card] = field(default_factory=dict)
+    _reported: frozenset[str] = field(default_factory=frozenset)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _outdated: bool = False
+    """The last check found a change that only a discovery can take over."""
+    _backoff: Backoff = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(first=min(5.0, self.discover_every), most=self.discover_every)
+
+    @property
+    def vendor(self) -> str:
+        return self.backend.vendor
 
     def rediscover(self) -> None:
         """Discover the hardware soon, without waiting for the interval."""
@@ -98,11 +96,11 @@ class Hardware:
                     continue
                 answered = await self._look()
                 if self._outdated:  # at once, but not at every check
-                    due = min(due, discovered_at + self._health_every)
+                    due = min(due, discovered_at + self.health_every)
                 if answered and self.backend.tells_events:
                     await wait_at_most(self._asked, _BREATH)
                 else:
-                    await wait_at_most(self._asked, min(self._health_every, due - self._now()))
+                    await wait_at_most(self._asked, min(self.health_every, due - self._now()))
         finally:
             await self._close()
 
@@ -110,24 +108,24 @@ class Hardware:
         """Close the back end. A call that was given up may still hold the hardware, and hang: then it stays open."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._call(self.backend.close)
+                await self.call(self.backend.close)
         except (DiscoveryError, TimeoutError) as error:
             log.warning("%s: not closed: %s", self.vendor, str(error) or "it is still being read")
 
     async def _discover(self) -> float:
         """Discover the cards. Returns the seconds until the next discovery."""
         try:
-            findings = await self._call(self.backend.discover)
+            findings = await self.call(self.backend.discover)
         except DiscoveryError as error:
             self._failed(error)
-            return self._backoff.next() if self._demanded or self.found else self._discover_every
+            return self._backoff.next() if self.demanded or self.found else self.discover_every
         self._backoff.reset()
         self._outdated = False
         self._tell(findings.problems)
         there = {card.uuid: card for card in findings.cards}
         for uuid in self._known.keys() - there.keys():
             log.info("%s: card %s is no longer listed", self.vendor, uuid)
-            self._damper.forget(uuid)
+            self.damper.forget(uuid)
         for uuid, card in there.items():
             before = self._known.get(uuid)
             if before is None:
@@ -135,23 +133,23 @@ class Hardware:
             elif before.index != card.index:
                 log.warning("%s: card %s has number %d now, no longer %d", self.vendor, uuid, card.index, before.index)
         self._known = {uuid: replace(card, faults=()) for uuid, card in there.items()}
-        self._damper.look({uuid: card.faults for uuid, card in there.items()}, self._now())
+        self.damper.look({uuid: card.faults for uuid, card in there.items()}, self._now())
         first, self.found = not self.found, True
-        if first and not there and self._demanded:
+        if first and not there and self.demanded:
             log.warning("%s: there are no cards on this machine", self.vendor)
         self._settle(first=first)
-        return self._discover_every
+        return self.discover_every
 
     async def _look(self) -> bool:
         """Check the health of the cards. Returns whether the hardware answered."""
-        patience = min(self._health_every, _PATIENCE) if self.backend.tells_events else 0.0
+        patience = min(self.health_every, _PATIENCE) if self.backend.tells_events else 0.0
         try:
-            health: Health = await self._call(lambda: self.backend.health(patience))
+            health: Health = await self.call(lambda: self.backend.health(patience))
         except DiscoveryError as error:
             self._failed(error)
             return False
         self._tell(health.problems)
-        self._damper.look({uuid: found for uuid, found in health.faults.items() if uuid in self._known}, self._now())
+        self.damper.look({uuid: found for uuid, found in health.faults.items() if uuid in self._known}, self._now())
         self._outdated = health.outdated
         self._settle()
         return True
@@ -161,21 +159,21 @@ class Hardware:
         if self.problem:
             log.info("%s: the hardware can be read again", self.vendor)
         cards = tuple(sorted(self._known.values(), key=lambda card: (card.index, card.uuid)))
-        faults = {card.uuid: self._damper.counted(card.uuid) for card in cards}
+        faults = {card.uuid: self.damper.counted(card.uuid) for card in cards}
         self._log(cards, faults)
         news = first or (self.cards, self.faults, self.problem) != (cards, faults, "")
         self.cards, self.faults, self.problem = cards, faults, ""
         if news:
-            self._on_change()
+            self.on_change()
 
     def _failed(self, error: DiscoveryError) -> None:
         self.failures += 1
-        self._damper.blind()
+        self.damper.blind()
         if str(error) != self.problem:
-            expected = isinstance(error, ToolMissing) and not (self._demanded or self.found)
+            expected = isinstance(error, ToolMissing) and not (self.demanded or self.found)
             log.log(logging.DEBUG if expected else logging.WARNING, "%s: %s", self.vendor, error)
             self.problem = str(error)
-            self._on_change()
+            self.on_change()
 
     def _tell(self, problems: tuple[str, ...]) -> None:
         """Log each problem once, until it is gone and returns."""

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -66,57 +67,55 @@ class Sampler(Protocol[Subject_contra, Found_co]):
     def close(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Monitoring(Generic[Subject, Found]):
     """Sample the cards; `run()` until cancelled. `every`: seconds. `subjects`: the cards
     (containers) that are present now.
     """
 
-    def __init__(
-        self,
-        vendor: str,
-        sampler: Sampler[Subject, Found],
-        subjects: Callable[[], Sequence[Subject]],
-        every: float,
-        *,
-        call: InThread = in_thread,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.source = sampler.source
-        self.readings: Mapping[str, Found] = {}
-        """By uuid (view); replaced, never changed."""
-        self.looks = 0
-        """Samplings since the start, including failed ones."""
-        self.failures: Counter[Failure] = Counter()
-        self.problems: tuple[str, ...] = ()
-        """Values that the last sampling could not read."""
-        self._vendor = vendor
-        self._sampler = sampler
-        self._subjects = subjects
-        self._every = every
-        self._call = call
-        self._sleep = sleep
-        self._backoff = Backoff(first=every, most=max(every, _RARELY))
-        self._look: asyncio.Future[Sampled[Found]] | None = None
-        self._looked_at = 0.0
-        self._failing: Failure | None = None
+    vendor: str
+    sampler: Sampler[Subject, Found]
+    subjects: Callable[[], Sequence[Subject]]
+    every: float
+    _: KW_ONLY
+    call: InThread = in_thread
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    readings: Mapping[str, Found] = field(default_factory=dict)
+    """By uuid (view); replaced, never changed."""
+    looks: int = 0
+    """Samplings since the start, including failed ones."""
+    failures: Counter[Failure] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+    """Values that the last sampling could not read."""
+    _look: asyncio.Future[Sampled[Found]] | None = None
+    _looked_at: float = 0.0
+    _failing: Failure | None = None
+    _backoff: Backoff = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(first=self.every, most=max(self.every, _RARELY))
+
+    @property
+    def source(self) -> str:
+        return self.sampler.source
 
     async def run(self) -> None:
         try:
             while True:
-                await self._sleep(await self._once() if self._subjects() else self._every)
+                await self.sleep(await self._once() if self.subjects() else self.every)
         finally:
             if self._look is not None:
                 self._look.cancel()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._call(self._sampler.close)
+                    await self.call(self.sampler.close)
 
     async def _once(self) -> float:
         """Sample once. Returns the seconds until the next sampling."""
         if self._look is None:
             self.looks += 1
-            subjects = tuple(self._subjects())
-            self._look = asyncio.ensure_future(self._call(lambda: self._sampler.sample(subjects)))
+            subjects = tuple(self.subjects())
+            self._look = asyncio.ensure_future(self.call(lambda: self.sampler.sample(subjects)))
         done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE)
         if not done:
             return self._failed(Failure.HANGS, f"no answer within {_PATIENCE:g} s")
@@ -131,14 +130,14 @@ class Monitoring(Generic[Subject, Found]):
             return self._failed(Failure.FAILED, str(error))
         except Exception as error:  # a bug in reading must not end the driver
             if self._failing is None:
-                log.exception("%s: monitoring", self._vendor)
+                log.exception("%s: monitoring", self.vendor)
             return self._failed(Failure.UNEXPECTED, repr(error))
         self._succeeded(sample)
-        return self._every
+        return self.every
 
     def _succeeded(self, sample: Sampled[Found]) -> None:
         if self._failing is not None:
-            log.info("%s: %s reports again", self._vendor, self.source)
+            log.info("%s: %s reports again", self.vendor, self.source)
         self._backoff.reset()
         self._failing = None
         self._looked_at = self._now()
@@ -146,16 +145,16 @@ class Monitoring(Generic[Subject, Found]):
         # the texts change with the numbers in them, so that each sampling would log something new
         level = logging.DEBUG if self.problems else logging.WARNING
         for problem in sample.problems:
-            log.log(level, "%s: monitoring: %s", self._vendor, problem)
+            log.log(level, "%s: monitoring: %s", self.vendor, problem)
         self.problems = sample.problems
 
     def _failed(self, kind: Failure, why: str) -> float:
         self.failures[kind] += 1
         level = logging.DEBUG if kind is self._failing else logging.WARNING
-        log.log(level, "%s: %s has no readings: %s", self._vendor, self.source, why)
+        log.log(level, "%s: %s has no readings: %s", self.vendor, self.source, why)
         self._failing = kind
-        pause = max(self._every, self._backoff.next())
-        if self._now() + pause - self._looked_at > _LOOKS * self._every:
+        pause = max(self.every, self._backoff.next())
+        if self._now() + pause - self._looked_at > _LOOKS * self.every:
             self.readings, self.problems = {}, ()
         return pause
 

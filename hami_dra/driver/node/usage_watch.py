@@ -7,6 +7,7 @@ in a thread: a container can write to them, and must not hold up the driver.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,25 +25,21 @@ EVERY: Final = 5.0
 """Seconds between two readings: priorities of containers need a short and fixed interval."""
 
 
+@dataclass(eq=False)
 class UsageWatch:
     """Watch the containers of one driver. `containers`: those to read now. `folders`: the paths of
     the folders of all prepared claims; None while these are not known, and nothing is removed.
     """
 
-    def __init__(
-        self,
-        vendor: str,
-        reader: UsageReader,
-        containers: Callable[[], Sequence[GrantedContainer]],
-        folders: Callable[[], Awaitable[Collection[str] | None]],
-        call: InThread,
-    ) -> None:
-        self.monitoring: Monitoring[GrantedContainer, ContainerUsage] = Monitoring(
-            vendor, reader, containers, EVERY, call=call
-        )
-        self._reader = reader
-        self._folders = folders
-        self._call = call
+    vendor: str
+    reader: UsageReader
+    containers: Callable[[], Sequence[GrantedContainer]]
+    folders: Callable[[], Awaitable[Collection[str] | None]]
+    call: InThread
+    monitoring: Monitoring[GrantedContainer, ContainerUsage] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.monitoring = Monitoring(self.vendor, self.reader, self.containers, EVERY, call=self.call)
 
     async def run(self, tidy_every: float, guard: LoopGuard) -> None:
         """Read, and every `tidy_every` seconds remove what is stale, until cancelled."""
@@ -54,11 +51,11 @@ class UsageWatch:
         while True:
             with guard.each("stale folders of containers"):
                 # listed before the claims, which then include every folder that was being made
-                listed = await self._call(self._reader.own_folders)
-                used = await self._folders() if listed else None
+                listed = await self.call(self.reader.own_folders)
+                used = await self.folders() if listed else None
                 for path in set(listed).difference(used) if used is not None else ():
                     with guard.each(path):
-                        await self._call(partial(_remove, path))
+                        await self.call(partial(_remove, path))
                         log.info("%s: removed, as no prepared claim has it", path)
             await asyncio.sleep(every)
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -110,7 +111,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
                 registry=settings.registry_dir,
                 instance=settings.instance,
             )
-        return _Serving(driver, server, preparation, status, vanished)
+        return _Serving(driver, server, preparation, status, vanished, server.registered)
 
     def _host(self) -> MachineHost:
         return MachineHost(
@@ -148,47 +149,40 @@ class Wiring(Struct, frozen=True, kw_only=True):
         return partitions(self.settings.options) if partitions is not None and self.simulated is None else None
 
 
+@dataclass(eq=False)
 class _Serving:
     """The plugin of one driver. Implements `service.Plugin`."""
 
-    def __init__(
-        self,
-        driver: str,
-        server: KubeletPlugin,
-        preparation: NodePreparation,
-        status: ClaimStatusWriter,
-        vanished: VanishedClaims,
-    ) -> None:
-        self.registered = server.registered
-        self._driver = driver
-        self._server = server
-        self._preparation = preparation
-        self._status = status
-        self._vanished = vanished
+    driver: str
+    server: KubeletPlugin
+    preparation: NodePreparation
+    status: ClaimStatusWriter
+    vanished: VanishedClaims
+    registered: asyncio.Event
 
     async def run(self) -> None:
         await self._tidy_up()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._preparation.run(), name=f"prepare {self._driver}")
-            group.create_task(self._status.run(), name=f"claim status {self._driver}")
-            group.create_task(self._vanished.run(), name=f"vanished claims {self._driver}")
+            group.create_task(self.preparation.run(), name=f"prepare {self.driver}")
+            group.create_task(self.status.run(), name=f"claim status {self.driver}")
+            group.create_task(self.vanished.run(), name=f"vanished claims {self.driver}")
             try:
-                with _as_config_error(self._driver):
-                    await self._server.start()
+                with _as_config_error(self.driver):
+                    await self.server.start()
                 await asyncio.Event().wait()
             finally:
                 # before the two above end: pending calls still need them
-                await self._server.stop()
+                await self.server.stop()
 
     async def _tidy_up(self) -> None:
         try:
-            problems = await self._preparation.start()
+            problems = await self.preparation.start()
         except PrepareError as error:
             # calls get the same sentence, so that it is in the events of pods too
-            log.error("%s: %s", self._driver, error)  # noqa: TRY400 (the sentence says it all)
+            log.error("%s: %s", self.driver, error)  # noqa: TRY400 (the sentence says it all)
             return
         for problem in problems:
-            log.warning("%s: %s", self._driver, problem)
+            log.warning("%s: %s", self.driver, problem)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -128,27 +129,30 @@ def _amount(name: str, amount: int) -> str:
 # --- writing --------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class ClaimStatusWriter:
     """Write the status; `run()` until cancelled. `add` never blocks and never fails."""
 
-    def __init__(
-        self, cluster: Cluster, driver: str, now: Callable[[], datetime], *, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
-        self._cluster = cluster
-        self._driver = driver
-        self._now = now
-        self._waiting: dict[str, tuple[ResourceClaim, Record | str]] = {}
-        self._written: OrderedDict[str, str] = OrderedDict()
-        """Uid → last content written, without times, so that a repeated call of kubelet writes
+    cluster: Cluster
+    driver: str
+    now: Callable[[], datetime]
+    _: KW_ONLY
+    sleep: Callable[[float], Awaitable[None]]
+    _waiting: dict[str, tuple[ResourceClaim, Record | str]] = field(default_factory=dict)
+    _written: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    """Uid → last content written, without times, so that a repeated call of kubelet writes
         nothing.
 
         Only of prepared claims: the API server empties the status when a claim is deallocated, and
         a named claim may then get the same allocation again.
         """
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(
-            self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE, sleep=sleep
+    _queue: WorkQueue[tuple[str, str]] = field(init=False)
+    """Namespaces and uids."""
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue(
+            self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE, sleep=self.sleep
         )
-        """Namespaces and uids."""
 
     async def run(self) -> None:
         await self._queue.run()
@@ -173,7 +177,7 @@ class ClaimStatusWriter:
         if uid not in self._waiting:
             return
         claim, outcome = self._waiting[uid]
-        said = entries(self._driver, claim, outcome, self._now())
+        said = entries(self.driver, claim, outcome, self.now())
         signature = _without_times(said)
         if said and self._written.get(uid) != signature:
             await self._apply(claim, said)
@@ -194,14 +198,14 @@ class ClaimStatusWriter:
             "status": {"devices": said},
         }
         try:
-            await self._cluster.patch(
+            await self.cluster.patch(
                 RESOURCE_CLAIM,
                 meta.name,
                 body,
                 namespace=meta.namespace,
                 subresource="status",
                 patch_type=APPLY,
-                field_manager=self._driver,
+                field_manager=self.driver,
                 force=True,
             )
         except (NotFound, Conflict):

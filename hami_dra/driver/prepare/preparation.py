@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeVar
 
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, Kind
@@ -45,6 +46,7 @@ _LAST_SECONDS: Final = 10.0
 Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], None]
 
 
+@dataclass(eq=False)
 class NodePreparation:
     """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver on one node.
 
@@ -53,27 +55,18 @@ class NodePreparation:
     any more (`ClaimStatusWriter.forget`).
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        work: PrepareTransactions,
-        *,
-        node: str,
-        report: Reporter | None = None,
-        forget: Callable[[Iterable[str]], None] | None = None,
-        most_seconds: float = MOST_SECONDS,
-    ) -> None:
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after each batch, when `records` may have changed."""
-        self._cluster = cluster
-        self._work = work
-        self._node = node
-        self._report = report
-        self._forget = forget
-        self._most_seconds = most_seconds
-        self._asking = asyncio.Semaphore(_AT_ONCE)
-        self._waiting: list[tuple[Job, asyncio.Future[dict[str, Outcome]]]] = []
-        self._woken = asyncio.Event()
+    cluster: Cluster
+    work: PrepareTransactions
+    _: KW_ONLY
+    node: str
+    report: Reporter | None = None
+    forget: Callable[[Iterable[str]], None] | None = None
+    most_seconds: float = MOST_SECONDS
+    on_change: Callable[[], None] = lambda: None
+    """Called after each batch, when `records` may have changed."""
+    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _waiting: list[tuple[Job, asyncio.Future[dict[str, Outcome]]]] = field(default_factory=list)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> list[str]:
         """Finish or take back the unfinished work of an earlier instance. Returns sentences about
@@ -82,19 +75,19 @@ class NodePreparation:
         Raises PrepareError if the prepared claims cannot even be determined; calls are answered
         with the same error then.
         """
-        return await asyncio.to_thread(self._work.start)
+        return await asyncio.to_thread(self.work.start)
 
     @property
     def records(self) -> Mapping[str, Record]:
         """Return records of claims that are prepared or about to be, by claim uid."""
-        return self._work.written
+        return self.work.written
 
     async def refresh(self) -> bool:
         """Read the checkpoint again, as another instance of the driver may have written it. Returns
         whether `records` can be relied on.
         """
         await self._queued(Unprepare(()))
-        return self._work.is_known
+        return self.work.is_known
 
     async def latest(self) -> Mapping[str, Record] | None:
         """Return `records`, read again; None while they cannot be relied on."""
@@ -112,7 +105,7 @@ class NodePreparation:
             self._woken.clear()
             batch, self._waiting = self._waiting, []
             # the caller may be gone by now; a job is done nevertheless, for kubelet relies on it
-            work = asyncio.get_running_loop().run_in_executor(None, self._work.run, [job for job, _ in batch])
+            work = asyncio.get_running_loop().run_in_executor(None, self.work.run, [job for job, _ in batch])
             try:
                 outcomes = await asyncio.shield(work)
             except asyncio.CancelledError:
@@ -132,12 +125,12 @@ class NodePreparation:
         job = Prepare({})
         outcomes: dict[str, Outcome] = {}
         try:
-            async with asyncio.timeout(self._most_seconds):
+            async with asyncio.timeout(self.most_seconds):
                 outcomes, job = await self._read(claims)
                 if not outcomes:
                     outcomes = await self._queued(job)
         except TimeoutError:
-            late = f"not done after {self._most_seconds:g} s: the API server, the disk or the hardware is slow; kubelet will ask again"
+            late = f"not done after {self.most_seconds:g} s: the API server, the disk or the hardware is slow; kubelet will ask again"
             outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
         except PrepareError as error:
             outcomes = dict.fromkeys((ref.uid for ref in claims), str(error))
@@ -145,21 +138,21 @@ class NodePreparation:
             outcome = outcomes[ref.uid]
             if isinstance(outcome, str):
                 log.warning("ResourceClaim %s/%s is not prepared: %s", ref.namespace, ref.name, outcome)
-        if self._report is not None:
-            self._report(job.claims, outcomes)
+        if self.report is not None:
+            self.report(job.claims, outcomes)
         return {ref.uid: _answer(outcomes[ref.uid]) for ref in claims}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         outcomes: dict[str, Outcome] = {}
         try:
-            async with asyncio.timeout(self._most_seconds):
+            async with asyncio.timeout(self.most_seconds):
                 outcomes = await self._queued(Unprepare(tuple(ref.uid for ref in claims)))
         except TimeoutError:
-            late = f"not taken back after {self._most_seconds:g} s: the disk or the hardware is slow; kubelet will ask again"
+            late = f"not taken back after {self.most_seconds:g} s: the disk or the hardware is slow; kubelet will ask again"
             outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
         answers = {ref.uid: found if isinstance(found := outcomes[ref.uid], str) else "" for ref in claims}
-        if self._forget is not None:
-            self._forget([uid for uid, why in answers.items() if not why])
+        if self.forget is not None:
+            self.forget([uid for uid, why in answers.items() if not why])
         for ref in claims:
             if answers[ref.uid]:
                 log.warning("ResourceClaim %s/%s is not unprepared: %s", ref.namespace, ref.name, answers[ref.uid])
@@ -229,9 +222,9 @@ class NodePreparation:
 
     async def _pods_here(self, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of the namespace on this node. Raises Forbidden, Refused."""
-        here = f"spec.nodeName={self._node}"
+        here = f"spec.nodeName={self.node}"
         try:
-            listing = await self._asked(self._cluster.list(_WHOLE_POD, namespace=namespace, field_selector=here))
+            listing = await self._asked(self.cluster.list(_WHOLE_POD, namespace=namespace, field_selector=here))
         except Forbidden:
             raise
         except ClusterError as error:
@@ -247,7 +240,7 @@ class NodePreparation:
         if not cdi.is_uid(ref.uid):
             return f"{what}: uid {ref.uid!r} is not a uid: this is not a call of kubelet's"
         try:
-            return await self._asked(self._cluster.get(RESOURCE_CLAIM, ref.name, ref.namespace))
+            return await self._asked(self.cluster.get(RESOURCE_CLAIM, ref.name, ref.namespace))
         except NotFound:
             return f"{what} does not exist any more: delete the pod, so that it is started with a new claim"
         except ClusterError as error:
@@ -259,7 +252,7 @@ class NodePreparation:
         Raises Refused: the views of a pod's containers are unknown without it.
         """
         try:
-            pod = read_pod(await self._asked(self._cluster.get_raw(POD, name, namespace)))
+            pod = read_pod(await self._asked(self.cluster.get_raw(POD, name, namespace)))
         except NotFound:
             return None
         except ClusterError as error:

@@ -25,6 +25,7 @@ leaves nothing behind.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -48,29 +49,23 @@ log = logging.getLogger(__name__)
 UNEXPECTED: Final = "the driver failed because of a bug; its log has details"
 
 
+@dataclass(eq=False)
 class PrepareTransactions:
     """Process batches. `inventory`: the devices published now; None while they are not known.
     `lock`: held for each batch.
     """
 
-    def __init__(
-        self,
-        inventory: Callable[[], Inventory | None],
-        maker: ArtifactWriter,
-        checkpoint: Checkpoint,
-        lock: AbstractContextManager[None],
-    ) -> None:
-        self.written: Mapping[str, Record] = MappingProxyType({})
-        """Records of claims that are prepared or about to be, by uid, as last written; replaced,
+    inventory: Callable[[], Inventory | None]
+    maker: ArtifactWriter
+    checkpoint: Checkpoint
+    lock: AbstractContextManager[None]
+    written: Mapping[str, Record] = field(default_factory=lambda: MappingProxyType({}))
+    """Records of claims that are prepared or about to be, by uid, as last written; replaced,
         never changed: safe to read from any thread.
         """
-        self.is_known = False
-        """Whether `written` equals the checkpoint; False while it cannot be read or written."""
-        self._inventory = inventory
-        self._maker = maker
-        self._checkpoint = checkpoint
-        self._lock = lock
-        self._followed: Inventory | None = None
+    is_known: bool = False
+    """Whether `written` equals the checkpoint; False while it cannot be read or written."""
+    _followed: Inventory | None = None
 
     # --- start ---
 
@@ -81,15 +76,15 @@ class PrepareTransactions:
         NotWritten if not even the list of claims can be read.
         """
         problems: list[str] = []
-        with self._lock:
-            records = self._checkpoint.load()
-            self._try(problems, self._checkpoint.tidy)
+        with self.lock:
+            records = self.checkpoint.load()
+            self._try(problems, self.checkpoint.tidy)
             self._try(problems, partial(self._take_leftovers, problems, records))
             for record in list(records.values()):
-                if record.state == "preparing" and self._try(problems, partial(self._maker.take_back, record, records)):
+                if record.state == "preparing" and self._try(problems, partial(self.maker.take_back, record, records)):
                     del records[record.uid]
-            self._try(problems, partial(self._maker.recut_unheld, records))
-            inventory = self._inventory()
+            self._try(problems, partial(self.maker.recut_unheld, records))
+            inventory = self.inventory()
             if inventory is not None:
                 for uid in [uid for uid, record in records.items() if record.state == "prepared"]:
                     self._try(problems, partial(self._repair, records, uid, inventory))
@@ -97,13 +92,13 @@ class PrepareTransactions:
         return problems
 
     def _save(self, records: Records) -> None:
-        self._checkpoint.save(records)
+        self.checkpoint.save(records)
         self.written = MappingProxyType(dict(records))
         self.is_known = True
 
     def _take_leftovers(self, problems: list[str], records: Records) -> None:
-        for record in self._maker.leftovers(records):
-            self._try(problems, partial(self._maker.take_back, record, records))
+        for record in self.maker.leftovers(records):
+            self._try(problems, partial(self.maker.take_back, record, records))
 
     @staticmethod
     def _try(problems: list[str], step: Callable[[], object]) -> bool:
@@ -119,7 +114,7 @@ class PrepareTransactions:
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
         """Run jobs. Returns one map for each, by claim uid."""
         try:
-            with self._lock:
+            with self.lock:
                 outcomes: list[dict[str, Outcome]] = []
                 for part in parts(jobs):
                     outcomes += self._run(part)
@@ -129,12 +124,12 @@ class PrepareTransactions:
 
     def _run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
         try:
-            before = self._checkpoint.load()
+            before = self.checkpoint.load()
         except PrepareError as error:
             self.is_known = False
             return [dict.fromkeys(job.uids, str(error)) for job in jobs]
         batch = Batch(dict(before))
-        inventory = self._inventory()
+        inventory = self.inventory()
         if inventory is not None:
             self._follow(batch.records, inventory)
         opened = [self._begin(job, batch, inventory) for job in jobs]
@@ -176,7 +171,7 @@ class PrepareTransactions:
         if record is None:
             return ""
         try:
-            self._maker.take_back(record, records)
+            self.maker.take_back(record, records)
         except PrepareError as error:
             return str(error)
         del records[uid]
@@ -195,7 +190,7 @@ class PrepareTransactions:
             )
             if views != record.views:
                 narrowed = records | {uid: replace(record, views=views)}
-                if self._try(problems, partial(self._maker.remake, narrowed, uid, inventory)):
+                if self._try(problems, partial(self.maker.remake, narrowed, uid, inventory)):
                     records.update(narrowed)
         for problem in problems:
             log.warning("%s", problem)
@@ -249,26 +244,26 @@ class PrepareTransactions:
             self._repair(batch.records, uid, inventory)
             return True
         # reallocated, so the containers that had it are gone; or never finished
-        self._maker.take_back(record, batch.records)
+        self.maker.take_back(record, batch.records)
         del batch.records[uid]
         return False
 
     def _repair(self, records: Records, uid: str, inventory: Inventory) -> None:
         """Create missing artifacts of the claim again. Raises PrepareError."""
-        self._maker.unpartition(records[uid])
-        record = self._maker.without_lost(records[uid])
+        self.maker.unpartition(records[uid])
+        record = self.maker.without_lost(records[uid])
         own = [held.own_partition for held in record.held]
         if any(partition is not None and partition.id is None for partition in own):
             if record != records[uid]:
                 records[uid] = record
                 self._save(records)
-            self._maker.remake(records, uid, inventory)
-        moved = self._maker.renumbered(records[uid], inventory)
+            self.maker.remake(records, uid, inventory)
+        moved = self.maker.renumbered(records[uid], inventory)
         if moved == records[uid]:
-            self._maker.write(moved, fresh=False)
+            self.maker.write(moved, fresh=False)
             return
         renumbered = records | {uid: moved}
-        self._maker.remake(renumbered, uid, inventory)
+        self.maker.remake(renumbered, uid, inventory)
         records.update(renumbered)
 
     def _follow(self, records: Records, inventory: Inventory) -> None:
@@ -281,7 +276,7 @@ class PrepareTransactions:
         self._followed = inventory
         problems: list[str] = []
         for uid, record in list(records.items()):
-            if record.state == "prepared" and self._maker.renumbered(record, inventory) != record:
+            if record.state == "prepared" and self.maker.renumbered(record, inventory) != record:
                 log.warning(
                     "ResourceClaim %s: its cards have other numbers now: its containers get them when they start",
                     record.key,
@@ -305,14 +300,14 @@ class PrepareTransactions:
         records = dict(batch.records)
         try:
             settled = {record.key: "another pod" for record in records.values()}
-            arrangement = arrange(inventory.driver, claims, pods, settled, self._maker.reads)
+            arrangement = arrange(inventory.driver, claims, pods, settled, self.maker.reads)
             for claimed, record in zip(claims, members, strict=True):
                 holdings = [ClaimHolding(other.key, held) for other in records.values() for held in other.held]
                 check_overcommit(record.key, record.held, holdings, inventory)
-                self._maker.check_free(record)
+                self.maker.check_free(record)
                 records[record.uid] = replace(record, held=())
                 for held in record.held:
-                    given = self._maker.assigned(records, held, inventory, record.key)
+                    given = self.maker.assigned(records, held, inventory, record.key)
                     records[record.uid] = replace(records[record.uid], held=(*records[record.uid].held, given))
                 seen = [arrangement.view_of[record.uid, request] for request in claimed.requests]
                 views = {view.name: view for view in seen if view is not None}
@@ -338,10 +333,10 @@ class PrepareTransactions:
         for group in batch.groups:
             try:
                 for uid in group.uids:
-                    self._maker.make_partitions(batch.records, uid)
-                for record in self._maker.described(batch.records, group.uids, inventory, group.arrangement):
+                    self.maker.make_partitions(batch.records, uid)
+                for record in self.maker.described(batch.records, group.uids, inventory, group.arrangement):
                     batch.records[record.uid] = record
-                    self._maker.write(record, fresh=True)
+                    self.maker.write(record, fresh=True)
             except PrepareError as error:
                 self._fail(batch.records, group, str(error))
                 continue
@@ -360,7 +355,7 @@ class PrepareTransactions:
         for uid in group.uids:
             record = records[uid]
             try:
-                self._maker.take_back(record, records)
+                self.maker.take_back(record, records)
             except PrepareError as error:
                 log.warning("ResourceClaim %s was not prepared, and cannot be taken back yet: %s", record.key, error)
                 records[uid] = replace(record, state="preparing")

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from hami_dra.api import heldclaims
@@ -46,6 +47,7 @@ def _held_device(driver: str, held: GrantedDevice) -> HeldDevice:
     return HeldDevice(device=held.device, consumed=consumed, mark=mark)
 
 
+@dataclass(eq=False)
 class VanishedClaims:
     """Find deleted claims that are still prepared.
 
@@ -53,41 +55,31 @@ class VanishedClaims:
     `on_change`: called when `report` may return another value.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        driver: str,
-        records: Callable[[], Mapping[str, Record]],
-        refresh: Callable[[], Awaitable[bool]],
-        on_change: Callable[[], None],
-        *,
-        interval: float,
-        dice: Callable[[], float] = random.random,
-    ) -> None:
-        self._cluster = cluster
-        self._driver = driver
-        self._records = records
-        self._refresh = refresh
-        self._on_change = on_change
-        self._interval = interval
-        self._again = asyncio.Event()
-        self._dice = dice
-        self._guard = LoopGuard("vanished claims")
-        self._looked = False
-        self._gone: set[str] = set()
-        """Uids of prepared claims that do not exist any more."""
+    cluster: Cluster
+    driver: str
+    records: Callable[[], Mapping[str, Record]]
+    refresh: Callable[[], Awaitable[bool]]
+    on_change: Callable[[], None]
+    _: KW_ONLY
+    interval: float
+    dice: Callable[[], float] = random.random
+    _again: asyncio.Event = field(default_factory=asyncio.Event)
+    _guard: LoopGuard = field(default_factory=lambda: LoopGuard("vanished claims"))
+    _looked: bool = False
+    _gone: set[str] = field(default_factory=set)
+    """Uids of prepared claims that do not exist any more."""
 
     def report(self) -> str | None:
         """Return the value of the annotation, empty for no such claim; None before all claims were checked."""
         if not self._looked:
             return None
-        records = self._records()
-        return heldclaims.encode(held_claim(self._driver, records[uid]) for uid in self._gone if uid in records)
+        records = self.records()
+        return heldclaims.encode(held_claim(self.driver, records[uid]) for uid in self._gone if uid in records)
 
     def prepared_changed(self) -> None:
         """Take note that claims were prepared or taken back."""
         if self._gone:
-            self._on_change()
+            self.on_change()
 
     async def run(self) -> None:
         """Check claims until cancelled."""
@@ -95,9 +87,9 @@ class VanishedClaims:
         while True:
             if await self.look():
                 backoff = Backoff()
-                pause = self._interval * (1 - _SPREAD + 2 * _SPREAD * self._dice())
+                pause = self.interval * (1 - _SPREAD + 2 * _SPREAD * self.dice())
             else:
-                pause = min(backoff.next(), self._interval)
+                pause = min(backoff.next(), self.interval)
             await self._pause(pause)
 
     def look_again(self) -> None:
@@ -113,11 +105,11 @@ class VanishedClaims:
 
     async def look(self) -> bool:
         """Check each claim once. Returns whether all could be checked; the others keep their state."""
-        if not await self._refresh():
+        if not await self.refresh():
             return False
-        self._gone &= self._records().keys()
+        self._gone &= self.records().keys()
         before, asked = set(self._gone), True
-        for uid, record in self._records().items():
+        for uid, record in self.records().items():
             if uid in self._gone:
                 continue
             with self._guard.each(f"ResourceClaim {record.key}"):
@@ -134,13 +126,13 @@ class VanishedClaims:
                     self._gone.add(uid)
         if self._gone != before or not self._looked:
             self._looked = True
-            self._on_change()
+            self.on_change()
         return asked
 
     async def _is_gone(self, record: Record) -> bool:
         """Return whether the claim is deleted. Raises ClusterError if that is unknown."""
         try:
-            found = await self._cluster.get(RESOURCE_CLAIM, record.name, record.namespace)
+            found = await self.cluster.get(RESOURCE_CLAIM, record.name, record.namespace)
         except NotFound:
             return True
         return found.metadata.uid != record.uid

@@ -220,13 +220,13 @@ def test_a_card_in_one_of_two_readings_is_none(tools, tmp_path):
     tools.answer("mx-smi", METAX | {"-L": wrong})
     assert [reported for reported in codes(backend.health()).values() if "lost" in reported] == []
     looks = iter([METAX | {"-L": wrong}, METAX])
-    real = backend._read
+    real = backend.read
 
     def read():
         tools.answer("mx-smi", next(looks))
         return real()
 
-    backend._read = read
+    backend.read = read
     assert names(backend.discover()) == first
 
 
