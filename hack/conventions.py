@@ -115,7 +115,7 @@ MOST_SHORT_HELPERS: Final = 6.5
 IMPURE: Final = (
     "aiohttp", "asyncio", "grpc", "kubernetes", "socket", "subprocess", "threading", "time",
     "hami_dra.kube.http", "hami_dra.kube.transport", "hami_dra.kube.reflector", "hami_dra.kube.lease",
-    "hami_dra.kube.memory", "hami_dra.kube.embedded",
+    "hami_dra.kube.embedded",
 )  # fmt: skip
 _PURE: Final = re.compile(r"\bPure\b[.:;,]")
 PURE_BUT_FOR: Final = {"hami_dra/driver/kubelet/sockets.py": {"socket"}}

@@ -23,9 +23,8 @@ from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
 from hami_dra.api.kinds import Kind
 from hami_dra.driver.fleet import Fleet
-from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded import EmbeddedControlPlane, MemoryCluster
 from hami_dra.kube.manifests import apply, shipped
-from hami_dra.kube.memory import MemoryCluster
 from hami_dra.vendors.registry import plugin_of
 
 FLEET: Final = FleetFile(

@@ -2,22 +2,24 @@
 
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.webhook.admission import Admission
 from hami_dra.api import kinds
-from hami_dra.kube import memory
 from hami_dra.kube.protocol import Invalid
 
+if TYPE_CHECKING:
+    from hami_dra.kube import embedded
 
-def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitable[dict[str, Any]]]:
+
+def memory_webhook(admission: Admission) -> "Callable[[embedded.Admission], Awaitable[dict[str, Any]]]":
     """Return an admission function to append to `MemoryCluster.admission`.
 
     Refused pods raise `Invalid`, as the API server would answer.
     """
     numbers = count()
 
-    async def admit(request: memory.Admission) -> dict[str, Any]:
+    async def admit(request: "embedded.Admission") -> dict[str, Any]:
         if request.kind.plural != kinds.POD.plural:
             return request.object
         verdict = await admission.admit(request.object, request.namespace, unique=str(next(numbers)))

@@ -35,7 +35,7 @@ from controller.reconcile.runtime import Informers, LoopClock
 from controller.reconcile.runtime.settings import DriverSettings, Settings
 from hack.bench.scale import Streams, claim_body, pod_body, write_cluster
 from hami_dra.api import kinds
-from hami_dra.kube.memory import MemoryCluster
+from hami_dra.kube.embedded import MemoryCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

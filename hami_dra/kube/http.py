@@ -10,7 +10,8 @@ carry ResourceClaims (docs/libraries.md).
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ from hami_dra.kube.protocol import (
 from hami_dra.kube.transport import Timeouts, Transport
 
 T = TypeVar("T", bound=Object)
+Item = TypeVar("Item")
 
 _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     MERGE: "application/merge-patch+json",
@@ -158,43 +160,48 @@ class HttpCluster:
         pages: PageSize | None,
         on_page: Callable[[int, int], None],
     ) -> Sequence[dict[str, Any]]:
-        what = f"list {kind.plural}"
-        query = _selectors(label_selector, "")
         items: list[dict[str, Any]] = []
-        token = ""
-        while True:
-            body = await self._transport.read(what, kind.path(namespace), _paged(query, pages, token))
-            try:
-                page = read_json_page(body)
-            except msgspec.DecodeError as error:
-                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
+        async for page in self._each_page(kind, namespace, _selectors(label_selector, ""), pages, read_json_page):
             items.extend(page.items or ())
-            if pages is not None:
-                pages.learn(len(page.items or ()), len(body))
             on_page(len(items), page.metadata.remaining_item_count or 0)
-            token = page.metadata.continue_
-            if not token:
-                return items
+        return items
 
     async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str], pages: PageSize | None) -> Listing[T]:
         """Return all objects. `pages` None: all in one answer."""
-        what = f"list {kind.plural}"
         items: list[T] = []
         broken: list[Broken] = []
-        token = ""
-        while True:
-            body = await self._transport.read(what, kind.path(namespace), _paged(query, pages, token))
-            try:
-                page: Page[T] = read_page(kind, body)
-            except msgspec.DecodeError as error:
-                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
+        version = ""
+        async for page in self._each_page(kind, namespace, query, pages, partial(read_page, kind)):
             items.extend(page.items or ())
             broken.extend(page.broken)
+            version = page.metadata.resource_version
+        return Listing(tuple(items), version, tuple(broken))
+
+    async def _each_page(
+        self,
+        kind: Kind[T],
+        namespace: str,
+        query: Mapping[str, str],
+        pages: PageSize | None,
+        read: Callable[[bytes], Page[Item]],
+    ) -> AsyncIterator[Page[Item]]:
+        what = f"list {kind.plural}"
+        token = ""
+        while True:
+            limit = {} if pages is None else {"limit": str(pages.limit)}
+            body = await self._transport.read(
+                what, kind.path(namespace), {**query, **limit, **({"continue": token} if token else {})}
+            )
+            try:
+                page = read(body)
+            except msgspec.DecodeError as error:
+                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
             if pages is not None:
                 pages.learn(max(len(page.items or ()), len(page.broken)), len(body))
+            yield page
             token = page.metadata.continue_
             if not token:
-                return Listing(tuple(items), page.metadata.resource_version, tuple(broken))
+                return
 
     def watch(
         self,
@@ -312,15 +319,6 @@ def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {key: value for key, value in both.items() if value}
-
-
-def _paged(query: Mapping[str, str], pages: PageSize | None, token: str) -> dict[str, str]:
-    found = dict(query)
-    if pages is not None:
-        found["limit"] = str(pages.limit)
-    if token:
-        found["continue"] = token
-    return found
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> tuple[T, str]:

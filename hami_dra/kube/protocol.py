@@ -1,6 +1,6 @@
 """The operations of a cluster, and the errors they may raise.
 
-Two adapters implement it: `hami_dra.kube.http` (a real API server) and `hami_dra.kube.memory`
+Two adapters implement it: `hami_dra.kube.http` (a real API server) and `hami_dra.kube.embedded.api_server`
 (the embedded default: same optimistic concurrency, watch events, finalizers). Callers never know
 which one they have.
 

@@ -29,7 +29,7 @@ from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile
 from hami_dra.driver.fleet.run import Fleet
-from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded import EmbeddedControlPlane
 from hami_dra.kube.manifests import apply, shipped
 from hami_dra.vendors.registry import VENDORS
 from tests.support.controller_settings import controller_settings

@@ -23,8 +23,8 @@ from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK, service_account_token
 from hami_dra.api import names
+from hami_dra.kube.embedded import MemoryCluster
 from hami_dra.kube.manifests import shipped
-from hami_dra.kube.memory import MemoryCluster
 from hami_dra.vendors.driver_profile_file import parse_driver_profile
 from tests.docs.commands_in_docs import parse
 from tests.e2e import gitops_story as gitops

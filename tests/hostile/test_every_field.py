@@ -52,7 +52,7 @@ LEAST = {
     "PodGroup": {"spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}},
 }
 FIRST = "n0000"
-_NOT_OURS = ("kube/memory/", "kube/embedded/", "tests/")
+_NOT_OURS = ("kube/embedded/", "tests/")
 
 
 class Pieces:

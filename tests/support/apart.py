@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.observability.side_thread import SideServices
 from hami_dra.api import kinds, names
-from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded import EmbeddedControlPlane
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.side_thread import SideThread
 from tests.support.controller_settings import controller_settings

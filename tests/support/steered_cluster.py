@@ -6,9 +6,9 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from hami_dra.kube.memory import MemoryCluster, Request, rules
-from hami_dra.kube.memory.history import Record
-from hami_dra.kube.memory.state import object_key
+from hami_dra.kube.embedded.api_server import MemoryCluster, Request, rules
+from hami_dra.kube.embedded.api_server.history import Record
+from hami_dra.kube.embedded.api_server.state import object_key
 
 _LATE: ContextVar[list] = ContextVar("_LATE")
 """Errors that the request in progress raises once it has taken effect."""

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from hami_dra.api.kinds import WORKLOADS
+from hami_dra.kube.embedded.api_server import MemoryCluster
 from hami_dra.kube.embedded.claims import ClaimController
 from hami_dra.kube.embedded.copies import Copies
 from hami_dra.kube.embedded.garbage import GarbageCollector
 from hami_dra.kube.embedded.kubelet import Kubelet
 from hami_dra.kube.embedded.scheduler import Scheduler
 from hami_dra.kube.embedded.workloads import WorkloadController
-from hami_dra.kube.memory import MemoryCluster
 from hami_dra.kube.reflector import Reflector
 
 _QUIET_ROUNDS = 20

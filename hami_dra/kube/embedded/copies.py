@@ -8,8 +8,8 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.kube.embedded.api_server import MemoryCluster
 from hami_dra.kube.embedded.worker import WatchedStore
-from hami_dra.kube.memory import MemoryCluster
 from hami_dra.kube.reflector import Reflector
 
 

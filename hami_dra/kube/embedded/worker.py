@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.backoff import Backoff
-from hami_dra.kube.memory import MemoryCluster
+from hami_dra.kube.embedded.api_server import MemoryCluster
 from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.store import IndexFunction, Store

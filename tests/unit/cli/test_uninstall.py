@@ -10,7 +10,7 @@ import pytest
 
 from controller.reconcile.repair import uninstall
 from hami_dra.api import kinds, names
-from hami_dra.kube.memory import MemoryCluster
+from hami_dra.kube.embedded import MemoryCluster
 from hami_dra.kube.protocol import Forbidden
 from tests.support.commands import Typed
 

@@ -6,7 +6,7 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.api.names import DELETE_PROTECTION
-from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded import EmbeddedControlPlane
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 

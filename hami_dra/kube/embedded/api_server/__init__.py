@@ -11,7 +11,7 @@ immediately unless a finalizer holds them), and namespaces need not exist.
 the checks per kind, `patches` the merging of bodies.
 """
 
-from hami_dra.kube.memory.cluster import MemoryCluster
-from hami_dra.kube.memory.requests import Admission, Request, default_kinds
+from hami_dra.kube.embedded.api_server.cluster import MemoryCluster
+from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
 
 __all__ = ["Admission", "MemoryCluster", "Request", "default_kinds"]

@@ -10,10 +10,10 @@ import msgspec
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.memory import patches, rules
-from hami_dra.kube.memory.history import Record
-from hami_dra.kube.memory.requests import Admission, Request, default_kinds, patched
-from hami_dra.kube.memory.state import MemoryState, object_key
+from hami_dra.kube.embedded.api_server import patches, rules
+from hami_dra.kube.embedded.api_server.history import Record
+from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds, patched
+from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
     APPLY,
     MERGE,

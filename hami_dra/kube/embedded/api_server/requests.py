@@ -10,7 +10,7 @@ from msgspec import Struct
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.memory import patches
+from hami_dra.kube.embedded.api_server import patches
 from hami_dra.kube.protocol import APPLY, JSON, Body, Invalid, PatchType, ServerVersion
 
 Raw = dict[str, Any]

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hami_dra.api.kinds import Kind
-from hami_dra.kube.memory.history import Record, RecordedChange, Table
+from hami_dra.kube.embedded.api_server.history import Record, RecordedChange, Table
 from hami_dra.kube.protocol import NotFound
 
 Raw = dict[str, Any]
