@@ -47,6 +47,10 @@ class CardUsage(Struct, frozen=True, kw_only=True):
     utilization: float | None = None
     """Percent of the card's cores, 0 to 100."""
 
+    @property
+    def memory_parts(self) -> tuple[int | None, int | None, int | None]:
+        return self.memory_context, self.memory_module, self.memory_buffer
+
 
 class ContainerUsage(Struct, frozen=True, kw_only=True):
     cards: Mapping[str, CardUsage] = field(default_factory=dict)

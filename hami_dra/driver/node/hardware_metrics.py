@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from msgspec import Struct
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.legacy_metrics import NameSet
+from hami_dra.driver.node.metric_families import Column, counter, gauge, gauges
 from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.partition_metrics import partition_families
 from hami_dra.driver.node.tenants import CardTenant, HeldPartition
@@ -33,37 +34,25 @@ _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_vers
 """WebUI's labels, and an additional one at the end."""
 
 
-class _Gauge(Struct, frozen=True):
-    name: str
-    text: str
-    labels: tuple[str, ...]
-    value: Callable[[Reading], float | None]
-
-
-_GAUGES: Final = (
-    _Gauge(names.METRIC_MEMORY_USED, "Memory of the card in use.", _HOST, lambda it: it.memory_used),
-    _Gauge(names.METRIC_MEMORY_TOTAL, "Memory of the card.", _HOST, lambda it: it.memory_total),
-    _Gauge(names.METRIC_UTILIZATION, "Utilization of the card, 0 to 100.", _HOST, lambda it: it.utilization),
-    _Gauge(
+_OF_HOST: Final[tuple[Column[Reading], ...]] = (
+    Column(names.METRIC_MEMORY_USED, "Memory of the card in use.", lambda it: it.memory_used),
+    Column(names.METRIC_MEMORY_TOTAL, "Memory of the card.", lambda it: it.memory_total),
+    Column(names.METRIC_UTILIZATION, "Utilization of the card, 0 to 100.", lambda it: it.utilization),
+    Column(
         "hami_host_gpu_memory_controller_utilization_ratio",
         "Utilization of the card's memory, 0 to 100.",
-        _HOST,
         lambda it: it.memory_utilization,
     ),
-    _Gauge(names.METRIC_TEMPERATURE, "Temperature of the chip in Celsius.", _DEVICE, lambda it: it.temperature),
-    _Gauge(
-        "hami_device_memory_temperature",
-        "Temperature of the memory in Celsius.",
-        _DEVICE,
-        lambda it: it.memory_temperature,
-    ),
-    _Gauge(names.METRIC_POWER, "Power consumption of the card in watts.", _DEVICE, lambda it: it.power),
-    _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its maximum.", _DEVICE, lambda it: it.fan),
 )
-
-_GAUGES_OF_HAMI_2_7: Final = (
-    _Gauge("HostGPUMemoryUsage", "Memory of the card in use, in bytes.", _OLD_HOST, lambda it: it.memory_used),
-    _Gauge("HostCoreUtilization", "Utilization of the card, 0 to 100.", _OLD_HOST, lambda it: it.utilization),
+_OF_DEVICE: Final[tuple[Column[Reading], ...]] = (
+    Column(names.METRIC_TEMPERATURE, "Temperature of the chip in Celsius.", lambda it: it.temperature),
+    Column("hami_device_memory_temperature", "Temperature of the memory in Celsius.", lambda it: it.memory_temperature),
+    Column(names.METRIC_POWER, "Power consumption of the card in watts.", lambda it: it.power),
+    Column("hami_device_fan_speed_p", "Speed of the fan in percent of its maximum.", lambda it: it.fan),
+)
+_OF_HAMI_2_7: Final[tuple[Column[Reading], ...]] = (
+    Column("HostGPUMemoryUsage", "Memory of the card in use, in bytes.", lambda it: it.memory_used),
+    Column("HostCoreUtilization", "Utilization of the card, 0 to 100.", lambda it: it.utilization),
 )
 
 
@@ -104,108 +93,82 @@ class HardwareCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         watched = list(self._watched())
-        for gauge in _GAUGES:
-            yield self._gauge(gauge, watched)
+        cards = [(each, card) for each in watched for card in each.cards]
+        read = [(each, card, each.readings[card.uuid]) for each, card in cards if card.uuid in each.readings]
+        yield from gauges(_OF_HOST, _HOST, [(self._host(each, card), found) for each, card, found in read])
+        yield from gauges(_OF_DEVICE, _DEVICE, [(self._device(each, card), found) for each, card, found in read])
         if NameSet.HAMI_2_7 in self._also:
-            for gauge in _GAUGES_OF_HAMI_2_7:
-                yield self._gauge(gauge, watched)
-        yield self._health(watched)
-        yield self._errors(watched)
-        yield from self._limits(watched)
+            old = [(self._host(each, card)[:-1], found) for each, card, found in read]
+            yield from gauges(_OF_HAMI_2_7, _OLD_HOST, old)
+        yield gauge(
+            "hami_device_hardware_health",
+            "1 while the card has no fault that counts, else 0.",
+            _DEVICE,
+            ((self._device(each, card), 0 if card.uuid in each.faulty else 1) for each, card in cards),
+        )
+        yield counter(
+            "hami_device_ecc_errors",
+            "Errors in the card's memory since its driver was loaded: corrected, uncorrected.",
+            (*_DEVICE, "error"),
+            (
+                ([*self._device(each, card), error], count)
+                for each, card, found in read
+                for error, count in (("corrected", found.ecc_corrected), ("uncorrected", found.ecc_uncorrected))
+            ),
+        )
+        held = [
+            ([self._node, it.namespace, it.pod, it.container, str(it.number), it.card], it)
+            for each in watched
+            for it in each.tenants
+        ]
+        yield from gauges(_OF_TENANTS, LABELS, held)
         used = [found for each in watched if each.usage for found in usages(each.tenants, each.usage.readings)]
         yield from families(self._node, used, self._also)
         yield from partition_families(self._node, (part for each in watched for part in each.partitions), self._also)
-        yield from _looks(watched)
-
-    def _gauge(self, gauge: _Gauge, watched: Iterable[MonitoredVendor]) -> Metric:
-        labelled = {_HOST: self._host, _DEVICE: self._device, _OLD_HOST: self._old_host}[gauge.labels]
-        family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
-        for each in watched:
-            for card in each.cards:
-                found = gauge.value(each.readings[card.uuid]) if card.uuid in each.readings else None
-                if found is not None:
-                    family.add_metric(labelled(each, card), found)
-        return family
-
-    def _health(self, watched: Iterable[MonitoredVendor]) -> Metric:
-        family = GaugeMetricFamily(
-            "hami_device_hardware_health", "1 while the card has no fault that counts, else 0.", labels=_DEVICE
-        )
-        for each in watched:
-            for card in each.cards:
-                family.add_metric(self._device(each, card), 0 if card.uuid in each.faulty else 1)
-        return family
-
-    def _errors(self, watched: Iterable[MonitoredVendor]) -> Metric:
-        family = CounterMetricFamily(
-            "hami_device_ecc_errors",
-            "Errors in the card's memory since its driver was loaded: corrected, uncorrected.",
-            labels=[*_DEVICE, "error"],
-        )
-        for each in watched:
-            for card in each.cards:
-                reading = each.readings.get(card.uuid, Reading())
-                for error, count in (("corrected", reading.ecc_corrected), ("uncorrected", reading.ecc_uncorrected)):
-                    if count is not None:
-                        family.add_metric([*self._device(each, card), error], count)
-        return family
-
-    def _limits(self, watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
-        memory = GaugeMetricFamily(
-            names.METRIC_CONTAINER_LIMIT, "Memory of the card granted to the container.", labels=LABELS
-        )
-        cores = GaugeMetricFamily(
-            "hami_vgpu_core_limit_ratio",
-            "Share of the card's cores granted to the container, 0 to 100; no sample if it is not limited.",
-            labels=LABELS,
-        )
-        for each in watched:
-            for it in each.tenants:
-                labels = [self._node, it.namespace, it.pod, it.container, str(it.number), it.card]
-                memory.add_metric(labels, it.memory)
-                if it.cores:
-                    cores.add_metric(labels, it.cores)
-        yield memory
-        yield cores
+        yield from _of_monitoring(watched)
 
     def _host(self, watched: MonitoredVendor, card: Card) -> list[str]:
         return [self._node, str(card.index), card.uuid, card.product, watched.source]
-
-    def _old_host(self, _watched: MonitoredVendor, card: Card) -> list[str]:
-        return [self._node, str(card.index), card.uuid, card.product]
 
     def _device(self, watched: MonitoredVendor, card: Card) -> list[str]:
         version = card.driver_version if isinstance(card, DrivenCard) else ""
         return [self._node, watched.vendor, card.product, card.uuid, version, str(card.index), watched.source]
 
 
-def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
+_OF_TENANTS: Final[tuple[Column[CardTenant], ...]] = (
+    Column(names.METRIC_CONTAINER_LIMIT, "Memory of the card granted to the container.", lambda it: it.memory),
+    Column(
+        "hami_vgpu_core_limit_ratio",
+        "Share of the card's cores granted to the container, 0 to 100; no sample if it is not limited.",
+        lambda it: it.cores or None,
+    ),
+)
+
+
+def _of_monitoring(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
     """Yield the metrics of monitoring itself."""
-    looks = CounterMetricFamily(
-        "hami_dra_driver_monitor_looks", "Samplings of what the cards report.", labels=["driver"]
+    monitored = [([each.driver], each.monitoring) for each in watched if each.monitoring is not None]
+    yield counter(
+        "hami_dra_driver_monitor_looks",
+        "Samplings of what the cards report.",
+        ("driver",),
+        ((driver, monitoring.looks) for driver, monitoring in monitored),
     )
-    failures = CounterMetricFamily(
+    yield counter(
         "hami_dra_driver_monitor_failures",
         f"Samplings that failed, by kind: {', '.join(Failure)}.",
-        labels=["driver", "kind"],
+        ("driver", "kind"),
+        (([*driver, kind.value], monitoring.failures[kind]) for driver, monitoring in monitored for kind in Failure),
     )
-    problems = GaugeMetricFamily(
-        "hami_dra_driver_monitor_problems", "Values that the last sampling could not read.", labels=["driver"]
+    yield gauge(
+        "hami_dra_driver_monitor_problems",
+        "Values that the last sampling could not read.",
+        ("driver",),
+        ((driver, len(monitoring.problems)) for driver, monitoring in monitored),
     )
-    unread = GaugeMetricFamily(
+    yield gauge(
         "hami_dra_driver_usage_problems",
         "Containers whose use of their cards could not be read the last time.",
-        labels=["driver"],
+        ("driver",),
+        (([each.driver], len(each.usage.problems)) for each in watched if each.usage is not None),
     )
-    for each in watched:
-        if each.usage is not None:
-            unread.add_metric([each.driver], len(each.usage.problems))
-        if each.monitoring is not None:
-            looks.add_metric([each.driver], each.monitoring.looks)
-            problems.add_metric([each.driver], len(each.monitoring.problems))
-            for kind in Failure:
-                failures.add_metric([each.driver, kind.value], each.monitoring.failures[kind])
-    yield looks
-    yield failures
-    yield problems
-    yield unread

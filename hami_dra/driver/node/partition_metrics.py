@@ -6,12 +6,13 @@ scheduler (cmd/scheduler/metrics.go), which knows the instances from annotations
 does.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from hami_dra.api.legacy_metrics import NameSet
+from hami_dra.driver.node.metric_families import gauge
 from hami_dra.driver.node.tenants import HeldPartition
 
 _ZONE: Final = "vGPU"
@@ -63,11 +64,8 @@ def partition_families(node: str, held: Iterable[HeldPartition], also: Collectio
         )
 
 
-def _info(name: str, text: str, labels: Collection[str], samples: Iterable[list[str]]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=list(labels))
-    for values in samples:
-        family.add_metric(values, 1)
-    return family
+def _info(name: str, text: str, labels: Sequence[str], samples: Iterable[list[str]]) -> Metric:
+    return gauge(name, text, labels, ((values, 1) for values in samples))
 
 
 def _container(each: HeldPartition) -> list[str]:

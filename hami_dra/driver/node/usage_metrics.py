@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from hami_dra.api import names
 from hami_dra.api.legacy_metrics import NameSet
+from hami_dra.driver.node.metric_families import Column, gauge, gauges
 from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.monitor.usage import CardUsage, ContainerUsage
 
@@ -23,6 +24,8 @@ _OLD_LABELS: Final = ("podnamespace", "podname", "ctrname", "vdeviceid", "device
 _PARTS: Final = ("context", "module", "data", "offset")
 """Labels in which HAMi up to 2.7 has amounts of memory."""
 _WHOLE: Final = 100
+_MEMORY: Final = "Memory of the card that the container uses."
+_UTILIZATION: Final = "Utilization by the container, 0 to 100."
 
 
 class TenantUsage(Struct, frozen=True):
@@ -46,92 +49,76 @@ def families(
     node: str, used: Collection[TenantUsage], also: Collection[NameSet] = (), now: Callable[[], float] = time.time
 ) -> Iterator[Metric]:
     """Yield our metrics, and those of HAMi that are wanted `also`. `now`: Unix time in seconds."""
-    yield from _ours(node, used)
+    subjects = [([node, *_labels(each.tenant)], each) for each in used]
+    yield from gauges(_OURS, LABELS, subjects)
+    yield gauge(
+        "hami_dra_container_memory_part_bytes",
+        "Parts of it, by kind: context, module (code), buffer (data).",
+        (*LABELS, "part"),
+        (
+            ([*labels, part], amount)
+            for labels, each in subjects
+            for part, amount in zip(("context", "module", "buffer"), each.usage.memory_parts, strict=True)
+        ),
+    )
     if NameSet.HAMI in also:
-        yield from _as_hami(node, used, now())
+        yield from gauges(_OF_HAMI, LABELS, subjects)
+        elapsed = [(labels, _elapsed(each, now())) for labels, each in subjects]
+        yield gauge("hami_container_last_kernel_elapsed_seconds", "Since the container's last kernel.", LABELS, elapsed)
     if NameSet.HAMI_2_7 in also:
         yield from _as_hami_2_7(used, now())
 
 
-def _ours(node: str, used: Iterable[TenantUsage]) -> Iterator[Metric]:
-    memory = _gauge(names.METRIC_CONTAINER_MEMORY, "Memory of the card that the container uses.", LABELS)
-    part = _gauge(
-        "hami_dra_container_memory_part_bytes",
-        "Parts of it, by kind: context, module (code), buffer (data).",
-        (*LABELS, "part"),
-    )
-    busy = _gauge(
-        names.METRIC_CONTAINER_UTILIZATION, "Share of the card's cores that the container uses, 0 to 1.", LABELS
-    )
-    last = _gauge(
+_OURS: Final[tuple[Column[TenantUsage], ...]] = (
+    Column(names.METRIC_CONTAINER_MEMORY, _MEMORY, lambda it: it.usage.memory_used),
+    Column(
+        names.METRIC_CONTAINER_UTILIZATION,
+        "Share of the card's cores that the container uses, 0 to 1.",
+        lambda it: None if it.usage.utilization is None else it.usage.utilization / _WHOLE,
+    ),
+    Column(
         "hami_dra_container_last_kernel_timestamp_seconds",
         "When the container last launched a kernel, as a Unix timestamp.",
-        LABELS,
-    )
-    for each in used:
-        labels = [node, *_labels(each.tenant)]
-        _add(memory, labels, each.usage.memory_used)
-        _add(part, [*labels, "context"], each.usage.memory_context)
-        _add(part, [*labels, "module"], each.usage.memory_module)
-        _add(part, [*labels, "buffer"], each.usage.memory_buffer)
-        _add(busy, labels, None if each.usage.utilization is None else each.usage.utilization / _WHOLE)
-        _add(last, labels, each.last_kernel)
-    yield from (memory, part, busy, last)
-
-
-def _as_hami(node: str, used: Iterable[TenantUsage], now: float) -> Iterator[Metric]:
-    """Yield the names of HAMi's monitor since it has names with units (cmd/vGPUmonitor/metrics.go)."""
-    vgpu = _gauge("hami_vgpu_memory_used_bytes", "Memory of the card that the container uses.", LABELS)
-    memory = _gauge("hami_container_device_memory_bytes", "Memory of the card that the container uses.", LABELS)
-    busy = _gauge("hami_container_device_utilization_ratio", "Utilization by the container, 0 to 100.", LABELS)
-    last = _gauge("hami_container_last_kernel_elapsed_seconds", "Since the container's last kernel.", LABELS)
-    context = _gauge("hami_vgpu_memory_context_bytes", "Memory of the container's contexts.", LABELS)
-    module = _gauge("hami_vgpu_memory_module_bytes", "Memory of the container's modules.", LABELS)
-    buffer = _gauge("hami_vgpu_memory_buffer_bytes", "Memory of the container's buffers.", LABELS)
-    for each in used:
-        labels, usage = [node, *_labels(each.tenant)], each.usage
-        _add(vgpu, labels, usage.memory_used)
-        _add(memory, labels, usage.memory_used)
-        _add(busy, labels, usage.utilization)
-        _add(last, labels, _elapsed(each, now))
-        _add(context, labels, usage.memory_context)
-        _add(module, labels, usage.memory_module)
-        _add(buffer, labels, usage.memory_buffer)
-    yield from (vgpu, memory, busy, last, context, module, buffer)
+        lambda it: it.last_kernel,
+    ),
+)
+_OF_HAMI: Final[tuple[Column[TenantUsage], ...]] = (
+    Column(
+        "hami_vgpu_memory_used_bytes",
+        "Memory of the card that the container uses.",
+        lambda it: it.usage.memory_used,
+    ),
+    Column("hami_container_device_memory_bytes", _MEMORY, lambda it: it.usage.memory_used),
+    Column("hami_container_device_utilization_ratio", _UTILIZATION, lambda it: it.usage.utilization),
+    Column("hami_vgpu_memory_context_bytes", "Memory of the container's contexts.", lambda it: it.usage.memory_context),
+    Column("hami_vgpu_memory_module_bytes", "Memory of the container's modules.", lambda it: it.usage.memory_module),
+    Column("hami_vgpu_memory_buffer_bytes", "Memory of the container's buffers.", lambda it: it.usage.memory_buffer),
+)
+"""The names of HAMi's monitor since it has names with units (cmd/vGPUmonitor/metrics.go)."""
+_OF_HAMI_2_7: Final[tuple[Column[TenantUsage], ...]] = (
+    Column("vGPU_device_memory_usage_in_bytes", "Memory of the card in use.", lambda it: it.usage.memory_used),
+    Column("vGPU_device_memory_limit_in_bytes", "Memory of the card granted.", lambda it: it.tenant.memory),
+    Column("Device_utilization_desc_of_container", _UTILIZATION, lambda it: it.usage.utilization),
+)
+"""The names that HAMi's monitor had up to 2.7.0 (initLegacyDescriptors there)."""
 
 
 def _as_hami_2_7(used: Iterable[TenantUsage], now: float) -> Iterator[Metric]:
-    """Yield the names that HAMi's monitor had up to 2.7.0 (initLegacyDescriptors there)."""
-    memory = _gauge("vGPU_device_memory_usage_in_bytes", "Memory of the card in use.", _OLD_LABELS)
-    limit = _gauge("vGPU_device_memory_limit_in_bytes", "Memory of the card granted.", _OLD_LABELS)
-    parts = _gauge("Device_memory_desc_of_container", "Memory in use, and its parts.", (*_OLD_LABELS, *_PARTS))
-    busy = _gauge("Device_utilization_desc_of_container", "Utilization by the container, 0 to 100.", _OLD_LABELS)
-    last = _gauge("Device_last_kernel_of_container", "Seconds since the container's last kernel.", _OLD_LABELS)
-    for each in used:
-        labels, usage = _labels(each.tenant), each.usage
-        _add(memory, labels, usage.memory_used)
-        _add(limit, labels, each.tenant.memory)
-        _add(busy, labels, usage.utilization)
-        _add(last, labels, _elapsed(each, now))
-        amounts = (usage.memory_context, usage.memory_module, usage.memory_buffer)
-        known = [each for each in amounts if each is not None]
-        if usage.memory_used is not None and len(known) == len(amounts):
-            offset = usage.memory_used - sum(known)
-            parts.add_metric([*labels, *map(str, (*known, offset))], usage.memory_used)
-    yield from (memory, limit, parts, busy, last)
-
-
-def _gauge(name: str, text: str, labels: Collection[str]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, labels=list(labels))
+    subjects = [(_labels(each.tenant), each) for each in used]
+    yield from gauges(_OF_HAMI_2_7, _OLD_LABELS, subjects)
+    parts = []
+    for labels, each in subjects:
+        whole, amounts = each.usage.memory_used, [part for part in each.usage.memory_parts if part is not None]
+        if whole is not None and len(amounts) == len(each.usage.memory_parts):
+            parts.append(([*labels, *map(str, amounts), str(whole - sum(amounts))], whole))
+    text = "Memory in use, and its parts."
+    yield gauge("Device_memory_desc_of_container", text, (*_OLD_LABELS, *_PARTS), parts)
+    elapsed = ((labels, _elapsed(each, now)) for labels, each in subjects)
+    yield gauge("Device_last_kernel_of_container", "Seconds since the container's last kernel.", _OLD_LABELS, elapsed)
 
 
 def _labels(tenant: CardTenant) -> list[str]:
     return [tenant.namespace, tenant.pod, tenant.container, str(tenant.number), tenant.card]
-
-
-def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> None:
-    if value is not None:
-        family.add_metric(labels, value)
 
 
 def _elapsed(each: TenantUsage, now: float) -> float | None:
