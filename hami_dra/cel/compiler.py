@@ -87,7 +87,7 @@ class Compiler:
                 return TypeName(node.operand.name)
             case ListLiteral() if not node.optional:
                 elements = [self.constant(element) for element in node.elements]
-                return MISSING if MISSING in map(_identity, elements) else elements
+                return MISSING if any(element is MISSING for element in elements) else elements
             case MapLiteral() if not any(entry.optional for entry in node.entries):
                 pairs = [(self.constant(entry.key), self.constant(entry.value)) for entry in node.entries]
                 if any(key is MISSING or value is MISSING for key, value in pairs):
@@ -226,10 +226,6 @@ class Compiler:
             return values
 
         return self.paid(run, _MAP_PRICE)
-
-
-def _identity(value: Any) -> Any:
-    return MISSING if value is MISSING else None
 
 
 def _require_optional(value: Any, problem: str) -> Any:

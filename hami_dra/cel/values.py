@@ -208,26 +208,14 @@ def _optionals_equal(left: Any, right: Any, work: Work) -> bool:
     return left.value is MISSING or equal(left.value, right.value, work)
 
 
-def _timestamps_equal(left: Any, right: Any, _: Work) -> bool:
-    return type(right) is Timestamp and bool(left.nanos == right.nanos)
-
-
-def _durations_equal(left: Any, right: Any, _: Work) -> bool:
-    return type(right) is Duration and int(left) == int(right)
-
-
-def _types_equal(left: Any, right: Any, _: Work) -> bool:
-    return type(right) is TypeName and bool(left.name == right.name)
-
-
 _EQUALITY: Final[dict[type, Callable[[Any, Any, Work], bool]]] = {
     list: _lists_equal,
     dict: _maps_equal,
     OpenMap: _maps_equal,
     Optional: _optionals_equal,
-    Timestamp: _timestamps_equal,
-    Duration: _durations_equal,
-    TypeName: _types_equal,
+    Timestamp: lambda left, right, _work: type(right) is Timestamp and left.nanos == right.nanos,
+    Duration: lambda left, right, _work: type(right) is Duration and int(left) == int(right),
+    TypeName: lambda left, right, _work: type(right) is TypeName and left.name == right.name,
 }
 
 

@@ -39,7 +39,7 @@ class MachineHost:
         """
         self.settings = settings or HostSettings()
         self._root = kernel_root
-        self._cdi_folders = tuple(cdi_folders)
+        self._cdi_folders = tuple(dict.fromkeys(cdi_folders))
         self._ours = frozenset(not_from)
         self._reported: frozenset[str] = frozenset()
         self.driver_files = FolderTree(driver_root) if driver_root is not None else None

@@ -20,10 +20,6 @@ _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _RENDER_SECONDS: Final = 20.0
 
 
-def _nothing() -> tuple[str, ...]:
-    return ()
-
-
 @asynccontextmanager
 async def serving(
     host: str,
@@ -31,7 +27,7 @@ async def serving(
     *,
     render: Callable[[], Awaitable[Rendered]],
     unready: Callable[[], Iterable[str]],
-    unhealthy: Callable[[], Iterable[str]] = _nothing,
+    unhealthy: Callable[[], Iterable[str]] = tuple,
     limits: Limits | None = None,
 ) -> AsyncIterator[int]:
     """Yield the port (a free one for 0). Raises OSError if the port is taken.

@@ -215,7 +215,8 @@ class LeaderElector:
         """
         try:
             while True:
-                await self._acquire()
+                while not await self._attempt():
+                    await self._sleep(self._period())
                 log.info("leading as %s", self.identity)
                 if await self._lead(lead):
                     return
@@ -243,10 +244,6 @@ class LeaderElector:
             if not task.cancelled():
                 task.result()
         return finished
-
-    async def _acquire(self) -> None:
-        while not await self._attempt():
-            await self._sleep(self._period())
 
     async def _renew_until_lost(self) -> None:
         while self.holds():

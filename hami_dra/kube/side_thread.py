@@ -56,7 +56,7 @@ class SideThread:
     """A thread that runs from `with` to the end of the block. Everything started in it must have ended."""
 
     def __init__(self, name: str) -> None:
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._until_stopped()), name=name, daemon=True)
         self._running = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -71,9 +71,6 @@ class SideThread:
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._until_stopped())
 
     async def _until_stopped(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

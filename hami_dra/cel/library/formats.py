@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Callable
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 from hami_dra.cel import meter
 from hami_dra.cel.library.formatting import go_quote
@@ -215,11 +215,7 @@ def named(name: str) -> Optional:
     return Optional(found) if found else NONE
 
 
-def _validate_cost(args: Any) -> int:
-    return meter.pattern(args[1], "x" * args[0].pattern_size)
-
-
-cost_by_name["validate"] = _validate_cost
+cost_by_name["validate"] = lambda args: meter.pattern(args[1], "x" * args[0].pattern_size)
 
 
 @method("validate", "Format, string -> optional(list(string))")

@@ -22,7 +22,6 @@ from hami_dra.api.nodelacks import Lack
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
 from hami_dra.driver.node.cordon import cordon_of
-from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.health import DeviceHealths
@@ -158,7 +157,9 @@ class DriverRuntime:
         """Return the pool to offer now. The devices, before ranking and fencing, are stored in `offer`."""
         settings = self.settings
         known = {**times_of(around.published), **self._times}
-        published_taints = self._published_taints(around.published)
+        # after the first decision the evicting taints in force can only become fewer: from then on this
+        # driver evicts only for faults that it has seen itself
+        published_taints = evicting_now(around.published) if self._inherited is None else self._inherited
         options = PoolOptions(
             vendors=settings.options, effects=settings.effects, cordoned=cordoned, published_taints=published_taints
         )
@@ -174,7 +175,10 @@ class DriverRuntime:
         for problem in self.offer.problems:
             if before is None or problem not in before.problems:
                 log.warning("%s: %s", self.driver, problem)
-        pool = self._timed(self.offer.pool, known)
+        # the times at which taints were first published survive deleted slices and restarts of the driver
+        now = timestamp(self.wall())
+        self._times = {key: known.get(key, now) for key in taint_keys(self.offer.pool)}
+        pool = timed(self.offer.pool, self._times)
         if settings.native and settings.ranking is not None:
             pool = reordered(pool, settings.ranking(pool, around.node, around.claims))
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
@@ -233,8 +237,13 @@ class DriverRuntime:
 
     def cards_to_clear(self) -> Sequence[Card]:
         """Return the cards on which partitions left behind may be removed, by this process."""
-        lost = {uuid for uuid, faults in self.hardware.faults.items() if any(_is_lost(each) for each in faults)}
-        return [card for card in self.own_cards if card.uuid not in lost] if self.turn.is_ours else []
+        faults = self.hardware.faults
+        return [
+            card
+            for card in self.own_cards
+            if self.turn.is_ours
+            and not any(kind_of(each.fault.code) is FaultKind.LOST for each in faults.get(card.uuid, ()))
+        ]
 
     async def release_containers(self, call: InThread) -> None:
         """Let containers continue that a killed driver made wait; needs nothing of the API server."""
@@ -258,24 +267,6 @@ class DriverRuntime:
 
     def _is_registered(self) -> bool:
         return self.registered is not None and self.registered.is_set()
-
-    def _published_taints(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
-        """Return the evicting taints in force. After the first decision they can only become fewer:
-        from then on this driver evicts only for faults that it has seen itself.
-        """
-        return evicting_now(published) if self._inherited is None else self._inherited
-
-    def _timed(self, pool: Pool, known: TaintTimes) -> Pool:
-        """Return the pool with the times at which its taints were first published; they survive
-        deleted slices and restarts of the driver.
-        """
-        now = timestamp(self.wall())
-        self._times = {key: known.get(key, now) for key in taint_keys(pool)}
-        return timed(pool, self._times)
-
-
-def _is_lost(fault: Counted) -> bool:
-    return kind_of(fault.fault.code) is FaultKind.LOST
 
 
 def empty_pool(driver: str, place: NodeReference) -> Pool:

@@ -129,18 +129,21 @@ class NodeDriver:
             backend.vendor: self._runtime(backend, wall, demanded=backend.vendor in demanded) for backend in backends
         }
         for runtime in self.runtimes.values():
-            runtime.monitoring = _monitoring(runtime, sampler(runtime), settings.monitor_interval, call)
+            source = sampler(runtime)
+            if source is not None and settings.monitor_interval:
+                cards = partial(getattr, runtime.hardware, "cards")
+                runtime.monitoring = Monitoring(
+                    runtime.vendor.name, source, cards, settings.monitor_interval, call=call
+                )
             runtime.usage_reader = usage(runtime)
         self.metrics.watch(
             settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()], settings.legacy_metrics
         )
-        self._claims = self._held_claims() if settings.native and settings.ranking is not None else None
+        self._claims: HeldClaims | None = None
+        if settings.native and settings.ranking is not None:
+            drivers = [each.driver for each in self.runtimes.values()]
+            self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, sleep, count=count)
         self._notices = Notices(self._events)
-
-    def _held_claims(self) -> HeldClaims:
-        drivers = [each.driver for each in self.runtimes.values()]
-        count = self.metrics.internal_error
-        return HeldClaims(self._cluster, self._settings.node, drivers, self._news.set, self._sleep, count=count)
 
     def _runtime(self, backend: Backend, wall: Callable[[], datetime], *, demanded: bool) -> DriverRuntime:
         """Create the runtime of one vendor's driver."""
@@ -362,15 +365,6 @@ class NodeDriver:
                 await self._publisher.sync_once()
         except (NotPublished, TimeoutError) as error:
             log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")
-
-
-def _monitoring(
-    runtime: DriverRuntime, sampler: Sampler | None, every: float, call: InThread
-) -> Monitoring[Card, Reading] | None:
-    """Return the monitoring of a driver's cards; None if it is unsupported or disabled."""
-    if sampler is None or not every:
-        return None
-    return Monitoring(runtime.vendor.name, sampler, lambda: runtime.hardware.cards, every, call=call)
 
 
 async def _monitor(monitoring: Monitoring[Card, Reading], runtime: DriverRuntime) -> None:

@@ -39,7 +39,10 @@ class SimulatedBackend:
     def discover(self) -> Findings:
         reading = self._read()
         self._lost = _lost(reading)
-        return Findings(tuple(_as_it_is(card, reading.faults[card.uuid]) for card in self._cards), reading.problems)
+        cards = [
+            replace(card, present=card.uuid not in self._lost, faults=reading.faults[card.uuid]) for card in self._cards
+        ]
+        return Findings(tuple(cards), reading.problems)
 
     def health(self, patience: float = 0.0) -> Health:  # noqa: ARG002 (there is nothing to wait for)
         reading = self._read()
@@ -78,7 +81,3 @@ class SimulatedBackend:
 
 def _lost(reading: _Reading) -> frozenset[str]:
     return frozenset(uuid for uuid, faults in reading.faults.items() if LOST in {fault.code for fault in faults})
-
-
-def _as_it_is(card: Card, faults: tuple[Fault, ...]) -> Card:
-    return replace(card, present=LOST not in {fault.code for fault in faults}, faults=faults)

@@ -117,17 +117,11 @@ class Wiring(Struct, frozen=True, kw_only=True):
         return MachineHost(
             self.host,
             kernel_root=self.kernel_root,
-            cdi_folders=self._cdi_folders(),
+            # simulated cards must not be taken for the machine's own
+            cdi_folders=[*(CDI_FOLDERS if self.simulated is None else ()), self.cdi_folder],
             not_from=[cdi_kind(vendor.driver) for vendor in CONTAINER_VENDORS],
             driver_root=self.driver_root,
         )
-
-    def _cdi_folders(self) -> tuple[Path, ...]:
-        """Return the folders with CDI devices of other programs: simulated cards must not be taken
-        for the machine's own.
-        """
-        folders = () if self.simulated is not None else CDI_FOLDERS
-        return tuple(dict.fromkeys((*folders, self.cdi_folder)))
 
     def _vendor(self, name: str) -> ContainerVendor:
         real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder

@@ -106,7 +106,11 @@ def _data(held: GrantedDevice, notes: Sequence[str]) -> Json:
     if held.admin:
         data["adminAccess"] = True
     elif held.shared and not held.whole:
-        data["limits"] = {name: _amount(name, amount) for name, amount in sorted(held.consumed.items())}
+        formats = {names.CAP_MEMORY: Format.BINARY_SI}
+        data["limits"] = {
+            name: str(Quantity.from_int(amount, formats.get(name, Format.DECIMAL_SI)))
+            for name, amount in sorted(held.consumed.items())
+        }
     if held.partition is not None and held.partition.by_runtime:
         data["partition"] = {"profile": held.partition.profile}
     elif held.partition is not None and held.partition.uuid:
@@ -120,10 +124,6 @@ def _data(held: GrantedDevice, notes: Sequence[str]) -> Json:
     if notes and len(json.dumps(data | {"notes": list(notes)})) <= _MOST_DATA:
         data["notes"] = list(notes)
     return data
-
-
-def _amount(name: str, amount: int) -> str:
-    return str(Quantity.from_int(amount, Format.BINARY_SI if name == names.CAP_MEMORY else Format.DECIMAL_SI))
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hami_dra.discovery.indented import entries
 from hami_dra.discovery.reading import said, whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
-from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample
+from hami_dra.monitor.readings import MAX_COUNT, Sample
 from hami_dra.vendors.ascend.records import AscendRecord
 
 ECC: Final = "npu-smi info -t ecc"
@@ -66,7 +66,7 @@ class AscendSampler:
             if isinstance(card, AscendRecord) and card.present and None not in (card.npu_id, card.chip_id)
         ]
         problems = [problem for card in self._turn(chips) if (problem := self._look(card))]
-        readings = {uuid: _with(reading, self._known.get(uuid, {})) for uuid, reading in sample.readings.items()}
+        readings = {uuid: replace(reading, **self._known.get(uuid, {})) for uuid, reading in sample.readings.items()}
         return Sample(readings, (*sample.problems, *problems))
 
     def close(self) -> None:
@@ -92,7 +92,3 @@ class AscendSampler:
         except DiscoveryError as error:
             return f"NPU {card.npu_id}, chip {card.chip_id}: {error}"
         return ""
-
-
-def _with(reading: Reading, errors: Errors) -> Reading:
-    return replace(reading, ecc_corrected=errors.get("ecc_corrected"), ecc_uncorrected=errors.get("ecc_uncorrected"))

@@ -7,7 +7,7 @@ memory of one in MiB, which becomes the smallest template that holds it. HAMi's 
 (`huawei.com/vnpu-mode: hami-core`, and the names with `-core` that it reads) is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from hami_dra.api import names
@@ -28,7 +28,7 @@ from hami_dra.vendors.legacy import (
     WithoutFilters,
     comma_list,
 )
-from hami_dra.vendors.quotas import QuotaName, Quotas, cards, mebibytes
+from hami_dra.vendors.quotas import Quotas, cards, mebibytes
 
 VNPU_MODE: Final = "huawei.com/vnpu-mode"
 HAMI_CORE: Final = "hami-core"
@@ -48,31 +48,18 @@ class ResourceFamily(NamedTuple):
     cores: str
 
 
-def _families() -> Iterator[ResourceFamily]:
-    for series in SERIES.values():
-        for name in series.names:
-            resource = resource_name(name)
-            yield ResourceFamily(series, resource, f"{resource}-memory", f"{resource}-core")
-
-
-FAMILIES: Final = tuple(_families())
-
-
-def _lists() -> Iterator[tuple[str, tuple[str, bool]]]:
-    for series in SERIES.values():
-        for name in series.names:
-            yield f"hami.io/use-{name}-uuid", (series.name, True)
-            yield f"hami.io/no-use-{name}-uuid", (series.name, False)
-
-
-LISTS: Final = dict(_lists())
+FAMILIES: Final = tuple(
+    ResourceFamily(series, cards, f"{cards}-memory", f"{cards}-core")
+    for series in SERIES.values()
+    for cards in map(resource_name, series.names)
+)
+LISTS: Final = {
+    f"hami.io/{verb}-{name}-uuid": (series.name, verb == "use")
+    for series in SERIES.values()
+    for name in series.names
+    for verb in ("use", "no-use")
+}
 """Annotation → the series whose cards it is about, and whether it names the only ones to use."""
-
-
-def _quota_names() -> Iterator[QuotaName]:
-    for family in FAMILIES:
-        yield cards(family.cards, model=family.series.name)
-        yield mebibytes(family.memory, model=family.series.name)
 
 
 class AscendLegacy(WithoutFilters):
@@ -82,7 +69,16 @@ class AscendLegacy(WithoutFilters):
     driver = DRIVER
     resources: tuple[str, ...] = tuple(name for family in FAMILIES for name in family[1:])
     plugin_resources: tuple[str, ...] = tuple(family.cards for family in FAMILIES)
-    quotas = Quotas(tuple(_quota_names()))
+    quotas = Quotas(
+        tuple(
+            name
+            for family in FAMILIES
+            for name in (
+                cards(family.cards, model=family.series.name),
+                mebibytes(family.memory, model=family.series.name),
+            )
+        )
+    )
 
     def read(self, resources: ContainerResources) -> LegacyReading:
         named = [family for family in FAMILIES if any(name in resources for name in family[1:])]

@@ -56,7 +56,8 @@ class MemoryState:
 
     def next_record(self, raw: Raw) -> Record:
         """Return the record that `store` would keep; nothing is stored yet."""
-        return Record(_with_version(raw, self.newest + 1), self.newest + 1)
+        version = self.newest + 1
+        return Record({**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}, version)
 
     def store(self, kind: Kind[Any], key: str, before: Record | None, record: Record) -> None:
         """Store a record from `next_record`."""
@@ -108,7 +109,3 @@ class MemoryState:
 
 def _owners(raw: Raw) -> list[str]:
     return [str(owner.get("uid")) for owner in raw["metadata"].get("ownerReferences") or ()]
-
-
-def _with_version(raw: Raw, version: int) -> Raw:
-    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}

@@ -93,7 +93,7 @@ class NvmlBackend:
         self._open_library = open_library
         self._harmless = frozenset(harmless_xids)
         self._lock = threading.Lock()
-        self._visits = Visits(timeout, self._doing)
+        self._visits = Visits(timeout, lambda: self._library.current if self._library else "nvmlInitWithFlags")
         self._library: Library | None = None
         self._events: Handle | None = None
         self._handles: dict[str, Handle] = {}
@@ -305,6 +305,3 @@ class NvmlBackend:
         except NvmlFailed:
             return list(self._handles)
         return [uuid] if uuid in self._handles else list(self._handles)
-
-    def _doing(self) -> str:
-        return self._library.current if self._library else "nvmlInitWithFlags"

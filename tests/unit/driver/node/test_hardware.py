@@ -206,7 +206,7 @@ def test_hardware_that_hangs_does_not_keep_the_driver_from_ending(caplog):
 
     async def scenario():
         it = Kept(Scripted())
-        it.hardware._call = hangs
+        it.hardware.call = hangs
         task = asyncio.create_task(it.hardware.run())
         await asyncio.sleep(100)
         begun = asyncio.get_running_loop().time()
