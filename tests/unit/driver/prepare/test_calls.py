@@ -229,7 +229,7 @@ async def test_a_call_ends_in_time_and_the_next_one_finds_the_work_done(lab):
     assert "ResourceClaim default/c" in answers[ref.uid]
     lab.node.files.make_folder = real
     release.set()
-    hurry._most_seconds = 30
+    hurry.most_seconds = 30
     assert not isinstance((await hurry.prepare([ref]))[ref.uid], str)
     running.cancel()
     with suppress(asyncio.CancelledError):
