@@ -23,9 +23,12 @@ from hami_dra.driver.slices import (
     Json,
     Pool,
     SliceContent,
+    TaintKey,
     owner_references,
     slice_body,
     slice_name,
+    timed,
+    times_of,
     wanted_annotations,
 )
 
@@ -151,50 +154,25 @@ def _patch(pool: Pool, index: int, generation: int, current: ResourceSlice) -> d
         metadata["ownerReferences"] = owner_references(pool)
     spec = {name: body["spec"].get(name) for name in ("pool", "devices", "sharedCounters")}
     if spec["devices"] is not None:
-        times = _times(current.spec.devices)
-        spec["devices"] = [_timed(device, times) for device in spec["devices"]]
+        times = times_of(current.spec.devices)
+        spec["devices"] = [timed(device, times) for device in spec["devices"]]
     return {
         "metadata": metadata,
         "spec": spec | {"nodeSelector": None, "allNodes": None, "perDeviceNodeSelection": None},
     }
 
 
-# --- times of taints ------------------------------------------------------------------------------
-
-_Times = Mapping[tuple[str, str, str, str], str]
-"""Device, key, value and effect of a taint → when it was added."""
-
-
-def _times(devices: Sequence[Device]) -> _Times:
-    return {
-        (device.name, taint.key, taint.value, taint.effect): taint.time_added
-        for device in devices
-        for taint in device.taints
-        if taint.time_added
-    }
-
-
-def _timed(device: Json, times: _Times) -> Json:
-    if not device.get("taints"):
-        return device
-    taints = []
-    for taint in device["taints"]:
-        added = times.get((device["name"], taint["key"], taint.get("value", ""), taint["effect"]))
-        taints.append(taint if added is None or taint.get("timeAdded") else taint | {"timeAdded": added})
-    return device | {"taints": taints}
-
-
 def _with_times(devices: tuple[Device, ...], stored: Sequence[Device]) -> tuple[Device, ...]:
-    times = _times(stored)
+    times = times_of(stored)
     if not times:
         return devices
 
-    def timed(device: Device, taint: DeviceTaint) -> DeviceTaint:
-        added = times.get((device.name, taint.key, taint.value, taint.effect))
+    def with_time(device: Device, taint: DeviceTaint) -> DeviceTaint:
+        added = times.get(TaintKey(device.name, taint.key, taint.value, taint.effect))
         return taint if taint.time_added or added is None else msgspec.structs.replace(taint, time_added=added)
 
     return tuple(
-        msgspec.structs.replace(device, taints=tuple(timed(device, taint) for taint in device.taints))
+        msgspec.structs.replace(device, taints=tuple(with_time(device, taint) for taint in device.taints))
         for device in devices
     )
 

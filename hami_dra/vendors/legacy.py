@@ -6,7 +6,7 @@ pod. Out: a `LegacyRequest` in terms of the capacities that the vendor's driver 
 selectors, a device class, environment variables. Must not know about pods, claims or templates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
@@ -266,6 +266,22 @@ class WholeByCount(WithoutFilters):
 
     def device_class(self, request: CardChoice) -> str:
         return self.whole_class if self.is_plain(request) else self.shared_class
+
+
+def refuse_unknown(filters: Filters, known: Collection[str]) -> None:
+    """Raise InvalidLegacy for a filter that the vendor does not have."""
+    if unknown := filters.keys() - {*known}:
+        raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join(known)}")
+
+
+def checked_selector(name: str, items: tuple[str, ...], expression: str) -> str:
+    """Return the CEL that a list becomes. Raises InvalidLegacy if the API server would refuse its length."""
+    if len(expression.encode()) > MAX_EXPRESSION:
+        raise InvalidLegacy(
+            f"annotation {name} has {len(items)} items: its selector is longer than the {MAX_EXPRESSION} bytes that "
+            "Kubernetes allows; shorten the list"
+        )
+    return expression
 
 
 def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:

@@ -118,6 +118,12 @@ def place_attributes(card: Card) -> dict[str, Json]:
     return attributes
 
 
+def part_attributes(card: Card, common: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the attributes of a part of the card. No links and distances: a part does not talk to other cards."""
+    kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
+    return {name: common[name] for name in kept} | place_attributes(card)
+
+
 def driver_version(card: Card) -> dict[str, Json]:
     """Return the version in the driver's own domain; empty if it is not known."""
     found = version(card.driver_version) if isinstance(card, DrivenCard) else None

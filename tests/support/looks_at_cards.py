@@ -8,7 +8,7 @@ from pathlib import Path
 from hami_dra.discovery.memory import LOST
 from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.hardware import Hardware
-from hami_dra.driver.node.pool_content import NodeReference, PoolOptions, devices_of, pool_content, uuid_of
+from hami_dra.driver.node.pool_content import NodeReference, PoolOptions, pool_content, uuid_of
 from hami_dra.driver.node.settings import EFFECTS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.support.node import at_once
@@ -59,7 +59,7 @@ class Watcher:
         offer = pool_content(
             vendor, NodeReference("n", ""), hardware.cards, hardware.faults, PoolOptions(effects=EFFECTS)
         )
-        return [device for device in devices_of(offer.pool) if "parentUUID" not in device["attributes"]]
+        return [device for device in offer.pool.devices if "parentUUID" not in device["attributes"]]
 
     def look(self):
         now = asyncio.get_running_loop().time()

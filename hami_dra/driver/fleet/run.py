@@ -25,7 +25,7 @@ from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
 from hami_dra.driver.fleet.nodes import PlannedNode, planned_nodes
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
-from hami_dra.driver.slices import fenced
+from hami_dra.driver.slices import fenced, is_fenced
 from hami_dra.driver.workqueue import WorkQueue
 from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
 from hami_dra.kube.reflector import Reflector
@@ -184,13 +184,7 @@ class Fleet:
         for pool in planned.pools:
             key = PoolKey(pool.driver, pool.name)
             keys.add(key)
-            tainted = any(
-                taint.key == names.FENCE_TAINT
-                for item in self._publisher.published(key)
-                for device in item.spec.devices
-                for taint in device.taints
-            )
-            fence = self._fence.in_slices(pool.driver, tainted=tainted)
+            fence = self._fence.in_slices(pool.driver, tainted=is_fenced(self._publisher.published(key)))
             self._publisher.want(fenced(replace(pool, node_uid=node.metadata.uid), fence=fence))
         self._keep_pools(planned.name, keys)
 

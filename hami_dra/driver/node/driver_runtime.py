@@ -33,23 +33,18 @@ from hami_dra.driver.node.pool_content import (
     NodeReference,
     PoolContent,
     PoolOptions,
-    TaintKey,
-    TaintTimes,
-    devices_of,
     evicting,
     evicting_now,
     pool_content,
     reordered,
     taint_keys,
-    timed,
-    times_of,
 )
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import granted_containers, held_partitions, held_profiles, loads, tenants
 from hami_dra.driver.node.threads import InThread
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
-from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.driver.slices import Pool, TaintKey, TaintTimes, fenced, pool_of, timed, times_of
 from hami_dra.monitor.readings import Reading
 from hami_dra.monitor.simulated import Load
 from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageReader
@@ -156,7 +151,8 @@ class DriverRuntime:
     def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
         """Return the pool to offer now. The devices, before ranking and fencing, are stored in `offer`."""
         settings = self.settings
-        known = {**times_of(around.published), **self._times}
+        published = (device for item in around.published for device in item.spec.devices)
+        known = {**times_of(published), **self._times}
         # after the first decision the evicting taints in force can only become fewer: from then on this
         # driver evicts only for faults that it has seen itself
         published_taints = evicting_now(around.published) if self._inherited is None else self._inherited
@@ -169,8 +165,7 @@ class DriverRuntime:
         if self.offer != before:
             pool = self.offer.pool
             sites = containers(self.vendor.name).sites(self.hardware.cards)
-            counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
-            self.inventory = inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
+            self.inventory = inventory_of(self.driver, pool.name, pool.devices, sites, pool.shared_counters)
             self.inventory_changed()
         for problem in self.offer.problems:
             if before is None or problem not in before.problems:
@@ -178,7 +173,7 @@ class DriverRuntime:
         # the times at which taints were first published survive deleted slices and restarts of the driver
         now = timestamp(self.wall())
         self._times = {key: known.get(key, now) for key in taint_keys(self.offer.pool)}
-        pool = timed(self.offer.pool, self._times)
+        pool = self.offer.pool.with_devices([timed(device, self._times) for device in self.offer.pool.devices])
         if settings.native and settings.ranking is not None:
             pool = reordered(pool, settings.ranking(pool, around.node, around.claims))
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
@@ -206,7 +201,7 @@ class DriverRuntime:
         hardware, metrics, driver = self.hardware, self.metrics, self.driver
         metrics.cards.labels(driver).set(len(hardware.cards))
         metrics.cordoned.labels(driver).set(len(cordoned))
-        metrics.devices.labels(driver).set(len(devices_of(published)) if published else 0)
+        metrics.devices.labels(driver).set(len(published.devices) if published else 0)
         kinds = [{kind_of(each.fault.code) for each in faults} for faults in hardware.faults.values()]
         for kind in FaultKind:
             metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))

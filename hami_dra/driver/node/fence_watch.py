@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from hami_dra.api import names
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
+from hami_dra.driver.slices import is_fenced
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class FenceWatch:
 
     def in_slices(self, driver: str, published: Iterable[ResourceSlice]) -> bool:
         """Return whether the slices of a driver carry the taint. `published`: the slices of this driver."""
-        return self._fence.in_slices(driver, tainted=_is_fenced(published))
+        return self._fence.in_slices(driver, tainted=is_fenced(published))
 
     async def refresh(self) -> None:
         """Read the fence; retry until it succeeds."""
@@ -52,13 +52,7 @@ class FenceWatch:
     async def run(self) -> None:
         """Poll the fence until cancelled. Returns at once if the operator has fixed the mode."""
         while self._fence.mode == "auto":
-            awaited = self._fence.is_served and _is_fenced(self._published())
+            awaited = self._fence.is_served and is_fenced(self._published())
             await self._sleep(QUIET if awaited else _SELDOM)
             await self.refresh()
             self._on_change()
-
-
-def _is_fenced(slices: Iterable[ResourceSlice]) -> bool:
-    return any(
-        taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
-    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.driver.kubelet.protocol import DeviceHealth, Verdict
 from hami_dra.driver.node.damping import Counted
-from hami_dra.driver.node.pool_content import devices_of, uuid_of
+from hami_dra.driver.node.pool_content import uuid_of
 from hami_dra.driver.slices import Pool
 
 
@@ -27,7 +27,7 @@ class DeviceHealths:
         hardware cannot be read now, or empty.
         """
         before, self._known = self._known, {}
-        for device in devices_of(pool):
+        for device in pool.devices:
             name = str(device["name"])
             verdict, message = _judged(faults.get(uuid_of(device), ()), problem)
             self._known[name] = DeviceHealth(pool.name, name, verdict, message)

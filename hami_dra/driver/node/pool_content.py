@@ -18,7 +18,7 @@ from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.settings import Effect
-from hami_dra.driver.slices import Pool, pool_of
+from hami_dra.driver.slices import Pool, TaintKey, pool_of, taint_key
 from hami_dra.vendors.faults import TAINT_KEYS, FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor, Unpublishable
 from hami_dra.vendors.registry import vendor_of
@@ -27,18 +27,6 @@ Json = dict[str, Any]
 Faults = Mapping[str, Sequence[Counted]]
 """Uuid of a card → faults that count."""
 
-
-class TaintKey(NamedTuple):
-    """The identity of a taint."""
-
-    device: str
-    key: str
-    value: str
-    effect: str
-
-
-TaintTimes = Mapping[TaintKey, str]
-"""When each taint was added, as the API writes it."""
 
 _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 
@@ -86,50 +74,18 @@ def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
     def key(device: Json) -> tuple[bool, int]:
         return is_part(pool.driver, device), ranks.get(uuid_of(device), len(ranks))
 
-    devices = sorted(devices_of(pool), key=key)
-    counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
-    return replace(pool, slices=pool_of(pool.driver, pool.node, devices, shared_counters=counters).slices)
-
-
-def timed(pool: Pool, times: TaintTimes) -> Pool:
-    """Return the pool with the time of each taint in `times`."""
-
-    def with_times(device: Json) -> Json:
-        taints = [
-            taint | {"timeAdded": times[key]} if (key := _taint_key(device, taint)) in times else taint
-            for taint in device.get("taints", ())
-        ]
-        return device | {"taints": taints} if taints else device
-
-    return replace(
-        pool, slices=tuple(replace(content, devices=tuple(map(with_times, content.devices))) for content in pool.slices)
-    )
+    return pool.with_devices(sorted(pool.devices, key=key))
 
 
 def taint_keys(pool: Pool) -> set[TaintKey]:
-    return {_taint_key(device, taint) for device in devices_of(pool) for taint in device.get("taints", ())}
-
-
-def times_of(slices: Iterable[ResourceSlice]) -> dict[TaintKey, str]:
-    """Return the times of the taints in published slices."""
-    return {
-        TaintKey(device.name, taint.key, taint.value, taint.effect): taint.time_added
-        for item in slices
-        for device in item.spec.devices
-        for taint in device.taints
-        if taint.time_added
-    }
-
-
-def _taint_key(device: Json, taint: Json) -> TaintKey:
-    return TaintKey(device["name"], taint["key"], taint.get("value", ""), taint["effect"])
+    return {taint_key(device, taint) for device in pool.devices for taint in device.get("taints", ())}
 
 
 def evicting(pool: Pool) -> set[tuple[str, TaintKey]]:
     """Return (uuid, taint) of the taints in a pool that evict pods."""
     return {
-        (uuid_of(device), _taint_key(device, taint))
-        for device in devices_of(pool)
+        (uuid_of(device), taint_key(device, taint))
+        for device in pool.devices
         for taint in device.get("taints", ())
         if taint["effect"] == "NoExecute"
     }
@@ -145,10 +101,6 @@ def evicting_now(slices: Iterable[ResourceSlice]) -> set[tuple[str, TaintKey]]:
         for taint in device.taints
         if taint.effect == "NoExecute"
     }
-
-
-def devices_of(pool: Pool) -> list[Json]:
-    return [device for content in pool.slices for device in content.devices]
 
 
 def uuid_of(device: Json) -> str:
@@ -187,7 +139,7 @@ def _tainted(device: Json, faults: Faults, options: PoolOptions) -> Json:
     taints = []
     for taint in device.get("taints", ()):
         wanted = taint | {"effect": effects.get(taint["key"], taint["effect"])}
-        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in options.published_taints
+        certain = taint["key"] in lasting or (uuid, taint_key(device, wanted)) in options.published_taints
         taints.append(wanted if certain or wanted["effect"] != "NoExecute" else taint)
     if uuid in options.cordoned:
         taints.append(dict(_CORDONED))

@@ -140,12 +140,11 @@ class ClaimStatusWriter:
     sleep: Callable[[float], Awaitable[None]]
     _waiting: dict[str, tuple[ResourceClaim, Record | str]] = field(default_factory=dict)
     _written: OrderedDict[str, str] = field(default_factory=OrderedDict)
-    """Uid → last content written, without times, so that a repeated call of kubelet writes
-        nothing.
+    """Uid → last content written, without times, so that a repeated call of kubelet writes nothing.
 
-        Only of prepared claims: the API server empties the status when a claim is deallocated, and
-        a named claim may then get the same allocation again.
-        """
+    Only of prepared claims: the API server empties the status when a claim is deallocated, and a
+    named claim may then get the same allocation again.
+    """
     _queue: WorkQueue[tuple[str, str]] = field(init=False)
     """Namespaces and uids."""
 

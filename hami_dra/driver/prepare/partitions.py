@@ -13,8 +13,8 @@ of a recorded partition without an id belongs to this driver; for a partition wi
 instance with that id and uuid does.
 """
 
-from collections.abc import Collection
-from typing import NoReturn
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -36,10 +36,8 @@ class Partitions:
         wanted = held.own_partition
         if wanted is None:
             return
-        try:
+        with _retried(claim, held):
             lying = self._at(self._required(claim, held), wanted)
-        except (PartitionRefused, DiscoveryError) as error:
-            _again(claim, held, error)
         if lying:
             raise Refused(
                 f"ResourceClaim {claim}: device {held.device}: card {wanted.card} has a GPU instance (id {lying[0].id}, "
@@ -56,14 +54,12 @@ class Partitions:
         wanted = held.own_partition
         if wanted is None or wanted.id is not None:
             return held
-        try:
-            found = self._required(claim, held).create(
-                PartitionPlace(card_uuid=wanted.card, profile=wanted.profile, start=wanted.start)
-            )
-        except PartitionRefused as error:
-            raise Refused(f"ResourceClaim {claim}: device {held.device}: {error}") from error
-        except DiscoveryError as error:
-            _again(claim, held, error)
+        place = PartitionPlace(card_uuid=wanted.card, profile=wanted.profile, start=wanted.start)
+        with _retried(claim, held):
+            try:
+                found = self._required(claim, held).create(place)
+            except PartitionRefused as error:
+                raise Refused(f"ResourceClaim {claim}: device {held.device}: {error}") from error
         made = replace(
             wanted, id=found.id, uuid=found.uuid, compute_id=found.compute_instance_id, size=found.placement.size
         )
@@ -80,50 +76,40 @@ class Partitions:
         wanted = held.partition
         if wanted is None or wanted.by_runtime:
             return None
-        try:
-            return next((found for found in self._at(self._required(claim, held), wanted) if _is(found, wanted)), None)
-        except PartitionRefused:  # the card is missing
-            return None
-        except DiscoveryError as error:
-            _again(claim, held, error)
+        with _retried(claim, held):
+            try:
+                lying = self._at(self._required(claim, held), wanted)
+            except PartitionRefused:  # the card is missing
+                return None
+        return next((found for found in lying if _is(found, wanted)), None)
 
     def remove(self, claim: str, held: GrantedDevice) -> None:
         """Remove a partition. A missing one is no error, nor is a missing card."""
         wanted = held.own_partition
         if wanted is None or self._partitioner is None:
             return
-        try:
-            lying = self._at(self._partitioner, wanted)
-        except PartitionRefused:
-            return
-        except DiscoveryError as error:
-            _again(claim, held, error)
-        try:
+        with _retried(claim, held):
+            try:
+                lying = self._at(self._partitioner, wanted)
+            except PartitionRefused:
+                return
             for found in lying:
                 if wanted.id is None or _is(found, wanted):
                     self._partitioner.destroy(wanted.card, found.id)
-        except (PartitionRefused, DiscoveryError) as error:
-            _again(claim, held, error)
 
     # --- cards themselves ---
 
     def unpartition(self, claim: str, held: GrantedDevice) -> None:
         """Put the card out of MIG mode, so that it can be used as one. The intent is on the disk."""
-        if not held.unpartitioned:
-            return
-        try:
-            self._required(claim, held).unpartition(held.card)
-        except (PartitionRefused, DiscoveryError) as error:
-            _again(claim, held, error)
+        if held.unpartitioned:
+            with _retried(claim, held):
+                self._required(claim, held).unpartition(held.card)
 
     def repartition(self, claim: str, held: GrantedDevice) -> None:
         """Restore the card after its last holder. A missing one is no error."""
-        if not held.unpartitioned or self._partitioner is None:
-            return
-        try:
-            self._partitioner.repartition(held.card)
-        except (PartitionRefused, DiscoveryError) as error:
-            _again(claim, held, error)
+        if held.unpartitioned and self._partitioner is not None:
+            with _retried(claim, held):
+                self._partitioner.repartition(held.card)
 
     def recut_all_but(self, cards: Collection[str]) -> None:
         """Restore cards that an earlier instance put out of MIG mode and no claim holds."""
@@ -152,5 +138,10 @@ def _is(found: PartitionInstance, wanted: Partition) -> bool:
     return found.id == wanted.id and (not found.uuid or not wanted.uuid or found.uuid == wanted.uuid)
 
 
-def _again(claim: str, held: GrantedDevice, error: Exception) -> NoReturn:
-    raise NotWritten(f"ResourceClaim {claim}: device {held.device}: {error}") from error
+@contextmanager
+def _retried(claim: str, held: GrantedDevice) -> Iterator[None]:
+    """Raise what the hardware refuses or does not answer as NotWritten: kubelet asks again."""
+    try:
+        yield
+    except (PartitionRefused, DiscoveryError) as error:
+        raise NotWritten(f"ResourceClaim {claim}: device {held.device}: {error}") from error

@@ -60,9 +60,9 @@ class PrepareTransactions:
     checkpoint: Checkpoint
     lock: AbstractContextManager[None]
     written: Mapping[str, Record] = field(default_factory=lambda: MappingProxyType({}))
-    """Records of claims that are prepared or about to be, by uid, as last written; replaced,
-        never changed: safe to read from any thread.
-        """
+    """Records of claims that are prepared or about to be, by uid, as last written; replaced, never
+    changed: safe to read from any thread.
+    """
     is_known: bool = False
     """Whether `written` equals the checkpoint; False while it cannot be read or written."""
     _followed: Inventory | None = None

@@ -90,7 +90,8 @@ class VanishedClaims:
                 pause = self.interval * (1 - _SPREAD + 2 * _SPREAD * self.dice())
             else:
                 pause = min(backoff.next(), self.interval)
-            await self._pause(pause)
+            await wait_at_most(self._again, pause)
+            self._again.clear()
 
     def look_again(self) -> None:
         """Check every claim soon, because the cluster has gone back to a past state: claims may be
@@ -98,10 +99,6 @@ class VanishedClaims:
         """
         self._gone.clear()
         self._again.set()
-
-    async def _pause(self, seconds: float) -> None:
-        await wait_at_most(self._again, seconds)
-        self._again.clear()
 
     async def look(self) -> bool:
         """Check each claim once. Returns whether all could be checked; the others keep their state."""

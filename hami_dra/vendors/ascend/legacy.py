@@ -17,7 +17,6 @@ from hami_dra.vendors.ascend.publish import class_name, resource_name
 from hami_dra.vendors.ascend.rules import DRIVER, MODEL
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
-    MAX_EXPRESSION,
     MIB,
     CardChoice,
     ContainerResources,
@@ -26,7 +25,9 @@ from hami_dra.vendors.legacy import (
     LegacyReading,
     LegacyRequest,
     WithoutFilters,
+    checked_selector,
     comma_list,
+    refuse_unknown,
 )
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes
 
@@ -109,8 +110,7 @@ class AscendLegacy(WithoutFilters):
         return {name: items for name, items in lists.items() if items is not None}
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
-        if unknown := filters.keys() - LISTS.keys():
-            raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join(LISTS)}")
+        refuse_unknown(filters, LISTS)
         return tuple(_selector(name, items) for name, items in sorted(filters.items()))
 
 
@@ -163,10 +163,5 @@ def _selector(name: str, items: tuple[str, ...]) -> str:
     """Return CEL that is true for the cards a list allows, and for those of other series."""
     series, wanted = LISTS[name]
     listed = f"{_UUID} in [{', '.join(quote(item) for item in items)}]"
-    expression = f'{_ATTRIBUTES}.?{MODEL}.orValue("") != {quote(series)} || {listed if wanted else f"!({listed})"}'
-    if len(expression.encode()) > MAX_EXPRESSION:
-        raise InvalidLegacy(
-            f"annotation {name} has {len(items)} items: its selector is longer than the {MAX_EXPRESSION} bytes that Kubernetes "
-            "allows; shorten the list"
-        )
-    return expression
+    chosen = listed if wanted else f"!({listed})"
+    return checked_selector(name, items, f'{_ATTRIBUTES}.?{MODEL}.orValue("") != {quote(series)} || {chosen}')

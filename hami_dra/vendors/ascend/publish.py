@@ -30,7 +30,7 @@ from hami_dra.vendors.publishing import (
     in_bytes,
     integer,
     of_driver,
-    place_attributes,
+    part_attributes,
     string,
 )
 
@@ -143,9 +143,7 @@ def _card(card: Card, common: dict[str, Json]) -> Json:
 
 
 def _vnpus(card: Card, common: dict[str, Json]) -> list[Json]:
-    """Return the vNPUs. No links and distances, since a vNPU does not talk to other cards."""
-    kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
-    attributes = {name: common[name] for name in kept} | place_attributes(card) | driver_version(card)
+    attributes = part_attributes(card, common) | driver_version(card)
     return [
         {
             "name": _vnpu_name(card, template, number),

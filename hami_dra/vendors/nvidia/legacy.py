@@ -13,7 +13,6 @@ from hami_dra.api import names
 from hami_dra.cel import quote
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
-    MAX_EXPRESSION,
     MIB,
     CardChoice,
     ContainerResources,
@@ -21,7 +20,9 @@ from hami_dra.vendors.legacy import (
     InvalidLegacy,
     LegacyReading,
     LegacyRequest,
+    checked_selector,
     comma_list,
+    refuse_unknown,
 )
 from hami_dra.vendors.nvidia.preferences import (
     HAMI_CORE,
@@ -131,18 +132,12 @@ class NvidiaLegacy:
         return found
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
-        if unknown := filters.keys() - {*_EXPRESSIONS, MODE}:
-            raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join((*_EXPRESSIONS, MODE))}")
+        refuse_unknown(filters, (*_EXPRESSIONS, MODE))
         expressions = []
         for name, template in _EXPRESSIONS.items():
             if items := filters.get(name):
                 expression = template.format(items="[" + ", ".join(quote(item) for item in items) + "]")
-                if len(expression.encode()) > MAX_EXPRESSION:
-                    raise InvalidLegacy(
-                        f"annotation {name} has {len(items)} items: its selector is longer than the {MAX_EXPRESSION} "
-                        "bytes that Kubernetes allows; shorten the list"
-                    )
-                expressions.append(expression)
+                expressions.append(checked_selector(name, items, expression))
         for mode in filters.get(MODE, ()):
             if mode not in _MODES:
                 raise InvalidLegacy(f"{MODE}: {mode!r} is not one of {', '.join(_MODES)}")

@@ -29,7 +29,7 @@ from hami_dra.vendors.publishing import (
     integer,
     memory_capacity,
     of_driver,
-    place_attributes,
+    part_attributes,
     shared_device,
     shares_capacity,
     string,
@@ -112,11 +112,8 @@ def _card(card: Card, common: dict[str, Json], settings: VendorSettings) -> Json
 
 
 def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
-    """Return the partitions. Each is for one claim: no request policy. No links and distances,
-    since an instance does not talk to other cards.
-    """
-    kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
-    attributes = {name: common[name] for name in kept} | place_attributes(card) | {"type": string("mig")}
+    """Return the partitions. Each is for one claim: no request policy."""
+    attributes = part_attributes(card, common) | {"type": string("mig")}
     return [
         {
             "name": partition_name(card, profile, placement),

@@ -8,7 +8,7 @@ from controller.scheduling.scoring.policies import DevicePolicy
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.driver.node.pool_content import devices_of, reordered
+from hami_dra.driver.node.pool_content import reordered
 from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.driver.slices import machine_pools
 from tests.support.node import claim_on, with_fault
@@ -30,8 +30,8 @@ def ordered(machine_name, policy, *held, faults=()):
         for number, (device, consumed) in enumerate(held)
     ]
     ranks = card_ranks(pool, node, claims, DevicePolicy(tuple(policy.split(","))))
-    names = [device["name"] for device in devices_of(reordered(pool, ranks))]
-    assert sorted(names) == sorted(device["name"] for device in devices_of(pool))
+    names = [device["name"] for device in reordered(pool, ranks).devices]
+    assert sorted(names) == sorted(device["name"] for device in pool.devices)
     return names
 
 

@@ -2,7 +2,6 @@
 
 from controller.scheduling.gangs import GangDecision, GangUnschedulable, decide_gang
 from controller.scheduling.inventory.inventory import Inventory
-from hami_dra.driver.node.pool_content import devices_of
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools
 from tests.cards import device_class, node, slice_of
@@ -189,7 +188,7 @@ def test_links_between_cards_decide_before_scores():
         name = f"n{number:02}"
         inventory.node_changed(None, node(name, labels={RACK: f"r{number}"}))
         for pool in machine_pools(machine("v100-pairs-8", name)):
-            inventory.slice_changed(None, slice_of(name, [*devices_of(pool)]))
+            inventory.slice_changed(None, slice_of(name, pool.devices))
         for index in (*taken, 4, 5, 6, 7):
             occupy(inventory, name, 1, first=index, memory="16Gi")
     wanted = member("p", 2, device_policy="topology-aware")
