@@ -186,9 +186,7 @@ class Host(Protocol):
 
     @property
     def driver_files(self) -> FileTree | None:
-        """Return the folder in which the vendor's driver is installed, as this process sees it;
-        None if none is configured.
-        """
+        """Return the folder of the vendor's driver as this process sees it; None if none is configured."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -348,9 +346,7 @@ class Partitioner(Protocol):
         """
 
     def existing(self, card_uuid: str) -> tuple[PartitionInstance, ...]:
-        """Return partitions by id, including half created ones (no `uuid`). Raises PartitionRefused
-        for a missing card.
-        """
+        """Return partitions by id, half created ones (no `uuid`) too. Raises PartitionRefused for a missing card."""
 
     def unpartition(self, card_uuid: str) -> None:
         """Switch MIG mode of a card off, so that programs can use it as a whole.

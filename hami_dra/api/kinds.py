@@ -68,9 +68,7 @@ class Kind(Struct, Generic[T], frozen=True):
 
     @property
     def resource(self) -> str:
-        """Return the name for logs and metrics: the plural; in full, as kubectl takes it, where
-        several kinds have it.
-        """
+        """Return the name for logs and metrics: the plural; as kubectl takes it where several kinds have it."""
         return f"{self.plural}.{self.version}.{self.group}" if self.plural == "podgroups" else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:

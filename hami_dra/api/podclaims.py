@@ -120,5 +120,4 @@ def volume_claim_refs(pod: Pod) -> list[VolumeClaimRef]:
 
 
 def volume_claim_keys(pod: Pod) -> list[str]:
-    """Return the keys of the PersistentVolumeClaims that the pod uses."""
     return [ref.key for ref in volume_claim_refs(pod)] if pod.spec.volumes else []

@@ -36,7 +36,6 @@ def is_live(pod: Pod) -> bool:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Return whether it waits for a node."""
     return not pod.spec.node_name and is_live(pod)
 
 

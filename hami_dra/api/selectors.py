@@ -106,7 +106,6 @@ class ParsedSelector:
 
     @property
     def size(self) -> int:
-        """Number of requirements."""
         return len(self._requirements)
 
     @property

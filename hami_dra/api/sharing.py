@@ -152,9 +152,7 @@ def share_csi_node_parts(node: CSINode) -> str:
 
 
 def share_node_parts(node: Node) -> str:
-    """Deduplicate the images of a node: most are on others, too. At 50 images per node 5,000 nodes
-    have 2 MiB of them in place of 90.
-    """
+    """Deduplicate the images of a node: at 50 per node, 5,000 nodes have 2 MiB of them in place of 90."""
     images = node.status.images
     if images:
         force_setattr(node.status, "images", tuple([_known.setdefault(each, each) for each in images]))
@@ -212,15 +210,12 @@ def _share_empty(holder: Any, fields: tuple[str, ...]) -> None:
 
 
 def forget() -> None:
-    """Empty the table."""
     _known.clear()
     _Remembered.weight = _Remembered.parts = 0
 
 
 def _forget_if_full() -> None:
-    """Weigh what was added to the table by the length of its JSON, and empty it if it is full. One
-    part that is heavy alone is removed.
-    """
+    """Weigh what was added by the length of its JSON; empty a full table. One part that is heavy alone goes."""
     added = len(_known) - _Remembered.parts
     if not added:
         return
@@ -242,7 +237,6 @@ def _is_long(volume: Volume) -> bool:
 
 
 def _shared_capacity(capacity: dict[str, DeviceCapacity]) -> dict[str, DeviceCapacity]:
-    """Return the one map for equal capacities."""
     if not capacity:
         return _EMPTY
     found: dict[str, DeviceCapacity] = _known.setdefault(tuple(capacity.items()), capacity)

@@ -33,7 +33,6 @@ def require_condition(tree: Node, features: Features) -> None:
 
 
 def shown(type_: Type) -> str:
-    """Return how messages show the type."""
     if type_ == t.NULL:
         return "null"
     if type_ in (t.DURATION, t.TIMESTAMP):

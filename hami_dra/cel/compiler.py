@@ -235,7 +235,6 @@ def _require_optional(value: Any, problem: str) -> Any:
 
 
 def _now(code: Callable[[], Any]) -> Any:
-    """Compute a constant."""
     try:
         return code()
     except CelError as error:

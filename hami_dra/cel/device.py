@@ -79,7 +79,6 @@ class DeviceInput:
 
     @staticmethod
     def from_device(driver: str, device: Device) -> "DeviceInput":
-        """Build the input from a device of a ResourceSlice."""
         return DeviceInput.of(
             driver,
             device.attributes,

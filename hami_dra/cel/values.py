@@ -291,7 +291,6 @@ def timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
 
 
 def show(value: Any) -> str:
-    """Return a key or value for a message."""
     if value is True or value is False:
         return "true" if value else "false"
     return str(value)

@@ -42,9 +42,7 @@ class Trace(Struct, frozen=True, kw_only=True):
 
 
 def trace_of(card: Card) -> Trace:
-    """Return all keys by which the card can be recognised. A uuid derived from its place is no
-    better than the place.
-    """
+    """Return all keys by which the card is recognised. A uuid derived from its place is no better than the place."""
     uuid = "" if card.provenance.identified_by is IdentitySource.PLACE else card.uuid
     serial = card.serial or (card.uuid if card.provenance.identified_by is IdentitySource.SERIAL else "")
     return Trace(uuid=uuid, serial=serial, bus_id=card.pci_bus_id, minor=card.minor, index=card.index)

@@ -68,7 +68,6 @@ def parse_matrix(text: str, tool: str, *, devices: tuple[str, ...], link: str) -
 
 
 def _cells(row: int, columns: list[int], words: list[str]) -> dict[int, str]:
-    """Return peer → word."""
     if len(words) < len(columns):
         raise Unexpected(f"{len(columns)} columns", " ".join(words))
     cells = dict(zip(columns, (word.upper() for word in words), strict=False))

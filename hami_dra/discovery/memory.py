@@ -110,11 +110,9 @@ class CardMemory:
 
     @property
     def cards(self) -> Mapping[str, Card]:
-        """Return all known cards by uuid."""
         return {uuid: kept.card for uuid, kept in self._read().items()}
 
     def new_in(self, listing: Listing) -> list[Card]:
-        """Return the unknown cards."""
         known = list(self._read())
         same = assigned(self._traces(), listing.cards) if known else {}
         return [card for position, card in enumerate(listing.cards) if position not in same]

@@ -52,9 +52,7 @@ def memory(text: str, unit: str = "") -> int:
 
 
 def bus_id(text: str) -> str:
-    """Return `0000:1b:00.0` for `00000000:1B:00.0`, `0000:1b:00.0`, `00:1b:00.0` (Enflame: a domain
-    of two digits) or `1b:00.0`.
-    """
+    """Return `0000:1b:00.0` for `00000000:1B:00.0`, `00:1b:00.0` (Enflame: two digits of domain) or `1b:00.0`."""
     found = _BUS_ID.fullmatch(text.strip())
     if not found:
         raise Unexpected("a PCI bus id such as 0000:1b:00.0", text)

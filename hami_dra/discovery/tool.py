@@ -55,9 +55,7 @@ class Tool(Struct, frozen=True):
         return output.decode(errors="replace")
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run it, with pipes for its output, until `end`; the caller reads and waits. Raises
-        ToolMissing, ToolFailed.
-        """
+        """Run it, with pipes for its output, until `end`; the caller reads them. Raises ToolMissing, ToolFailed."""
         command = [str(self._find()), *arguments]
         try:
             return subprocess.Popen(  # noqa: S603 (no shell; the arguments are constants of the back ends)
@@ -140,5 +138,4 @@ def last_words(text: str) -> str:
 
 
 def ending(code: int) -> str:
-    """Describe an exit code in words."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -74,9 +74,7 @@ def device_limit(devices: Iterable[Mapping[str, Any]]) -> int:
 
 
 def needs_advanced_features(device: Device) -> bool:
-    """Return whether the device has taints, counters or list attributes, which halve the number of
-    devices that a slice may hold.
-    """
+    """Return whether it has taints, counters or list attributes: a slice then holds half as many devices."""
     return bool(device.taints or device.consumes_counters) or any(
         value is not None
         for attribute in device.attributes.values()

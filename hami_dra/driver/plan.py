@@ -34,9 +34,7 @@ from hami_dra.driver.slices import (
 
 
 class Accepted(Struct, frozen=True):
-    """The stored form of a content: the server may drop fields whose feature is off. Writing it
-    again would change nothing.
-    """
+    """The stored form of a content. The server may drop fields whose feature is off: writing again changes nothing."""
 
     wanted: SliceContent
     devices: tuple[Device, ...]
@@ -63,9 +61,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
-    """Plan the writes. `existing`: all slices with this driver and pool name, from any writer;
-    `accepted`: by index in the pool.
-    """
+    """Plan the writes. `existing`: all slices with this driver and pool name; `accepted`: by index in the pool."""
     accepted = accepted or {}
     by_name = {slice_name(pool, index): index for index in range(len(pool.slices))}
     matched: dict[int, ResourceSlice] = {}

@@ -109,9 +109,7 @@ def machine_pools(machine: Machine, settings: VendorSettings | None = None) -> l
 
 
 def fenced(pool: Pool, *, fence: bool) -> Pool:
-    """Return the pool with the fence taint on every device, or on none; split again, since tainted
-    slices hold fewer devices.
-    """
+    """Return the pool with the fence taint on every device, or on none; tainted slices hold fewer devices."""
     return pool.with_devices([_fenced_device(device, fence=fence) for device in pool.devices])
 
 

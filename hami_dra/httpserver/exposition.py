@@ -92,7 +92,6 @@ class SharedRender:
             self._not_before = loop.time() + min(_REST_FACTOR * took, _REST_MOST)
 
     async def close(self) -> None:
-        """Stop a rendering in progress."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])

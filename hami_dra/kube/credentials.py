@@ -231,9 +231,7 @@ def _token(text: str, what: str) -> str:
 
 
 def _provided(name: str, provider: dict[str, Any]) -> Identity:
-    """Return the token that kubectl last stored for an OIDC user. Kubernetes removed all other
-    providers (client-go 1.26).
-    """
+    """Return the token that kubectl last stored for an OIDC user; no other provider is left (client-go 1.26)."""
     token = provider.get("config", {}).get("id-token")
     if provider.get("name") != "oidc" or not token:
         raise ConfigError(

@@ -45,11 +45,9 @@ class Lanes:
         self._timers: dict[_Key, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
-        """Return the number of pieces of work that wait for their turn."""
         return self._length
 
     def waits(self, lane: Hashable, key: Hashable) -> bool:
-        """Return whether this waits for its turn."""
         return key in self._waiting.get(lane, ())
 
     async def __aenter__(self) -> Self:

@@ -52,9 +52,7 @@ def kind_of(code: str) -> FaultKind:
 
 
 def taints_of(faults: Iterable[Fault]) -> list[dict[str, Any]]:
-    """Return one taint per kind, which keeps new claims off the card; its value is the code of the
-    first fault of the kind.
-    """
+    """Return one taint per kind, which keeps new claims off; its value is the code of the kind's first fault."""
     first: dict[FaultKind, str] = {}
     for fault in faults:
         first.setdefault(kind_of(fault.code), fault.code)

@@ -83,9 +83,7 @@ def file_name(text: str) -> str:
 
 
 def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
-    """Return the device nodes that the host has. `paths` below /dev; on the host they are searched
-    in its folder of device nodes.
-    """
+    """Return the device nodes that the host has of `paths` below /dev, searched in its folder of device nodes."""
     found = []
     for path in paths:
         on_host = host.settings.device_folder + path.removeprefix("/dev")
@@ -112,9 +110,7 @@ def without_doubles(nodes: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
 
 
 def node_number(card: Card) -> int:
-    """Return the number in the names of the card's device nodes: the card's index, if the vendor's
-    tool does not report it.
-    """
+    """Return the number in the names of the card's device nodes: its index, unless the tool reports one."""
     return card.index if card.minor is None else card.minor
 
 

@@ -195,9 +195,7 @@ class LegacyVendor(Protocol):
     def read(self, resources: ContainerResources) -> LegacyReading: ...
 
     def is_plain(self, request: CardChoice) -> bool:
-        """Return whether it is for whole cards and nothing else, as an extended resource alone can
-        express (KEP-5004).
-        """
+        """Return whether it is for whole cards alone, as an extended resource can express (KEP-5004)."""
 
     def device_class(self, request: CardChoice) -> str: ...
 
@@ -211,18 +209,14 @@ class LegacyVendor(Protocol):
         """Return the request as the pod's annotations change it. Refuses what no card could meet."""
 
     def instead_of(self, resource: str) -> str:
-        """Return what to write in place of a resource name that other software of the vendor
-        serves; empty for any other name.
-        """
+        """Return what to write in place of a name that other software of the vendor serves, or an empty text."""
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
         """Return the environment variables that HAMi's webhook gives a container with this request."""
 
 
 class WithoutFilters:
-    """A vendor whose annotations are all read when the pod is placed (`Vendor.preferences`), and
-    whose driver sets the environment.
-    """
+    """A vendor whose annotations are all read when a pod is placed, and whose driver sets the environment."""
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (the protocol's signature)
         return {}

@@ -116,8 +116,6 @@ class VendorPlugin(Struct, frozen=True, kw_only=True):
 
     @property
     def whole_card_resources(self) -> tuple[str, ...]:
-        """The extended resources by which pods ask for whole cards: `nvidia.com/gpu`; several where
-        each series of cards has its own.
-        """
+        """The extended resources of whole cards: `nvidia.com/gpu`; several where each series has its own."""
         specs = (each["spec"] for each in self.publishing.device_classes())
         return tuple(spec["extendedResourceName"] for spec in specs if "extendedResourceName" in spec)

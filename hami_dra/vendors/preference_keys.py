@@ -43,5 +43,4 @@ NO_PREFERENCES: Final = RequestPreferences()
 
 @lru_cache
 def default_preferences(vendor: Vendor) -> Preferences:
-    """Return the preferences without any annotation."""
     return vendor.preferences({})

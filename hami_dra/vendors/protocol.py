@@ -111,21 +111,17 @@ class Cards(Struct):
     """The promise to a card's tenants, as numbered by `Vendor.mark`; 0 = none."""
 
     def take(self, positions: Positions) -> "Cards":
-        """Copy some rows."""
         return Cards(*(getattr(self, name)[positions] for name in self.__struct_fields__))
 
 
 class CardRequest(Struct):
-    """The amounts that one request would take of each card of `Cards`: arrays of shape (n,), int64,
-    already rounded per card.
-    """
+    """What one request would take of each card of `Cards`: arrays of shape (n,), int64, rounded per card."""
 
     slots: Ints
     cores: Ints
     memory: Ints
 
     def take(self, positions: Positions) -> "CardRequest":
-        """Copy some rows."""
         return CardRequest(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
 
     def spread(self, positions: Positions, size: int) -> "CardRequest":
@@ -212,7 +208,6 @@ class CandidateTier:
     """
 
     def some(self, count: int) -> int:
-        """Return one of the sets."""
         if self.sets:
             return self.sets[0]
         mask = self.pools[0]
@@ -257,9 +252,7 @@ class Vendor:
     """
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:  # noqa: ARG002 (for vendors that read some)
-        """Return the user's preferences beyond amounts. `annotations`: those of `annotations` that
-        are set. Raises InvalidPreference.
-        """
+        """Return preferences beyond amounts. `annotations`: those that are set. Raises InvalidPreference."""
         return Preferences()
 
     def type_name(self, product: str) -> str:
@@ -293,21 +286,15 @@ class Vendor:
         return False
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (for vendors to override)
-        """Return a small number per card that `arrange` needs and that is not in `CardState`: how
-        it is sliced, how full it is.
-        """
+        """Return a small number per card that `arrange` needs beyond `CardState`: how sliced, how full it is."""
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:  # noqa: ARG002 (for vendors to override)
-        """Return legal sets of `node_view.count` of the eligible cards, best first, or None: any set,
-        in order of the device policy.
-        """
+        """Return legal sets of `count` eligible cards, best first, or None: any set, in order of the device policy."""
         return None
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:  # noqa: ARG002 (overridden)
-        """Return fields of `DeviceConfig` that the allocation records for the driver of the node
-        and for later decisions.
-        """
+        """Return fields of `DeviceConfig` that an allocation records, for the driver and for later decisions."""
         return {}
 
     def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:  # noqa: ARG002 (overridden)

@@ -66,9 +66,7 @@ def integer(value: int) -> Json:
 
 
 def version(text: str) -> Json | None:
-    """Return a vendor's version number as a semantic one: `550.90.07` → 550.90.7, `9.0` → 9.0.0;
-    None if that is impossible.
-    """
+    """Return a vendor's version as a semantic one: `550.90.07` → 550.90.7, `9.0` → 9.0.0; None if impossible."""
     try:
         return {"version": str(SemVer.parse(".".join(text.split(".")[:3]), normalize=True))}
     except InvalidVersion:

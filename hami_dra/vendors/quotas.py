@@ -38,9 +38,7 @@ class Counted(Enum):
 
 
 class QuotaName(Struct, frozen=True):
-    """One old resource name as counted by a quota. Amounts are whole numbers of grains, each card's
-    rounded down to one.
-    """
+    """One old resource name as counted by a quota, in whole grains: each card's amount is rounded down to one."""
 
     resource: str
     """`nvidia.com/gpumem`; the key of the quota is `limits.` and this."""
@@ -138,8 +136,6 @@ class Quotas(Struct, frozen=True):
         return found
 
     def charge(self, taken: Mapping[str, int], *, whole: bool, model: str = "") -> dict[str, int]:
-        """Return resource → grains that one holding of one card adds; those of 0 left out. `model`:
-        the series of the card.
-        """
+        """Return resource → grains, not 0, that one holding of one card adds. `model`: the series of the card."""
         amounts = {name.resource: name.of(taken, whole=whole, model=model) for name in self.names}
         return {resource: amount for resource, amount in amounts.items() if amount}

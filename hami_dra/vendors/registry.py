@@ -106,7 +106,6 @@ def plugin_of(vendor: str) -> VendorPlugin:
 
 
 def plugin_names() -> tuple[str, ...]:
-    """Return the names of all vendors, in the order of `PLUGINS`."""
     return tuple(_BY_NAME)
 
 
@@ -125,7 +124,5 @@ def containers(vendor: str) -> ContainerVendor:
 
 
 def plugin_resources(drivers: Iterable[str]) -> tuple[str, ...]:
-    """Return device plugins' resource names for the cards of these drivers: a node that offers one
-    of them hands out the same cards twice.
-    """
+    """Return device plugins' names for these drivers' cards: a node that offers one hands out the cards twice."""
     return tuple(name for driver in sorted(drivers) for name in _PLUGIN_RESOURCES.get(driver, ()))

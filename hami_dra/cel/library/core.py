@@ -188,7 +188,6 @@ def invert(value: Any) -> bool:
 
 
 def contained(counter: meter.Meter | None, element: Any, container: Any) -> bool:
-    """Return `element in container`."""
     if type(container) is list:
         work = counter.work if counter is not None else free_work
         return any(surely_equal(element, other, work) for other in container)

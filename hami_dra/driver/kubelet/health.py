@@ -60,7 +60,6 @@ class Bulletin:
                 await asyncio.sleep(self._again)
 
     async def end(self) -> None:
-        """End every stream."""
         async with self._turn:
             self._ended = True
             self._turn.notify_all()

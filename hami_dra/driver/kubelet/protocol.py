@@ -10,9 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A ResourceClaim in kubelet's call. kubelet sends no allocation: the implementation reads the
-    claim and checks the uid.
-    """
+    """A ResourceClaim in kubelet's call, without its allocation: the implementation reads it and checks the uid."""
 
     namespace: str
     name: str
@@ -44,14 +42,10 @@ class Preparation(Protocol):
     """
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
-        """Return uid → devices, or a sentence with the reason of the failure. An entry for every
-        claim.
-        """
+        """Return uid → devices, or a sentence with the reason of the failure. An entry for every claim."""
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        """Return uid → a sentence with the reason of the failure, empty = done. An unknown claim is
-        done.
-        """
+        """Return uid → a sentence with the reason of the failure, empty = done. An unknown claim is done."""
 
 
 class Verdict(StrEnum):

@@ -22,9 +22,7 @@ class SocketError(Exception):
 
 
 def registration_socket(folder: Path, driver: str, instance: str = "") -> Path:
-    """Return the socket where kubelet finds the driver. `instance`: uid of the pod, so that two may
-    register side by side.
-    """
+    """Return the socket where kubelet finds the driver. `instance`: uid of the pod: two may register at once."""
     if not instance:
         return _fitting(folder, [f"{driver}-reg.sock"])
     return _fitting(
@@ -74,9 +72,7 @@ def close_to_others(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the name; existing connections stay. kubelet takes the loss of a registration for the
-    end of that instance.
-    """
+    """Remove the name; existing connections stay. To kubelet, the loss of a registration is the instance's end."""
     path.unlink(missing_ok=True)
 
 

@@ -68,9 +68,7 @@ class FlapDamper:
         self._episodes: dict[str, dict[str, _Episode]] = {}
 
     def look(self, seen: Mapping[str, Iterable[Fault]], now: float) -> None:
-        """Record a check: uuid → faults of the card now. Cards missing from `seen` were not checked
-        and do not change.
-        """
+        """Record a check: uuid → faults of the card now. Cards that are not in `seen` were not checked, and stay."""
         for uuid, faults in seen.items():
             episodes = self._episodes.setdefault(uuid, {})
             present = {fault.code: fault for fault in faults}
@@ -80,23 +78,18 @@ class FlapDamper:
                 self._miss(episodes, code, now)
 
     def blind(self) -> None:
-        """Record that the hardware could not be checked: faults that count still count, and none
-        comes closer to lasting.
-        """
+        """Record that no check was possible: faults that count still count, and none comes closer to lasting."""
         for episodes in self._episodes.values():
             for episode in episodes.values():
                 episode.interrupted = True
 
     def counted(self, uuid: str) -> tuple[Counted, ...]:
-        """Return the faults that count, oldest first, so that the slice does not depend on the
-        order in which a tool reports them.
-        """
+        """Return the faults that count, oldest first: the slice does not depend on the order of a tool."""
         active = [each for each in self._episodes.get(uuid, {}).values() if each.cleared_at is None]
         active.sort(key=lambda each: (each.began, each.fault.code))
         return tuple(Counted(each.fault, each.lasting) for each in active)
 
     def forget(self, uuid: str) -> None:
-        """Forget a card that is no longer watched."""
         self._episodes.pop(uuid, None)
 
     def _note(self, episodes: dict[str, _Episode], code: str, fault: Fault, now: float) -> None:

@@ -142,9 +142,7 @@ class DriverRuntime:
             self.wanted.set()
 
     def look(self, published: Collection[ResourceSlice]) -> None:
-        """Check whether there is something to serve, after a change. Slices of cards known to be
-        gone have to be emptied.
-        """
+        """Check whether there is something to serve now. Slices of cards known to be gone have to be emptied."""
         if self.hardware.cards or (self.hardware.found and published):
             self.wanted.set()
 
@@ -193,7 +191,6 @@ class DriverRuntime:
         return replace(pool, annotations=known) if known else pool
 
     def cordoned(self, node: Node) -> frozenset[str]:
-        """Return the uuids of its cordoned cards."""
         return cordon_of(node, self.hardware.cards).uuids
 
     def count(self, published: Pool | None, cordoned: Collection[str]) -> None:
@@ -215,9 +212,7 @@ class DriverRuntime:
         return MonitoredVendor(self.driver, self.vendor.name, cards, faulty, held, self.monitoring, usage, parts)
 
     def readable(self) -> Sequence[GrantedContainer]:
-        """Return the containers whose use of the cards this process reads: while two drivers run
-        side by side, the one that publishes.
-        """
+        """Return the containers whose use this process reads: of two drivers side by side, the one that publishes."""
         return granted_containers(self.prepared(), self.inventory) if self.turn.is_ours else ()
 
     async def claim_folders(self) -> Collection[str] | None:
@@ -246,7 +241,6 @@ class DriverRuntime:
             log.warning("%s: %s", self.driver, problem)
 
     def loads(self) -> Mapping[str, Load]:
-        """Return the granted shares of each card, by uuid."""
         return loads(self.prepared(), self.inventory)
 
     def problems(self) -> list[str]:

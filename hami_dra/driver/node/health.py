@@ -23,9 +23,7 @@ class DeviceHealths:
         self._news = asyncio.Event()
 
     def update(self, pool: Pool, faults: Mapping[str, Sequence[Counted]], problem: str) -> None:
-        """Update the verdicts. `pool`: all devices of the driver; `problem`: the reason why the
-        hardware cannot be read now, or empty.
-        """
+        """Update the verdicts. `pool`: all devices; `problem`: why the hardware cannot be read now, or empty."""
         before, self._known = self._known, {}
         for device in pool.devices:
             name = str(device["name"])

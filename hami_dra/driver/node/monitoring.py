@@ -69,9 +69,7 @@ class Sampler(Protocol[Subject_contra, Found_co]):
 
 @dataclass(eq=False)
 class Monitoring(Generic[Subject, Found]):
-    """Sample the cards; `run()` until cancelled. `every`: seconds. `subjects`: the cards
-    (containers) that are present now.
-    """
+    """Sample the cards; `run()` until cancelled. `every`: seconds. `subjects`: cards or containers present now."""
 
     vendor: str
     sampler: Sampler[Subject, Found]

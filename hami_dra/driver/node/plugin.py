@@ -11,9 +11,7 @@ from hami_dra.vendors.registry import plugin_resources
 
 
 def offered_by_plugin(node: Node, driver: str) -> dict[str, str]:
-    """Return resource name → amount in `status.allocatable`, for the resource names that device
-    plugins use for this driver's cards.
-    """
+    """Return resource name → amount in `status.allocatable`, for what device plugins offer of this driver's cards."""
     allocatable = node.status.allocatable
     return {
         name: str(allocatable[name])

@@ -117,9 +117,7 @@ def is_part(driver: str, device: Json) -> bool:
 def _publishable(
     vendor: PublishingVendor, cards: Sequence[Card], settings: VendorSettings
 ) -> tuple[list[Card], tuple[str, ...]]:
-    """Return the cards that can be published, and the problems of the others. Each card is tried
-    alone, then all together.
-    """
+    """Return the cards that can be published, tried one by one, and the problems of the others."""
     good, problems = [], []
     for card in cards:
         try:

@@ -129,12 +129,7 @@ class NodeDriver:
             backend.vendor: self._runtime(backend, wall, demanded=backend.vendor in demanded) for backend in backends
         }
         for runtime in self.runtimes.values():
-            source = sampler(runtime)
-            if source is not None and settings.monitor_interval:
-                cards = partial(getattr, runtime.hardware, "cards")
-                runtime.monitoring = Monitoring(
-                    runtime.vendor.name, source, cards, settings.monitor_interval, call=call
-                )
+            self._set_monitoring(runtime, sampler(runtime))
             runtime.usage_reader = usage(runtime)
         self.metrics.watch(
             settings.node, lambda: [runtime.watched() for runtime in self.runtimes.values()], settings.legacy_metrics
@@ -144,6 +139,12 @@ class NodeDriver:
             drivers = [each.driver for each in self.runtimes.values()]
             self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, sleep, count=count)
         self._notices = Notices(self._events)
+
+    def _set_monitoring(self, runtime: DriverRuntime, sampler: Sampler | None) -> None:
+        every = self._settings.monitor_interval
+        if sampler is not None and every:
+            cards = partial(getattr, runtime.hardware, "cards")
+            runtime.monitoring = Monitoring(runtime.vendor.name, sampler, cards, every, call=self._call)
 
     def _runtime(self, backend: Backend, wall: Callable[[], datetime], *, demanded: bool) -> DriverRuntime:
         """Create the runtime of one vendor's driver."""
@@ -163,7 +164,6 @@ class NodeDriver:
         return runtime
 
     def rediscover(self) -> None:
-        """Discover the hardware again, soon."""
         for runtime in self.runtimes.values():
             runtime.hardware.rediscover()
 
@@ -234,9 +234,7 @@ class NodeDriver:
     # --- one driver and kubelet -------------------------------------------------------------------
 
     async def _serve(self, runtime: DriverRuntime) -> None:
-        """Serve kubelet once there is something to serve. This does not wait for the publisher
-        lock, for kubelet calls the newest driver.
-        """
+        """Serve kubelet once there is something to serve, even without the lock: it calls the newest driver."""
         await runtime.wanted.wait()
         await runtime.judged.wait()
         plugin = self._plugin(runtime)
@@ -355,9 +353,7 @@ class NodeDriver:
     # --- the end ----------------------------------------------------------------------------------
 
     async def _withdraw(self) -> None:
-        """Withdraw the slices that this process may publish; another instance may be waiting with
-        the same ones, or publish already.
-        """
+        """Withdraw the slices that this process may publish; another instance may be waiting with the same ones."""
         for key in list(self._publisher.wanted):
             self._publisher.drop(key)
         try:

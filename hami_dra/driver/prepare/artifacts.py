@@ -49,9 +49,7 @@ class ArtifactWriter:
     def assigned(
         self, records: Mapping[str, Record], held: GrantedDevice, inventory: Inventory, claim: str
     ) -> GrantedDevice:
-        """Return the device with the vendor's assignment on its card, beyond amounts; `records`:
-        everything else that is prepared.
-        """
+        """Return the device with the vendor's assignment, beyond amounts; `records`: all else that is prepared."""
         if held.admin:
             return held
         others = [
@@ -67,7 +65,6 @@ class ArtifactWriter:
         return replace(held, assigned=dict(given))
 
     def check_free(self, record: Record) -> None:
-        """Check that the places of the record's partitions are free."""
         for held in record.held:
             self._partitions.check_free(record.key, held)
 
@@ -84,9 +81,7 @@ class ArtifactWriter:
             records[uid] = replace(record, held=(*record.held[:index], made, *record.held[index + 1 :]))
 
     def unpartition(self, record: Record) -> None:
-        """Put partitionable cards that the record holds as one out of MIG mode; they are restored
-        when the last record is taken back.
-        """
+        """Put cards that the record holds as one out of MIG mode, until the last record is taken back."""
         for held in record.held:
             self._partitions.unpartition(record.key, held)
 
@@ -150,9 +145,7 @@ class ArtifactWriter:
         return replace(record, held=tuple(held))
 
     def renumbered(self, record: Record, inventory: Inventory) -> Record:
-        """Return the record with the current numbers of its cards. Containers that were given other
-        numbers must be described again.
-        """
+        """Return the record with the current numbers of its cards. With other numbers it must be described again."""
         held = []
         for each in record.held:
             device = inventory.of(each)
@@ -161,9 +154,7 @@ class ArtifactWriter:
         return replace(record, held=tuple(held))
 
     def remake(self, records: Records, uid: str, inventory: Inventory) -> None:
-        """Create partitions without an id, and every description of them; other claims whose
-        containers see them are described again too.
-        """
+        """Create partitions without an id, and describe again every claim whose containers see them."""
         self.make_partitions(records, uid)
         seeing = [other.uid for other in records.values() if any(uid in dict(view.asked) for view in other.views)]
         for changed in self.described(records, seeing, inventory, None):
@@ -173,9 +164,7 @@ class ArtifactWriter:
     # --- removing ---
 
     def take_back(self, record: Record, others: Mapping[str, Record]) -> None:
-        """Remove a record's artifacts; missing ones are no error. `others`: records that stay,
-        whose folders are left alone.
-        """
+        """Remove a record's artifacts; missing ones are no error. Folders of `others`, which stay, are left alone."""
         for held in record.held:
             self._partitions.remove(record.key, held)
         self._recut(record, others)
@@ -210,9 +199,7 @@ class ArtifactWriter:
             return record
 
     def leftovers(self, records: Mapping[str, Record]) -> list[Record]:
-        """Return the records in CDI files of claims that are not prepared; files without a record
-        are removed at once.
-        """
+        """Return the records in CDI files of claims that are not prepared; files without a record are removed."""
         found = []
         try:
             for path in self._files.leftovers(self._folder, f"{self._vendor.driver}-"):

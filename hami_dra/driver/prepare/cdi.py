@@ -100,9 +100,7 @@ def container_edits(edits: Edits) -> Json:
 
 
 def edits_of(record: Record) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-    """Return the variables of each view of a prepared claim, and its mounts: path in the container
-    → path on the host.
-    """
+    """Return the variables of each view of a prepared claim, and its mounts: path in the container → on the host."""
     devices = {each["name"]: each["containerEdits"] for each in record.spec["devices"]} if record.spec else {}
     found = {}
     for view in record.views:

@@ -81,9 +81,7 @@ class Checkpoint:
         self._text: bytes | None = None
 
     def load(self) -> Records:
-        """Return the list as it is on the disk now; another instance of the driver may have written
-        since. Raises Unreadable, NotWritten.
-        """
+        """Return the list on the disk; another instance may have written since. Raises Unreadable, NotWritten."""
         try:
             stamp = self._files.stamp(self._path)
             if self._written is not None and stamp is not None and stamp == self._stamp:
@@ -129,9 +127,7 @@ class Checkpoint:
     # --- without a file ---
 
     def _first_or_lost(self) -> Records:
-        """Return the list if there is no file: nothing was ever prepared here, or the file was
-        removed while containers run.
-        """
+        """Return the list without a file: nothing was ever prepared, or the file was removed while containers run."""
         records = self._from_cdi(why="is not there")
         if records:
             log.error("checkpoint %s is missing, but CDI files exist: rebuilt from them", self._path)

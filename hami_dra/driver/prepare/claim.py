@@ -163,9 +163,7 @@ def _check_minimum(consumed: Mapping[str, int], config: DeviceConfig, where: str
 
 
 class _Parameters:
-    """Opaque parameters of the driver, of class and claim as copied into the allocation;
-    `config.merge` decides which apply.
-    """
+    """Opaque parameters of class and claim, as copied into the allocation; `config.merge` decides which apply."""
 
     def __init__(self, claim: ResourceClaim, allocation: AllocationResult, driver: str) -> None:
         self._claim = claim.key

@@ -50,9 +50,7 @@ _PER_NAMESPACE: Final = 2
 
 
 def entries(driver: str, claim: ResourceClaim, outcome: Record | str, now: datetime) -> list[Json]:
-    """Return one entry for each device of `driver` in the claim's allocation; `outcome`: its
-    record, or the reason of the failure.
-    """
+    """Return an entry for each device of `driver` in the allocation; `outcome`: its record, or why it failed."""
     allocation = claim.status.allocation
     held = (
         {(each.pool, each.device, each.share_id): each for each in outcome.held} if isinstance(outcome, Record) else {}
@@ -166,7 +164,6 @@ class ClaimStatusWriter:
             self._queue.add((claim.metadata.namespace, uid))
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Forget claims after an unprepare call."""
         for uid in uids:
             self._waiting.pop(uid, None)
             self._written.pop(uid, None)

@@ -210,9 +210,7 @@ def _check_order(
     requests: Mapping[str, Sequence[str]],
     by_key: Mapping[str, Claimed],
 ) -> set[tuple[str, str]]:
-    """Return the (smaller, larger) views that the container is given. Raises Refused if the last
-    one of a claim is not its own.
-    """
+    """Return the container's (smaller, larger) views. Raises Refused if the last one of a claim is not its own."""
     nested = set()
     reached = False
     for uid, names in seen.by_claim.items():

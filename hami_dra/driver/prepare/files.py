@@ -137,16 +137,12 @@ class Files:
                 raise
 
     def remove_folder(self, path: Path) -> None:
-        """Remove a folder with its content, or a file; a missing one is no error. A symbolic link is
-        removed, not followed.
-        """
+        """Remove a folder with its content, a file, or a symbolic link itself; a missing one is no error."""
         remove_tree(path)
 
 
 def _is_selinux_label(file: Path) -> bool:
-    """Return whether the file holds `user:role:type:level`. Without SELinux it cannot be read, or
-    holds a profile of AppArmor.
-    """
+    """Return whether it is `user:role:type:level`; without SELinux it is missing, or a profile of AppArmor."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").count(":") >= 3
     except OSError:
@@ -154,9 +150,7 @@ def _is_selinux_label(file: Path) -> bool:
 
 
 class FileLock:
-    """A lock held by one process at a time: two instances of the driver run side by side while it
-    is updated. Blocks. Raises NotWritten.
-    """
+    """A lock held by one process at a time: an update runs two instances side by side. Blocks. Raises NotWritten."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -44,7 +44,6 @@ class PublishedDevice(Struct, frozen=True, kw_only=True):
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """See `GrantedDevice.numbers`."""
         minor = self.card.minor
         return self.card.index, -1 if minor is None else minor
 

@@ -48,9 +48,7 @@ class _Thing(NamedTuple):
 def check_overcommit(
     claim: str, wanted: Sequence[GrantedDevice], others: Iterable[ClaimHolding], inventory: Inventory
 ) -> None:
-    """Check a claim's devices. `claim`: `namespace/name`; `others`: everything that other claims
-    hold. Raises NoRoom.
-    """
+    """Check a claim's devices. `claim`: `namespace/name`; `others`: all that other claims hold. Raises NoRoom."""
     taking = [ClaimHolding(claim, held) for held in wanted if not held.admin]
     taken = [tenant for tenant in others if not tenant.held.admin]
     for thing in dict.fromkeys(_thing(tenant.held) for tenant in taking):
@@ -132,9 +130,7 @@ def _thing(held: GrantedDevice) -> _Thing:
 
 
 def _drawn(devices: Iterable[GrantedDevice]) -> Counter[tuple[str, str]]:
-    """Return the consumed counters by card: a counter set belongs to one card, and may have another
-    name than before.
-    """
+    """Return the consumed counters by card: a counter set belongs to one card, and its name may change."""
     drawn: Counter[tuple[str, str]] = Counter()
     for held in devices:
         for _, counter, amount in held.counters:

@@ -130,9 +130,7 @@ def claim_names(pod: Pod) -> set[str]:
 
 
 def common_env(of: Iterable[Container]) -> dict[str, str]:
-    """Return the variables that all of them set to the same value; values from elsewhere
-    (`valueFrom`) are not known here.
-    """
+    """Return the variables that all of them set to the same value; a `valueFrom` is not known here."""
     common: dict[str, str] | None = None
     for container in of:
         own = {variable.name: variable.value or "" for variable in container.env if variable.value_from is None}

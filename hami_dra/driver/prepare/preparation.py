@@ -83,9 +83,7 @@ class NodePreparation:
         return self.work.written
 
     async def refresh(self) -> bool:
-        """Read the checkpoint again, as another instance of the driver may have written it. Returns
-        whether `records` can be relied on.
-        """
+        """Read the checkpoint again: another instance may have written it. Returns whether `records` are reliable."""
         await self._queued(Unprepare(()))
         return self.work.is_known
 

@@ -64,9 +64,7 @@ class GrantedDevice(Struct, frozen=True):
 
     @property
     def own_partition(self) -> Partition | None:
-        """Return the partition that this driver creates for the claim, and removes with it; None if
-        there is none, or another program does that.
-        """
+        """Return the partition that this driver creates and removes with the claim, if it is not another program's."""
         if self.partition is None or self.partition.by_runtime or self.admin:
             return None
         return self.partition

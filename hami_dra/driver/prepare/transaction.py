@@ -51,9 +51,7 @@ UNEXPECTED: Final = "the driver failed because of a bug; its log has details"
 
 @dataclass(eq=False)
 class PrepareTransactions:
-    """Process batches. `inventory`: the devices published now; None while they are not known.
-    `lock`: held for each batch.
-    """
+    """Process batches. `inventory`: the devices published now, None if not known. `lock`: held for each batch."""
 
     inventory: Callable[[], Inventory | None]
     maker: ArtifactWriter
@@ -232,9 +230,7 @@ class PrepareTransactions:
         return found
 
     def _is_known(self, batch: Batch, uid: str, claim: ResourceClaim, inventory: Inventory) -> bool:
-        """Return whether the claim is prepared with its present allocation, or will be by this
-        batch. Raises PrepareError.
-        """
+        """Return whether it is prepared with its present allocation, or will be in this batch. Raises PrepareError."""
         record = batch.records.get(uid)
         if record is None:
             return False
@@ -364,9 +360,7 @@ class PrepareTransactions:
 
 
 def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
-    """Return by uid why the containers' views of claims reserved for a PodGroup are unknown; empty
-    if only one view is possible.
-    """
+    """Return by uid why the views of claims reserved for a PodGroup are unknown; empty if only one is possible."""
     known = {f"{pod.metadata.namespace}/{name}" for pod in job.pods for name in claim_names(pod)}
     unread = [uid for uid in job.unread if uid in records and records[uid].key not in known]
     asked = {(uid, held.parent) for uid in unread for held in records[uid].held}

@@ -52,9 +52,7 @@ class AscendContainers(ByAmount):
 
 
 def _with_vnpu(vnpu: Tenancy, tenancies: Sequence[Tenancy], place: ContainerPlace) -> Edits:
-    """Return the edits of a container with a vNPU. Raises Unpreparable when it has anything else,
-    for which the runtime has no variable.
-    """
+    """Return the edits with a vNPU. Raises Unpreparable for anything else: the runtime has no variable for it."""
     others = sorted(tenancy.device for tenancy in tenancies if tenancy is not vnpu)
     if others:
         raise Unpreparable(

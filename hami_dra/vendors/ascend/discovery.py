@@ -107,7 +107,6 @@ def _chip(row: ChipRow) -> Chip:
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """Return the back end. `state_folder`: for state that must outlive the program."""
     cards = CardMemory(AscendRecord, state_folder and state_folder / CARDS_FILE)
     details = ChipDetails(tool)
     return PolledBackend(

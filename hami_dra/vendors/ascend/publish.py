@@ -93,7 +93,6 @@ def card_name(card: Card) -> str:
 
 
 def sites(cards: Sequence[Card]) -> dict[str, Site]:
-    """Return the site of every published device."""
     found = {card_name(card): Site(card=card) for card in cards}
     for card in cards:
         for _, template, number in possible_vnpus(card):

@@ -96,9 +96,7 @@ def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
 
 
 def module_tiers(modules: Sequence[Module], layout: Layout, count: int) -> Iterator[CandidateTier]:
-    """Yield the sets for `count` cards: whole modules of one ring first; one card comes from a
-    module that is not whole, where there is one.
-    """
+    """Yield the sets: whole modules of one ring first; one card alone comes from a module that is not whole."""
     if count == 1:
         for is_whole in (False, True):
             singles = [1 << card for each in modules if each.is_whole is is_whole for card in bits(each.free)]

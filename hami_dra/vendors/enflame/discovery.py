@@ -75,7 +75,6 @@ class Devices(Struct, frozen=True):
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(EnflameRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), memory=memory)
 
@@ -118,9 +117,7 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
 
 
 def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | None:
-    """Return the table's row of the same card. Numbers may change between listings, so the number
-    alone counts only without other keys.
-    """
+    """Return the table's row of the card. Numbers may change between listings: they count without other keys only."""
     for number, row in rows.items():
         if device.serial and row.serial == device.serial:
             return number
@@ -180,9 +177,7 @@ def parse_table(text: str) -> Devices:
 
 
 def parse_topology(text: str) -> Matrix:
-    """Parse the topology as the matrix that other tools print, because none of its outputs is
-    public. Raises Unreadable.
-    """
+    """Parse the topology as other tools' matrix, because none of its outputs is public. Raises Unreadable."""
     return parse_matrix(text, _TOPOLOGY, devices=("GCU", "DEV", "GPU"), link=_LINK)
 
 

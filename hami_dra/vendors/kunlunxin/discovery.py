@@ -69,15 +69,12 @@ _TEXT_NAMES: Final[Mapping[str, str]] = {
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(KunlunxinRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
-    """Return all XPUs of this machine, from the best listing that answers. Raises DiscoveryError
-    with the answers of all of them.
-    """
+    """Return all XPUs from the best listing that answers. Raises DiscoveryError with the answers of all."""
     refused: list[str] = []
     failed: set[str] = set()
     for rank, (listing, arguments, parse) in enumerate(_listings()):
@@ -163,9 +160,7 @@ def parse_query(text: str) -> Listing:
 
 
 def parse_columns(text: str) -> Listing:
-    """Parse `xpu-smi -m`: one card a line, quoted as in a shell; no uuid, no driver. Raises
-    Unreadable without a card.
-    """
+    """Parse `xpu-smi -m`: one card a line, quoted as in a shell; no uuid, no driver. Raises Unreadable."""
     cards = []
     reader = ListingReader(_COLUMNS)
     for number, line in enumerate(text.splitlines(), start=1):
@@ -197,9 +192,7 @@ def column_words(line: str) -> list[str]:
 
 
 def _below_root(text: str) -> Iterator[ET.Element]:
-    """Yield the complete elements right below the root, in their order. Raises ParseError after the
-    last one that is complete.
-    """
+    """Yield the complete elements right below the root. Raises ParseError after the last complete one."""
     parser: ET.XMLPullParser[Any] = ET.XMLPullParser(["start", "end"])
     parser.feed(text)
     # other shapes belong to events that are not requested
@@ -243,9 +236,7 @@ def _listing(tool: str, machine: Values, blocks: Collection[tuple[str, Values]],
 
 
 def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
-    """Return the record. The index is the minor number, which stays when a card vanishes;
-    `position` if it is missing.
-    """
+    """Return the record. Its index is the minor number, which stays when a card vanishes; else `position`."""
     brand = said(values.get("product_brand"))
     if brand and brand.lower() != _BRAND:
         raise Unexpected("the product brand KUNLUNXIN (another vendor's tool is called xpu-smi too)", brand)

@@ -159,9 +159,7 @@ def _alike_together(found: Iterable[Choice]) -> Iterator[Choice]:
 
 
 def _near(legal: Iterable[Choice], view: Board, own: int) -> Iterator[Choice]:
-    """Yield first the sets with most cards of `own`, then those with most cards in the wings of
-    `own`, then as before.
-    """
+    """Yield sets with most cards of `own` first, then with most in the wings of `own`, then as before."""
     near = view.wings_of(own)
     listed = [
         (choice.stage, -(cards & own).bit_count(), -(cards & near).bit_count(), number, cards)
@@ -187,9 +185,7 @@ def _slicing(node_view: NodeView, cards: int) -> bool:
 
 
 def _score(node_view: NodeView, view: Board, cards: int) -> float:
-    """Return HAMi's node score of whole cards; slices have none. Its sum over a pod's requests is
-    that of all its cards.
-    """
+    """Return HAMi's node score of whole cards; it adds up over the requests of a pod. Slices have none."""
     if _slicing(node_view, cards):
         return 0.0
     own = sum(1 << card for card in bits(node_view.mask(CardState.OWN)) if node_view.states[card] // _STATE <= 1)

@@ -80,7 +80,6 @@ class Table(Struct, frozen=True):
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(MetaxRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
@@ -239,9 +238,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _table_row(header: tuple[list[str], list[str]], first: list[str], second: list[str]) -> TableRow:
-    """Return a row; `first` and `second` are the two lines of one GPU. Since 2.2.9 the first column
-    is the board and the second the GPU.
-    """
+    """Return a row, given its two lines. Since 2.2.9 the first column is the board and the second the GPU."""
     names, names_below = header
     if len(first) != len(names) or len(second) != len(names_below) or "memory-usage" not in names_below:
         raise Unexpected(f"{len(names)} cells and {len(names_below)} below them", " | ".join(first + second))

@@ -65,9 +65,7 @@ class MetaxLegacy(WholeByCount, of=MetaxPublishing):
         return LegacyReading(LegacyRequest(parts, capacity))
 
     def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
-        """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; an online
-        one takes no cores.
-        """
+        """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; if online, no cores."""
         app = annotations.get(APP_CLASS)
         if not app or names.CAP_CORES not in request.capacity:
             return request
@@ -88,9 +86,7 @@ class MetaxLegacy(WholeByCount, of=MetaxPublishing):
 
 
 def _memory(resources: ContainerResources) -> int | None:
-    """Return the bytes of each card, 0 = all of it; None if not given. A bare number is GiB, with a
-    suffix it is a quantity.
-    """
+    """Return bytes of each card, 0 = all; None if not given. A bare number is GiB, with a suffix it is a quantity."""
     if MEMORY not in resources:
         return None
     value = resources.limits[MEMORY] if MEMORY in resources.limits else resources.requests[MEMORY]

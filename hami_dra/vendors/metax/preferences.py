@@ -55,9 +55,7 @@ def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
 
 
 def qos_policy(annotations: Mapping[str, str]) -> str:
-    """Return the requested QoS, best-effort by default; of an online task it is not read. Raises
-    InvalidPreference with HAMi's words.
-    """
+    """Return the QoS, best-effort by default; not read for online tasks. Raises InvalidPreference with HAMi's words."""
     if app_class(annotations) == ONLINE:
         return BEST_EFFORT
     value = annotations.get(QOS, BEST_EFFORT)

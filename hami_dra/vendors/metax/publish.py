@@ -24,9 +24,7 @@ class MetaxPublishing(UnpartitionedVendor):
     extended_resource = "metax-tech.com/gpu"
 
     def capacity(self, card: Card, settings: VendorSettings) -> dict[str, Json]:
-        """Return memory and cores without scaling: the kernel driver isolates an sGPU's, and has no
-        more than the card has.
-        """
+        """Return memory and cores unscaled: the kernel driver isolates an sGPU, and has no more than the card."""
         return {
             names.CAP_MEMORY: memory_capacity(card.memory),
             names.CAP_CORES: cores_capacity(),

@@ -152,9 +152,7 @@ def _zones(layout: Layout) -> Zones:
 
 
 def _kind(node_view: NodeView) -> _Kind:
-    """Return the kind of a request. One with amounts is an sGPU's, exclusive if it takes all cores;
-    one without is for whole cards.
-    """
+    """Return the kind: amounts mean an sGPU, exclusive if it takes all cores; without them whole cards."""
     may = [
         state & _ALONE
         for card_state, state in zip(node_view.card_states, node_view.states, strict=True)

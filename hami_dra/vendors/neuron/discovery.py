@@ -42,7 +42,6 @@ _GIB: Final = 1 << 30
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(NeuronRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 

@@ -196,9 +196,7 @@ def _links(tree: FileTree, library: str) -> Iterator[str]:
 
 
 def _other_names(tree: FileTree, library: str) -> list[str]:
-    """Return the names in the library's folder that lead to it. Programs expect libcuda.so even if
-    the host lacks it.
-    """
+    """Return the names in the library's folder that lead to it, and libcuda.so, which programs expect."""
     folder, _, file = library.rpartition("/")
     stem = f"{file.partition('.so.')[0]}.so"
     names = [

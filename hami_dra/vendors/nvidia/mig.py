@@ -104,9 +104,7 @@ MODELS: Final = (
 
 
 def known_profiles(card: Card) -> tuple[MigProfile, ...]:
-    """Return the profiles of such a GPU, in MIG mode or not, smallest first; empty for one without
-    MIG, or an unknown one.
-    """
+    """Return the GPU's profiles, in MIG mode or not, smallest first; empty without MIG, or for an unknown one."""
     if isinstance(card, GpuRecord) and card.mig is not None and card.mig.profiles:
         plain = (profile for profile in card.mig.profiles if _PLAIN.fullmatch(profile.name))
         return tuple(sorted(plain, key=lambda profile: (profile.memory, profile.slices, profile.name)))

@@ -60,7 +60,6 @@ class Orders(Struct, frozen=True):
 
 
 def orders(tenants: Mapping[str, Tenant]) -> dict[str, Orders]:
-    """Return the orders for each container, by the keys of `tenants`."""
     first: dict[str, int] = {}
     for tenant in tenants.values():
         if tenant.is_active and tenant.priority >= 0:

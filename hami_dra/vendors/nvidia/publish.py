@@ -52,9 +52,7 @@ class NvidiaPublishing:
     driver = DRIVER
 
     def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
-        """Return the devices. Partitions follow the cards, smallest first, so that a search without
-        scores wastes least.
-        """
+        """Return the devices: cards, then partitions, smallest first, so that a search without scores wastes least."""
         common = common_attributes(cards)
         ordered = sorted(cards, key=lambda card: card.index)
         whole = [_card(card, common[card.index], settings) for card in ordered]
@@ -74,17 +72,14 @@ class NvidiaPublishing:
 
 
 def card_name(card: Card) -> str:
-    """Return the name of the card's published device."""
     return f"gpu-{card.name_number}"
 
 
 def partition_name(card: Card, profile: MigProfile, placement: PartitionPlacement) -> str:
-    """Return the name of the partition's published device."""
     return f"{card_name(card)}-mig-{profile.name.replace('.', '-')}-{placement.start}"
 
 
 def sites(cards: Sequence[Card]) -> dict[str, Site]:
-    """Return the site of every published device."""
     found = {card_name(card): Site(card=card, cuttable=bool(mig.profiles(card))) for card in cards}
     for card in cards:
         for profile, placement in mig.placements(card):

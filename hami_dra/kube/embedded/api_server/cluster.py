@@ -280,7 +280,6 @@ class MemoryCluster:
         return any(watcher.pending for table in self._state.tables() for watcher in table.watchers)
 
     def knows(self, uid: str) -> bool:
-        """Whether an object with that uid is stored."""
         return self._state.knows(uid)
 
     def timestamp(self) -> str:

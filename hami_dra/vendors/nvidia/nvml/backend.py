@@ -138,14 +138,11 @@ class NvmlBackend:
             return self._visits.run(visit)
 
     def partitioner(self) -> NvmlPartitioner:
-        """Return the partitioner of these GPUs."""
         return NvmlPartitioner(unpartitioned=self._unpartitioned, aside=self._aside)
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:
-        """Release all GPUs meanwhile: a GPU that is open anywhere, if only for its events, cannot
-        be reset. Raises DiscoveryError.
-        """
+        """Release all GPUs meanwhile: one that is open, if only for events, cannot be reset. Raises DiscoveryError."""
         with self._lock:
             was_open = self._library is not None
             if was_open:
@@ -219,9 +216,7 @@ class NvmlBackend:
         return _State((*remapping, *permission))
 
     def _handle(self, library: Library, uuid: str) -> Handle:
-        """Return a handle of this GPU: old handles may belong to others now. Raises NvmlFailed,
-        NOT_FOUND for a missing GPU.
-        """
+        """Return a handle of this GPU: an old one may lead to others. Raises NvmlFailed, NOT_FOUND if missing."""
         handle = self._handles.get(uuid)
         if handle is not None:
             try:
@@ -241,9 +236,7 @@ class NvmlBackend:
         return self._library
 
     def _start_again(self, library: Library) -> None:
-        """Close NVML after it failed as a whole (the driver is reloaded, say): the next call opens
-        it again; no handle outlives that.
-        """
+        """Close NVML after it failed as a whole, such as a reloaded driver; the next call opens it. No handle stays."""
         self._library, self._events, self._handles = None, None, {}
         with contextlib.suppress(NvmlFailed):
             library.close()

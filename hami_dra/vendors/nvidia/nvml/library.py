@@ -88,7 +88,6 @@ class Library(Calls):
     # --- one GPU ---
 
     def uuid(self, device: Handle) -> str:
-        """Return the uuid of a GPU or a MIG device."""
         return str(self._call("nvmlDeviceGetUUID", device))
 
     def name(self, gpu: Handle) -> str:

@@ -59,9 +59,7 @@ def links(lanes: Mapping[int, Lanes], buses: Mapping[int, str]) -> dict[int, dic
 
 
 def one_sided(found: Mapping[int, Mapping[int, int]]) -> list[str]:
-    """Return sentences for pairs whose two sides count differently: a lane is down, and such pairs
-    score as not linked.
-    """
+    """Return sentences for pairs whose sides count differently: a lane is down, and they score as not linked."""
     return [
         f"NVLink: GPU {index} has {count} lanes to GPU {peer}, which has {found[peer].get(index, 0)} back"
         for index, peers in found.items()

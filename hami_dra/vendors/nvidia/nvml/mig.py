@@ -82,9 +82,7 @@ def _instances(
 
 
 def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> dict[int, tuple[int, str]]:
-    """Return id of the GPU instance → id of its compute instance, uuid of the MIG device. Numbers
-    of MIG devices have gaps.
-    """
+    """Return id of the GPU instance → id of its compute instance, uuid of the MIG device (numbered with gaps)."""
     found: dict[int, tuple[int, str]] = {}
     try:
         for device, instance, compute in _mig_devices(library, gpu):

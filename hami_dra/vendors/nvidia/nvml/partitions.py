@@ -99,9 +99,7 @@ class NvmlPartitioner:
         return frozenset(self._unpartitioned.known())
 
     def _switched(self, card_uuid: str, *, enabled: bool) -> bool:
-        """Switch the mode; return False if the GPU is missing. Raises PartitionRefused if its mode
-        cannot be changed now.
-        """
+        """Switch the mode; return False without the GPU. Raises PartitionRefused if its mode cannot be changed now."""
         try:
             if self._visit(card_uuid, lambda library, gpu: library.mig_mode(gpu)) == (enabled, enabled):
                 return True
