@@ -23,14 +23,12 @@ from hami_dra.driver.slices import (
     Json,
     Pool,
     SliceContent,
-    TaintKey,
     owner_references,
     slice_body,
     slice_name,
-    timed,
-    times_of,
     wanted_annotations,
 )
+from hami_dra.driver.taints import TaintKey, timed, times_of
 
 
 class Accepted(Struct, frozen=True):

@@ -13,7 +13,7 @@ random, so that a create whose answer was lost cannot create a second slice.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, Machine
 from hami_dra.api.options import VendorSettings
-from hami_dra.api.resource import Device, ResourceSlice
 from hami_dra.driver.limits import MAX_COUNTER_SETS, device_limit
 from hami_dra.vendors.publishing import PublishingVendor, Unpublishable
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
@@ -73,19 +72,6 @@ class Pool(Struct, frozen=True):
         )
 
 
-class TaintKey(NamedTuple):
-    """The identity of a taint."""
-
-    device: str
-    key: str
-    value: str
-    effect: str
-
-
-TaintTimes = Mapping[TaintKey, str]
-"""When each taint was added, as the API writes it."""
-
-
 def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters: Sequence[Json] = ()) -> Pool:
     """Return the pool with as few slices as the API allows, devices in their order; counters in slices before them."""
     limit = device_limit(devices)
@@ -111,38 +97,6 @@ def machine_pools(machine: Machine, settings: VendorSettings | None = None) -> l
 def fenced(pool: Pool, *, fence: bool) -> Pool:
     """Return the pool with the fence taint on every device, or on none; tainted slices hold fewer devices."""
     return pool.with_devices([_fenced_device(device, fence=fence) for device in pool.devices])
-
-
-def is_fenced(slices: Iterable[ResourceSlice]) -> bool:
-    """Return whether some published device carries the fence taint."""
-    return any(
-        taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
-    )
-
-
-def taint_key(device: Json, taint: Json) -> TaintKey:
-    return TaintKey(device["name"], taint["key"], taint.get("value", ""), taint["effect"])
-
-
-def times_of(devices: Iterable[Device]) -> dict[TaintKey, str]:
-    """Return the times of the taints of published devices."""
-    return {
-        TaintKey(device.name, taint.key, taint.value, taint.effect): taint.time_added
-        for device in devices
-        for taint in device.taints
-        if taint.time_added
-    }
-
-
-def timed(device: Json, times: TaintTimes) -> Json:
-    """Return the device with the time of each taint in `times`; one that has a time keeps it."""
-    taints = [
-        taint | {"timeAdded": taint.get("timeAdded") or times[key]}
-        if (key := taint_key(device, taint)) in times
-        else taint
-        for taint in device.get("taints", ())
-    ]
-    return device | {"taints": taints} if taints else device
 
 
 def slice_name(pool: Pool, index: int) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.readings import (
     Reading,
@@ -58,6 +59,13 @@ def row_reading(
         temperature=value(columns.temperature, celsius),
         power=value(columns.power, watts),
     )
+
+
+def reported(reader: ListingReader, readings: Sequence[Reading], expected: str = "") -> ToolReport:
+    """Return the readings of an output. Raises Unreadable if something is expected and nothing could be read."""
+    if expected:
+        reader.require(readings, expected)
+    return ToolReport(tuple(readings), tuple(reader.problems))
 
 
 class ListingSampler:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unexpected, shown
-from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import AMOUNT, MAX_BYTES, UNITS, said, whole
 
 T = TypeVar("T")
@@ -66,13 +65,6 @@ class ToolReport(Struct, frozen=True):
     readings: tuple[Reading, ...]
     problems: tuple[str, ...] = ()
     """Sentences for people: unreadable values, and where they are."""
-
-
-def reported(reader: ListingReader, readings: Sequence[Reading], expected: str = "") -> ToolReport:
-    """Return the readings of an output. Raises Unreadable if something is expected and nothing could be read."""
-    if expected:
-        reader.require(readings, expected)
-    return ToolReport(tuple(readings), tuple(reader.problems))
 
 
 class Sample(Struct, frozen=True):

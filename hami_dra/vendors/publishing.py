@@ -27,6 +27,8 @@ CORES: Final = 100
 """Percent: the cores of one whole card."""
 MAX_PARTS: Final = 10
 """Maximum parts of a capacity that is handed out in listed amounts (CapacityRequestPolicyDiscreteMaxOptions)."""
+OF_WHOLE_CARDS: Final = (names.ATTR_LINK_GROUP, names.ATTR_LINKS, names.ATTR_DISTANCE)
+"""Attributes that a part of a card does not have: it does not talk to other cards."""
 _LANES: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SELF: Final = "-"
 _NONE: Final = "0"
@@ -114,12 +116,6 @@ def place_attributes(card: Card) -> dict[str, Json]:
     if card.numa_node is not None:
         attributes[names.ATTR_NUMA_NODE] = integer(card.numa_node)
     return attributes
-
-
-def part_attributes(card: Card, common: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the attributes of a part of the card. No links and distances: a part does not talk to other cards."""
-    kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
-    return {name: common[name] for name in kept} | place_attributes(card)
 
 
 def driver_version(card: Card) -> dict[str, Json]:

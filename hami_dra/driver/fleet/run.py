@@ -25,7 +25,8 @@ from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
 from hami_dra.driver.fleet.nodes import PlannedNode, planned_nodes
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
-from hami_dra.driver.slices import fenced, is_fenced
+from hami_dra.driver.slices import fenced
+from hami_dra.driver.taints import is_fenced
 from hami_dra.driver.workqueue import WorkQueue
 from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
 from hami_dra.kube.reflector import Reflector

@@ -44,7 +44,8 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import granted_containers, held_partitions, held_profiles, loads, tenants
 from hami_dra.driver.node.threads import InThread
 from hami_dra.driver.prepare import Inventory, Record, inventory_of
-from hami_dra.driver.slices import Pool, TaintKey, TaintTimes, fenced, pool_of, timed, times_of
+from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.driver.taints import TaintKey, TaintTimes, timed, times_of
 from hami_dra.monitor.readings import Reading
 from hami_dra.monitor.simulated import Load
 from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageReader

@@ -13,7 +13,7 @@ from typing import Final
 
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
-from hami_dra.driver.slices import is_fenced
+from hami_dra.driver.taints import is_fenced
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.settings import Effect
-from hami_dra.driver.slices import Pool, TaintKey, pool_of, taint_key
+from hami_dra.driver.slices import Pool, pool_of
+from hami_dra.driver.taints import TaintKey, taint_key
 from hami_dra.vendors.faults import TAINT_KEYS, FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor, Unpublishable
 from hami_dra.vendors.registry import vendor_of

@@ -27,13 +27,14 @@ from hami_dra.driver.node.driver_runtime import DriverRuntime, Surroundings, emp
 from hami_dra.driver.node.events import NodeEvents
 from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
+from hami_dra.driver.node.leftovers import RESULTS, LeftoverSources, LeftoverWatch
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.notices import Notices
 from hami_dra.driver.node.plugin import has_resources_of_plugins, offered_by_plugin
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.threads import InThread, in_thread
-from hami_dra.driver.node.watches import started_watches
+from hami_dra.driver.node.usage_watch import UsageWatch
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
@@ -240,7 +241,7 @@ class NodeDriver:
         plugin = self._plugin(runtime)
         runtime.registered = plugin.registered
         tell = partial(self._notices.of_partition, lambda: self._node)
-        watches = started_watches(runtime, self._settings, self._call, self._guard, tell)
+        watches = _started_watches(runtime, self._settings, self._call, self._guard, tell)
         try:
             await plugin.run()
         finally:
@@ -367,3 +368,27 @@ async def _monitor(monitoring: Monitoring[Card, Reading], runtime: DriverRuntime
     """Monitor the cards once they are known."""
     await runtime.hardware.tried.wait()
     await monitoring.run()
+
+
+def _started_watches(
+    runtime: DriverRuntime, settings: NodeSettings, call: InThread, guard: LoopGuard, tell: Callable[[str, str], None]
+) -> list[asyncio.Task[None]]:
+    """Start the watches next to the server of kubelet's calls: what containers lack and use, and what their
+    runtime left behind. `tell`: tell the operator of the node, in an event.
+    """
+    running = {"lacking": runtime.lacks.run(settings.discover_every, call, guard)}
+    if runtime.usage_reader is not None:
+        usage = UsageWatch(runtime.vendor.name, runtime.usage_reader, runtime.readable, runtime.claim_folders, call)
+        runtime.usage = usage.monitoring if settings.monitor_interval else None
+        running["usage"] = usage.run(settings.check_claims_every, guard)
+    if runtime.runtime_partitions is not None:
+        counters = {result: runtime.metrics.leftovers.labels(runtime.driver, result) for result in RESULTS}
+        sources = LeftoverSources(
+            cards=runtime.cards_to_clear,
+            held=runtime.held_profiles,
+            tell=tell,
+            count=lambda result: counters[result].inc(),
+        )
+        leftovers = LeftoverWatch(runtime.driver, runtime.runtime_partitions, sources, call)
+        running["leftovers"] = leftovers.run(settings.discover_every, guard)
+    return [asyncio.create_task(work, name=f"{name} {runtime.driver}") for name, work in running.items()]

@@ -84,9 +84,7 @@ _OURS: Final[tuple[Column[TenantUsage], ...]] = (
 )
 _OF_HAMI: Final[tuple[Column[TenantUsage], ...]] = (
     Column(
-        "hami_vgpu_memory_used_bytes",
-        "Memory of the card that the container uses.",
-        lambda it: it.usage.memory_used,
+        "hami_vgpu_memory_used_bytes", "Memory of the card that the container uses.", lambda it: it.usage.memory_used
     ),
     Column("hami_container_device_memory_bytes", _MEMORY, lambda it: it.usage.memory_used),
     Column("hami_container_device_utilization_ratio", _UTILIZATION, lambda it: it.usage.utilization),

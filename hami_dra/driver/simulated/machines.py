@@ -26,7 +26,8 @@ from pydantic.alias_generators import to_snake
 from hami_dra.api.config import ConfigModel
 from hami_dra.api.hardware import Card, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
-from hami_dra.vendors.registry import plugin_of
+from hami_dra.vendors.plugin import Imitation
+from hami_dra.vendors.registry import PLUGINS, plugin_of
 
 _FOLDER: Final = files("hami_dra.driver.simulated") / "data"
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.hami.io")
@@ -174,3 +175,27 @@ def _distance(one: CardLocation, other: CardLocation) -> PcieDistance:
     if one.numa == other.numa:
         return PcieDistance.SAME_CPU
     return PcieDistance.CROSS_CPU
+
+
+# --- as other drivers publish them -----------------------------------------------------------------
+
+
+class NotPublishedBy(ValueError):
+    """This driver does not publish such cards; the message says which machine and which driver."""
+
+
+def foreign_devices(driver: str, machine: Machine) -> list[dict[str, Any]]:
+    """Return the devices that `driver` would publish on the machine. Raises NotPublishedBy."""
+    if driver not in DRIVERS:
+        raise NotPublishedBy(f"there is no imitation of driver {driver!r}; choose one of: {', '.join(DRIVERS)}")
+    vendor, publish = DRIVERS[driver]
+    cards = [card for card in machine.cards if card.vendor == vendor]
+    if not cards:
+        raise NotPublishedBy(f"{machine.instance_type} has no cards that {driver} publishes (vendor {vendor})")
+    return publish(machine, cards)
+
+
+DRIVERS: Final[dict[str, tuple[str, Imitation]]] = {
+    driver: (plugin.name, publish) for plugin in PLUGINS for driver, publish in plugin.imitations.items()
+}
+"""Driver → the vendor of its cards, and the function that creates the devices."""

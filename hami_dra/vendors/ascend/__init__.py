@@ -3,16 +3,22 @@
 from pathlib import Path
 
 from hami_dra.api.containers import RuntimePartitions
-from hami_dra.api.options import VendorSettings
+from hami_dra.api.options import VendorOption, VendorSettings, switch
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.ascend.containers import AscendContainers
 from hami_dra.vendors.ascend.legacy import AscendLegacy
-from hami_dra.vendors.ascend.options import REMOVE_IDLE_VNPUS
 from hami_dra.vendors.ascend.publish import AscendPublishing
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.rules import Ascend
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
+
+REMOVE_IDLE_VNPUS = VendorOption(
+    name="remove-idle-vnpus",
+    default=True,
+    read=switch,
+    help="Whether vNPUs that a container runtime left behind are removed. Off: where something else makes vNPUs on the same cards.",
+)
 
 
 def _backend(state_folder: Path | None) -> Backend:

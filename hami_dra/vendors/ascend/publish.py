@@ -21,6 +21,7 @@ from hami_dra.vendors.ascend.rules import DRIVER, MODEL, TEMPLATE
 from hami_dra.vendors.publishing import (
     CORES,
     MIB,
+    OF_WHOLE_CARDS,
     Json,
     common_attributes,
     counted,
@@ -30,7 +31,6 @@ from hami_dra.vendors.publishing import (
     in_bytes,
     integer,
     of_driver,
-    part_attributes,
     string,
 )
 
@@ -142,7 +142,7 @@ def _card(card: Card, common: dict[str, Json]) -> Json:
 
 
 def _vnpus(card: Card, common: dict[str, Json]) -> list[Json]:
-    attributes = part_attributes(card, common) | driver_version(card)
+    attributes = {name: value for name, value in common.items() if name not in OF_WHOLE_CARDS} | driver_version(card)
     return [
         {
             "name": _vnpu_name(card, template, number),

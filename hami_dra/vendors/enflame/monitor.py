@@ -11,19 +11,8 @@ from msgspec.structs import replace
 from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.listings import Columns, ListingSampler, row_reading
-from hami_dra.monitor.readings import (
-    Reading,
-    ToolReport,
-    Words,
-    amount,
-    celsius,
-    count,
-    percent,
-    reported,
-    row_of,
-    watts,
-)
+from hami_dra.monitor.listings import Columns, ListingSampler, reported, row_reading
+from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, row_of, watts
 from hami_dra.vendors.enflame import discovery as enflame
 from hami_dra.vendors.enflame.discovery import Values, blocks
 

@@ -17,8 +17,8 @@ from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.listings import ListingSampler
-from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, reported, watts
+from hami_dra.monitor.listings import ListingSampler, reported
+from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, watts
 from hami_dra.vendors.kunlunxin import discovery as kunlunxin
 from hami_dra.vendors.kunlunxin.discovery import column_words, xml_blocks
 

@@ -16,8 +16,8 @@ from hami_dra.discovery.indented import entries
 from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, said, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.listings import Columns, ListingSampler, row_reading
-from hami_dra.monitor.readings import Reading, ToolReport, Words, count, reported, row_of
+from hami_dra.monitor.listings import Columns, ListingSampler, reported, row_reading
+from hami_dra.monitor.readings import Reading, ToolReport, Words, count, row_of
 from hami_dra.vendors.metax import discovery as metax
 from hami_dra.vendors.metax.discovery import dmon_rows
 

@@ -20,6 +20,7 @@ from hami_dra.vendors.nvidia.rules import CARD_MEMORY, DRIVER, PARENT, PLACEMENT
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.publishing import (
     CORES,
+    OF_WHOLE_CARDS,
     Json,
     common_attributes,
     cores_capacity,
@@ -29,7 +30,6 @@ from hami_dra.vendors.publishing import (
     integer,
     memory_capacity,
     of_driver,
-    part_attributes,
     shared_device,
     shares_capacity,
     string,
@@ -108,7 +108,7 @@ def _card(card: Card, common: dict[str, Json], settings: VendorSettings) -> Json
 
 def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
     """Return the partitions. Each is for one claim: no request policy."""
-    attributes = part_attributes(card, common) | {"type": string("mig")}
+    attributes = {name: value for name, value in common.items() if name not in OF_WHOLE_CARDS} | {"type": string("mig")}
     return [
         {
             "name": partition_name(card, profile, placement),

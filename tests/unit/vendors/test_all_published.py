@@ -8,7 +8,7 @@ from hami_dra.api.options import InvalidOption
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import machine, machine_names
-from hami_dra.driver.simulated.third_party import foreign_devices
+from hami_dra.driver.simulated.machines import foreign_devices
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.faults import taints_of
 from hami_dra.vendors.neuron.instances import DEVICES, INSTANCES, Wiring, device_of, instance_of, neighbours

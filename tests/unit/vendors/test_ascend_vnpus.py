@@ -12,8 +12,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed, Unreadable
 from hami_dra.discovery.tool import Tool
-from hami_dra.vendors.ascend import PLUGIN, dcmi
-from hami_dra.vendors.ascend.options import REMOVE_IDLE_VNPUS
+from hami_dra.vendors.ascend import PLUGIN, REMOVE_IDLE_VNPUS, dcmi
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.vnpus import AscendVnpus, parse_vnpus
 from tests.support.compiling import built

@@ -10,7 +10,7 @@ from hami_dra.api.options import InvalidOption
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import UnknownMachine, machine, machine_names
-from hami_dra.driver.simulated.third_party import DRIVERS, NotPublishedBy, foreign_devices
+from hami_dra.driver.simulated.machines import DRIVERS, NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import machine_pools, pool_of, slice_bodies
 from hami_dra.topology.islands import islands
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
