@@ -18,7 +18,7 @@ controller is responsible for it.
 from typing import Any
 
 from hami_dra.api.core import Pod
-from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
+from hami_dra.api.kinds import RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.meta import controller_of
 from hami_dra.api.names import DELETE_PROTECTION, POD_CLAIM_NAME
 from hami_dra.api.podstate import is_done
@@ -107,9 +107,7 @@ class ClaimController:
             },
             "spec": wanted["spec"],
         }
-        made = await self._cluster.create(RESOURCE_CLAIM, body, namespace=namespace)
-        self._copies.claims.observe(made)
-        return made.metadata.name
+        return (await self._copies.claims.create(body, namespace)).metadata.name
 
     async def _tell_pod(self, pod: Pod, names: dict[str, str | None]) -> Pod:
         generated = [entry.name for entry in pod.spec.resource_claims if entry.resource_claim_template_name]
@@ -120,15 +118,8 @@ class ClaimController:
         ]
         if statuses == known:
             return pod
-        written = await self._cluster.patch(
-            POD,
-            pod.metadata.name,
-            {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}},
-            namespace=pod.metadata.namespace,
-            subresource="status",
-        )
-        self._copies.pods.observe(written)
-        return written
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}}
+        return await self._copies.pods.patch(pod, patch, "status")
 
     async def reserve(self, claim: ResourceClaim, pod: Pod) -> None:
         """Append the pod to reservedFor.
@@ -164,9 +155,7 @@ class ClaimController:
         owner = controller_of(claim)
         generated = POD_CLAIM_NAME in claim.metadata.annotations and owner
         if generated and self._is_gone(owner) and not claim.metadata.deletion_timestamp:
-            await self._cluster.delete(
-                RESOURCE_CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, uid=claim.metadata.uid
-            )
+            await self._copies.claims.delete(claim)
 
     def _is_gone(self, uid: str) -> bool:
         pod = self._copies.pod_by_uid(uid)
@@ -176,24 +165,13 @@ class ClaimController:
         return is_done(pod)
 
     async def _write_status(self, claim: ResourceClaim, status: dict[str, Any]) -> ResourceClaim:
-        written = await self._cluster.patch(
-            RESOURCE_CLAIM,
-            claim.metadata.name,
-            {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status},
-            namespace=claim.metadata.namespace,
-            subresource="status",
-        )
-        self._copies.claims.observe(written)
-        return written
+        patch = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+        return await self._copies.claims.patch(claim, patch, "status")
 
     async def _unprotect(self, claim: ResourceClaim) -> ResourceClaim:
         finalizers = [finalizer for finalizer in claim.metadata.finalizers if finalizer != DELETE_PROTECTION]
         meta = {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}
-        written = await self._cluster.patch(
-            RESOURCE_CLAIM, claim.metadata.name, {"metadata": meta}, namespace=claim.metadata.namespace
-        )
-        self._copies.claims.observe(written)
-        return written
+        return await self._copies.claims.patch(claim, {"metadata": meta})
 
 
 def _consumers(claim: ResourceClaim) -> list[dict[str, str]]:

@@ -4,16 +4,12 @@
 before it deletes the pods of a lost node; here that would only make tests slow.)
 """
 
-from typing import TypeVar
-
 from hami_dra.api.core import Node, Pod
-from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, Kind
+from hami_dra.api.kinds import NODE
 from hami_dra.api.meta import Object
 from hami_dra.kube.embedded.copies import Copies
 from hami_dra.kube.embedded.worker import Worker
 from hami_dra.kube.protocol import NotFound
-
-T = TypeVar("T", bound=Object)
 
 
 class GarbageCollector:
@@ -43,12 +39,12 @@ class GarbageCollector:
             return
         lost = pod.spec.node_name and not await self._node_exists(pod.spec.node_name)
         if lost or self._is_orphan(pod):
-            await self._delete(POD, pod)
+            await self._copies.pods.delete(pod)
 
     async def _sync_claim(self, key: str) -> None:
         claim = self._copies.claims.store.get(key)
         if claim is not None and claim.metadata.deletion_timestamp is None and self._is_orphan(claim):
-            await self._delete(RESOURCE_CLAIM, claim)
+            await self._copies.claims.delete(claim)
 
     async def _node_exists(self, name: str) -> bool:
         try:
@@ -61,7 +57,3 @@ class GarbageCollector:
     def _is_orphan(self, item: Object) -> bool:
         owners = [owner.uid for owner in item.metadata.owner_references]
         return bool(owners) and not any(self._copies.cluster.knows(uid) for uid in owners)
-
-    async def _delete(self, kind: Kind[T], item: T) -> None:
-        meta = item.metadata
-        await self._copies.cluster.delete(kind, meta.name, namespace=meta.namespace, uid=meta.uid)

@@ -44,5 +44,4 @@ class Kubelet:
         }
         guard = {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": meta.uid}
         patch = {"metadata": guard, "status": status}
-        written = await cluster.patch(POD, meta.name, patch, namespace=meta.namespace, subresource="status")
-        self._copies.pods.observe(written)
+        await self._copies.pods.patch(pod, patch, "status")

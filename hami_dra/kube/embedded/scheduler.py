@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hami_dra.api.core import Node, Pod
-from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.selectors import node_selector_matches
@@ -103,14 +103,16 @@ class Scheduler:
             words = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
             await self._unschedulable(pod, f"0/{total} nodes are available: {words or 'no nodes'}.")
             if blocking is not None:
-                await self._deallocate(blocking, pod)
+                version = {"resourceVersion": blocking.metadata.resource_version}
+                freed = {"metadata": version, "status": {"allocation": None, "reservedFor": None}}
+                await self._copies.claims.patch(blocking, freed, "status")
             return
         for claim in allocated:
             await self._claims.reserve(claim, pod)
         meta = pod.metadata
         await self._cluster.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
         # Count it before the next pod is scheduled.
-        self._copies.pods.observe(await self._cluster.get(POD, meta.name, meta.namespace))
+        await self._copies.pods.read(meta.name, meta.namespace)
 
     def _choose(self, pod: Pod, claims: list[ResourceClaim]) -> tuple[Node | None, Counter[str], ResourceClaim | None]:
         """Return the node, or the reasons by number of nodes, and a claim to deallocate.
@@ -138,19 +140,6 @@ class Scheduler:
             )
         return None, reasons, blocking
 
-    async def _deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
-        written = await self._cluster.patch(
-            RESOURCE_CLAIM,
-            claim.metadata.name,
-            {
-                "metadata": {"resourceVersion": claim.metadata.resource_version},
-                "status": {"allocation": None, "reservedFor": None},
-            },
-            namespace=pod.metadata.namespace,
-            subresource="status",
-        )
-        self._copies.claims.observe(written)
-
     async def _unschedulable(self, pod: Pod, message: str) -> None:
         wanted = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         raw = await self._cluster.get_raw(POD, pod.metadata.name, pod.metadata.namespace)
@@ -164,17 +153,11 @@ class Scheduler:
         before = next((item for item in conditions if item.get("type") == "PodScheduled"), {})
         if before.get("status") == "False":
             since = before.get("lastTransitionTime", since)
-        written = await self._cluster.patch(
-            POD,
-            pod.metadata.name,
-            {
-                "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": pod.metadata.uid},
-                "status": {"conditions": [*others, {**wanted, "lastTransitionTime": since}], "nominatedNodeName": None},
-            },
-            namespace=pod.metadata.namespace,
-            subresource="status",
-        )
-        self._copies.pods.observe(written)
+        patch = {
+            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": pod.metadata.uid},
+            "status": {"conditions": [*others, {**wanted, "lastTransitionTime": since}], "nominatedNodeName": None},
+        }
+        await self._copies.pods.patch(pod, patch, "status")
 
 
 def _claims_problem(claims: list[ResourceClaim | None]) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -27,9 +27,14 @@ _AT_ONCE: Final = 20
 
 
 class WatchedStore(Generic[T]):
-    """Copy of one kind; `listeners` receive every change, in order of registration."""
+    """Copy of one kind; `listeners` receive every change, in order of registration.
+
+    Our own writes are in it at once: the next decision must not be based on an older copy.
+    """
 
     def __init__(self, cluster: MemoryCluster, kind: Kind[T], **indices: IndexFunction[T]) -> None:
+        self._cluster = cluster
+        self._kind = kind
         self.store: Store[T] = Store(**indices)
         self.listeners: list[Callable[[T | None, T | None], None]] = []
         self.reflector = Reflector(cluster, kind, self, store=self.store, backoff=Backoff(first=0.001, most=0.1))
@@ -45,9 +50,26 @@ class WatchedStore(Generic[T]):
         """Call `act` with every new state of an existing object."""
         self.listeners.append(lambda _, new: act(new) if new is not None else None)
 
-    def observe(self, written: T) -> None:
-        """Apply the result of our own write: the next decision must not be based on an older copy."""
+    async def create(self, body: dict[str, Any], namespace: str) -> T:
+        return self._observed(await self._cluster.create(self._kind, body, namespace=namespace))
+
+    async def patch(self, item: Object, patch: dict[str, Any], subresource: str = "") -> T:
+        meta = item.metadata
+        return self._observed(
+            await self._cluster.patch(self._kind, meta.name, patch, namespace=meta.namespace, subresource=subresource)
+        )
+
+    async def read(self, name: str, namespace: str) -> T:
+        """Return the object as the cluster has it now."""
+        return self._observed(await self._cluster.get(self._kind, name, namespace))
+
+    async def delete(self, item: Object) -> None:
+        meta = item.metadata
+        await self._cluster.delete(self._kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+
+    def _observed(self, written: T) -> T:
         self.reflector.observe(written)
+        return written
 
 
 class Worker:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod, PodSpec
-from hami_dra.api.kinds import POD, Kind
+from hami_dra.api.kinds import Kind
 from hami_dra.api.podstate import is_finished
 from hami_dra.api.workloads import Workload
 from hami_dra.kube.embedded.copies import Copies
@@ -64,7 +64,7 @@ class WorkloadController:
         ]
         wanted = self._wanted(workload, mine)
         for pod in wanted.surplus:
-            await self._cluster.delete(POD, pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid)
+            await self._copies.pods.delete(pod)
         for name in wanted.names:
             await self._create(workload, name)
 
@@ -119,10 +119,10 @@ class WorkloadController:
             "spec": self._pod_spec(template.get("spec") or {}, name.removeprefix(f"{meta.name}-")),
         }
         try:
-            self._copies.pods.observe(await self._cluster.create(POD, body, namespace=meta.namespace))
+            await self._copies.pods.create(body, meta.namespace)
         except AlreadyExists:
             # A pod that the watch has not delivered yet; its event queues this workload again.
-            self._copies.pods.observe(await self._cluster.get(POD, name, meta.namespace))
+            await self._copies.pods.read(name, meta.namespace)
             raise
 
     def _pod_spec(self, spec: dict[str, Any], node: str) -> dict[str, Any]:
