@@ -1,5 +1,5 @@
-"""What of the chart is generated: copies of the folders that ship without Helm, too, and the value
-table of its README.
+"""What of the chart is generated: copies of the folders that ship without Helm, too, the value table
+of its README, and in the schema of its values the words that options of the programs allow.
 
 A package of the chart, a checkout on Windows and tools that copy one folder need real files, not
 links. Called by `hack.generate`; a test checks that all are up to date.
@@ -11,14 +11,23 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import fields
+
+from controller.settings.common import Log, Mode, OptionalSource
+from controller.settings.placing import SchedulerOptions
+from hami_dra.api import names
+from hami_dra.api.flags import Declared
+from hami_dra.api.legacy_metrics import NameSet
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = "charts/hami-dra"
 COPIED: Final = ("manifests", "deviceclasses", "driverprofiles", "monitoring")
 """Folders of the checkout that the chart has copies of."""
+_SCHEMA: Final = f"{CHART}/values.schema.json"
 _README: Final = f"{CHART}/README.md"
 _TABLE: Final = re.compile(
     r"(?<=<!-- values: generated from values.yaml by make generate -->\n).*(?=<!-- end of values -->)", re.DOTALL
@@ -45,8 +54,40 @@ def chart_files(generated: Mapping[str, str]) -> dict[str, str]:
     }
     sources |= {path for path in generated if path.split("/")[0] in COPIED}
     copies = {f"{CHART}/{path}": text(path) for path in sorted({*sources, "LICENSE"})}
-    table = value_table(text(f"{CHART}/values.yaml"), json.loads(text(f"{CHART}/values.schema.json")))
-    return copies | {_README: _TABLE.sub(lambda _: table, (ROOT / _README).read_text())}
+    schema = with_words_of_options(json.loads((ROOT / _SCHEMA).read_text()))
+    table = value_table(text(f"{CHART}/values.yaml"), schema)
+    readme = _TABLE.sub(lambda _: table, (ROOT / _README).read_text())
+    return copies | {_README: readme, _SCHEMA: json.dumps(schema, indent=1) + "\n"}
+
+
+def with_words_of_options(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with the words that options allow, as the programs declare them."""
+    values = schema["properties"]
+    controller, driver = values["controller"]["properties"], values["driver"]["properties"]
+    device_policy = "|".join(names.DEVICE_POLICIES)
+    devices = rf"{names.FIRST_FIT}|({device_policy})( *, *({device_policy}))*"
+    words = [
+        (values["mode"], get_args(Mode)),
+        (values["log"]["properties"]["format"], _words_of(Log, "log_format")),
+        (controller["nodePolicy"], names.NODE_POLICIES),
+        (controller["preferences"], _words_of(SchedulerOptions, "preferences")),
+        (controller["gangs"]["properties"]["of"]["items"], get_args(OptionalSource)),
+        (controller["legacyMetrics"]["items"], tuple(NameSet)),
+    ]
+    controller["devicePolicy"]["pattern"] = f"^({devices})$"
+    for drivers in (driver, schema["definitions"]["vendor"]["properties"]):
+        words.append((drivers["legacyMetrics"]["items"], tuple(NameSet)))
+        drivers["devicePolicy"]["pattern"] = f"^({devices})?$"
+    for place, allowed in words:
+        place["enum"] = list(allowed)
+    return schema
+
+
+def _words_of(record: type[Struct], name: str) -> tuple[str, ...]:
+    """Return what the option of a field allows."""
+    option = next(Declared.of(each.name, each.type, each.default) for each in fields(record) if each.name == name)
+    assert option is not None
+    return option.option.form.choices or get_args(option.kind)
 
 
 def copied_files() -> Iterator[str]:

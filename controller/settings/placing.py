@@ -16,17 +16,20 @@ DEFAULT_SCHEDULER: Final = frozenset({"default-scheduler"})
 GANGS_OF: Final = Option("Also treat these groups of pods as gangs; may be repeated.")
 
 
+_NODE_POLICIES: Final = f"{', '.join(names.NODE_POLICIES[:-1])} or {names.NODE_POLICIES[-1]}"
+
+
 class PolicyOptions(Struct, frozen=True):
     """What counts where no annotation of pod, claim, template or class does."""
 
     node_policy: Annotated[
         str,
-        Option("Policy where no annotation sets one: binpack, spread or fair-share.", values="node_policies"),
+        Option(f"Policy where no annotation sets one: {_NODE_POLICIES}.", values="node_policies"),
     ] = names.BINPACK
     device_policy: Annotated[
         str,
         Option(
-            "Policy where no annotation sets one: spread, binpack, topology-aware, mutex, numa, or a comma-separated list. "
+            f"Policy where no annotation sets one: {', '.join(names.DEVICE_POLICIES)}, or a comma-separated list. "
             "first-fit (Kubernetes' own order, vendor rules off) overrides annotations.",
             values="device_policies",
         ),

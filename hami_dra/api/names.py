@@ -250,7 +250,11 @@ NUMA: Final = "numa"
 FIRST_FIT: Final = "first-fit"
 """Test policy: upstream's own order, vendor rules off."""
 FAIR_SHARE: Final = "fair-share"
-NODE_POLICIES: Final = (BINPACK, SPREAD, FAIR_SHARE)
+HAMI_NODE_POLICIES: Final = (BINPACK, SPREAD)
+NODE_POLICIES: Final = (*HAMI_NODE_POLICIES, FAIR_SHARE)
+"""Those that HAMi lacks have a ranking of their own (`controller.scheduling.scoring.ranking`), which orders the cards
+of a node, too; to vendors they are a `binpack`. Help, completion, dashboard and chart list what is here.
+"""
 DEVICE_POLICIES: Final = (SPREAD, BINPACK, TOPOLOGY_AWARE, MUTEX, NUMA)
 
 # --- attributes and capacities --------------------------------------------------------------------

@@ -62,8 +62,8 @@ def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floa
     """Return the keys that the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
     keys: list[Floats] = []
     for key in policy.keys:
-        # the latter only if no ranking of nodes is given
-        if key in {names.BINPACK, names.FAIR_SHARE}:
+        # a node policy's only if no ranking of nodes is given
+        if key == names.BINPACK or key not in names.DEVICE_POLICIES:
             keys.append(-scores)
         elif key == names.MUTEX:
             keys.append(cards.slots_used.astype(np.float64))

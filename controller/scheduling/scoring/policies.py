@@ -64,7 +64,7 @@ class DevicePolicy(Struct, frozen=True):
     @property
     def follows_node(self) -> bool:
         """Whether the node policy also orders the cards."""
-        return self.keys[0] == names.FAIR_SHARE
+        return self.keys[0] not in names.DEVICE_POLICIES
 
     @property
     def hami_keys(self) -> tuple[str, ...]:
@@ -104,19 +104,24 @@ class Policies(Struct, frozen=True):
     def for_claim(self, claim_key: str) -> DevicePolicy:
         """Return the device policy of a claim. If none was chosen, that of a node policy that has one."""
         found = self.device_policies.get(claim_key, self.device_policy)
-        if self.node_policy == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
-            return _following(self.node_policy, self.node_policy_origin, found.weights)
+        if self.has_ranking and found.origin == UNSAID and found.keys == DevicePolicy().keys:
+            return DevicePolicy((self.node_policy,), found.weights, self.node_policy_origin)
         return found
+
+    @property
+    def has_ranking(self) -> bool:
+        """Whether the node policy has a ranking of its own, which orders the cards of a node, too."""
+        return self.node_policy not in names.HAMI_NODE_POLICIES
 
     @property
     def weighs_packing(self) -> bool:
         """Whether `packing` has an effect."""
-        return self.node_policy == names.FAIR_SHARE or self.packing.minds_scarcity
+        return self.has_ranking or self.packing.minds_scarcity
 
     @property
     def hami_node_policy(self) -> str:
         """The node policy for vendors, who know HAMi's."""
-        return names.BINPACK if self.node_policy == names.FAIR_SHARE else self.node_policy
+        return names.BINPACK if self.has_ranking else self.node_policy
 
     def preferences_of(self, claim_key: str, request: str) -> RequestPreferences:
         """Return the preferences of one request of a claim; `request` as allocation results spell it."""
@@ -124,10 +129,6 @@ class Policies(Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def _following(node: str, origin: str, weights: Weights) -> DevicePolicy:
-    return DevicePolicy((node,), weights, origin)
-
-
 def parse_node_policy(value: str, where: str) -> str:
     """Parse a node policy. Raises InvalidPolicy.
 

@@ -8,6 +8,7 @@ that is searched. HAMi's `binpack` and `spread` read the column that the invento
 changed. Pure.
 """
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from controller.scheduling.allocation.request import ResolvedRequest
@@ -46,15 +47,15 @@ class NodeRanker(Protocol):
 
 def reads_stored_score(policies: Policies) -> bool:
     """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking is `Plain`."""
-    return policies.node_policy != names.FAIR_SHARE and not policies.packing.minds_scarcity
+    return not policies.weighs_packing
 
 
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
     """Return the ranking by the pod's policies. `wanted`: the requests that are still to be met."""
     if reads_stored_score(policies):
         return Plain(inventory)
-    if policies.node_policy == names.FAIR_SHARE:
-        return _FairShare(inventory, policies, pod, wanted)
+    if policies.has_ranking:
+        return RANKINGS[policies.node_policy](inventory, policies, pod, wanted)
     return _Hami(inventory, policies, wanted) if wanted else Plain(inventory)
 
 
@@ -117,3 +118,7 @@ class _FairShare:
     def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:
         scarcity = self._after.scarcity_of(request, line.type)
         return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))
+
+
+RANKINGS: Final[Mapping[str, NodeRanker]] = {names.FAIR_SHARE: _FairShare}
+"""Of the node policies that HAMi lacks."""

@@ -13,6 +13,7 @@ from controller.scheduling.scoring.policies import (
     parse_weights,
 )
 from controller.scheduling.scoring.policy_resolution import resolve_policies
+from controller.scheduling.scoring.ranking import RANKINGS
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
@@ -115,3 +116,7 @@ def test_no_annotation_text_makes_anything_but_a_policy_or_a_refusal(text):
         return
     assert isinstance(policies.device_policy, DevicePolicy)
     assert set(policies.device_policy.keys) <= set(names.DEVICE_POLICIES)
+
+
+def test_every_node_policy_that_hami_lacks_has_a_ranking():
+    assert set(RANKINGS) == set(names.NODE_POLICIES) - set(names.HAMI_NODE_POLICIES)
