@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable
+from hami_dra.api.printable import in_bytes
 from hami_dra.api.times import age
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from controller.scheduling.inventory import QuotaLine
 
 _BAD: Final = "red"
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
@@ -193,14 +193,6 @@ def _vanished(each: "Vanished") -> str:
     what = f"ResourceClaim {each.namespace}/{each.claim} is gone" if each.uid else "several ResourceClaims are gone"
     holders = f"pod {', '.join(each.pods)}" if each.pods else f"node {each.node}"
     return f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over"
-
-
-def in_bytes(amount: int) -> str:
-    """Return `16GiB`, `1.5GiB`: at most one decimal place."""
-    size, place = float(amount), 0
-    while abs(size) >= 1024 and place < len(_UNITS) - 1:
-        size, place = size / 1024, place + 1
-    return f"{size:.1f}".removesuffix(".0") + (_UNITS[place] if amount else "")
 
 
 def _memory(used: int, total: int) -> str:

@@ -1,11 +1,11 @@
-"""Content of the pages about cards: overview, nodes, one node, one card. HTML: `templates/`.
+"""Content of the pages about cards: overview, one node, one card. HTML: `templates/`.
 
 Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls,
 the history, the drivers' readings. Out: contexts. Only reads; raises `NoSuchThing` for objects that
 do not exist.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,15 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.dashboard import drawing, fabric, trends, wording
-from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked, product_rows
+from controller.dashboard.fleet import STATES, NodeRow, node_rows, product_rows
 from controller.dashboard.history import History
-from controller.dashboard.pacing import breath, paced
-from controller.dashboard.paging import PageSlice, page_slice
+from controller.dashboard.pacing import breath
 from controller.dashboard.pending import grouped, largest_first, pending_pods
 from controller.dashboard.readings import Readings
 from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import allocated_share, summary
+from controller.dashboard.tables import Context, Query
 from controller.insight.overview import (
     Card,
     CardTable,
@@ -31,26 +31,15 @@ from controller.insight.overview import (
     linked_sizes,
     overview,
     packing,
-    vendor_name,
 )
 from controller.scheduling.inventory import DeviceId
 from hami_dra.api.resource import ResourceClaim
-
-Query = Mapping[str, str]
-Context = dict[str, Any]
 
 NODES_ON_LEAF: Final = 24
 FEW_NODES: Final = 12
 """Up to this many nodes, the overview shows their cards, beyond that one tile for each node."""
 MOST_TILES: Final = 240
 """Tiles in the fleet drawing; on larger clusters a tile represents several nodes."""
-
-
-_ORDERS: Final[Mapping[str, Callable[[NodeRow], Any]]] = {
-    "free": lambda row: -row.free_cards,
-    "used": lambda row: (-row.fill, row.free_cards),
-}
-"""Of the nodes page, by the value of `sort`; all but these sort by name."""
 
 
 class NoSuchThing(LookupError):
@@ -120,7 +109,7 @@ class CardPages:
             "spans": {key: "" if key == trends.SPAN else key for key in trends.SPANS},
             "span": span,
             "tiles": tiles(rows),
-            "machines": self._machines(rows, kept) if len(rows) <= FEW_NODES else None,
+            "machines": self.machines(rows, kept) if len(rows) <= FEW_NODES else None,
             "nodes": len(rows),
             "uses": uses,
             "has_readings": self._readings.on,
@@ -134,47 +123,7 @@ class CardPages:
         past = [(sample.at, 100 * sample.allocated) for sample in self._history.of_driver(each.driver)]
         return [*past, (now, 100 * allocated_share(each))]
 
-    async def nodes(self, query: Query) -> Context:
-        found, total, asked = await self._found(query)
-        shown = page_slice(found, query.get("leaf", ""), NODES_ON_LEAF)
-        return {
-            "leaf": shown,
-            "machines": self._machines(shown.items, reserved(self._source)),
-            "vendors": [vendor_name(self._table.drivers[number]) for number in self._table.ordered_drivers()],
-            "states": STATES,
-            "orders": tuple(_ORDERS),
-            "asked": asked,
-            "total": total,
-        }
-
-    async def _found(self, query: Query) -> tuple[list[NodeRow], int, dict[str, str]]:
-        """Return the nodes that the query asks for, in its order; the number of all nodes; what was asked."""
-        self._table.refresh()
-        rows = node_rows(self._table)
-        await breath()
-        asked = {key: query.get(key, "").strip() for key in ("q", "vendor", "state", "sort")}
-        found = picked(rows, text=asked["q"], vendor=asked["vendor"], state=asked["state"])
-        if asked["sort"] in _ORDERS:
-            found.sort(key=_ORDERS[asked["sort"]])  # equal ones stay by name
-        return found, len(rows), asked
-
-    async def exported_nodes(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield the rows of the nodes page without pagination."""
-        async for row in paced((await self._found(query))[0]):
-            yield {
-                "node": row.name,
-                "vendors": row.vendors,
-                "state": row.state,
-                "ready": row.ready,
-                "cordoned": row.cordoned,
-                "devices": row.cards,
-                "freeDevices": row.free_cards,
-                "unhealthyDevices": row.unhealthy_cards,
-                "memoryBytes": row.memory_total,
-                "memoryAllocatedBytes": row.memory_used,
-            }
-
-    def _machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
+    def machines(self, rows: Sequence[NodeRow], kept: Iterable[Reservation]) -> list[Machine]:
         cards: dict[str, list[Card]] = {row.name: [] for row in rows}
         for card in self.cards_on(list(cards)).cards:
             if card.node in cards:
@@ -338,6 +287,3 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
         kinds = (value.string, value.int_, value.bool_, value.version)
         found[name] = next((each for each in kinds if each is not None), None)
     return found
-
-
-__all__ = ["CardPages", "Context", "NoSuchThing", "PageSlice", "Query"]

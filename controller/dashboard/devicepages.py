@@ -5,25 +5,23 @@ Called by `pages`. Filters and order work on the columns of the `CardTable`; val
 devices of one leaf only.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
 from controller.dashboard import drawing
-from controller.dashboard.cardpages import CardPages, Context, Query
-from controller.dashboard.fleet import STATES, is_full
+from controller.dashboard.cardpages import CardPages
+from controller.dashboard.fleet import STATES, is_full, vendors_of
 from controller.dashboard.pacing import breath, paced
-from controller.dashboard.paging import page_slice
 from controller.dashboard.reserved import by_card, reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import DESCENDING
+from controller.dashboard.tables import DESCENDING, Context, Listing, Query
 from controller.insight.overview import Card, CardTable, vendor_name
 from controller.scheduling.inventory import Device
+from controller.views.columns import Column, Columns
 from hami_dra.api.arrays import Ints, Positions
-
-ON_LEAF: Final = 50
 
 
 def _states(table: CardTable) -> Ints:
@@ -36,13 +34,15 @@ def _states(table: CardTable) -> Ints:
     return found
 
 
-_COLUMNS: Final[Mapping[str, Callable[[CardTable], Ints]]] = {
-    "state": _states,
-    "memory": lambda table: table.memory_used,
-    "cores": lambda table: table.cores_used,
-    "slots": lambda table: table.slots_used,
-}
-"""By the value of `sort`; all but these sort by node and index."""
+def _places(table: CardTable) -> Ints:
+    """Return the place in the order of node, driver and index by row."""
+    devices, nodes = table.inventory.devices, table.inventory.nodes
+    size = devices.size
+    node = devices.node[:size]
+    names = nodes.rank[np.maximum(node, 0)] if nodes.size else node
+    found = np.empty(size, dtype=np.int64)
+    found[np.lexsort((devices.index[:size], table.driver, names))] = np.arange(size)
+    return found
 
 
 class DeviceRow(Struct, frozen=True):
@@ -51,54 +51,97 @@ class DeviceRow(Struct, frozen=True):
     """One of STATES."""
 
 
-class DevicePages:
+_COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
+    Column(
+        "node",
+        "Device",
+        _places,
+        {
+            "node": lambda row: row.card.node,
+            "device": lambda row: row.card.id,
+            "uuid": lambda row: row.card.uuid,
+        },
+    ),
+    Column(
+        "product", "Product", exported={"product": lambda row: row.card.product, "vendor": lambda row: row.card.vendor}
+    ),
+    Column(
+        "state",
+        "State",
+        _states,
+        {"state": lambda row: row.state, "health": lambda row: row.card.health},
+        classes="short",
+    ),
+    Column(
+        "memory",
+        "Memory",
+        lambda table: table.memory_used,
+        {
+            "memoryBytes": lambda row: row.card.memory_total,
+            "memoryAllocatedBytes": lambda row: row.card.memory_used,
+        },
+        number=True,
+    ),
+    Column(
+        "cores",
+        "Cores",
+        lambda table: table.cores_used,
+        {"cores": lambda row: row.card.cores_total, "coresAllocated": lambda row: row.card.cores_used},
+        number=True,
+        classes="short",
+    ),
+    Column(
+        "slots",
+        "Slots",
+        lambda table: table.slots_used,
+        {"slots": lambda row: row.card.shares_total, "slotsAllocated": lambda row: row.card.shares_used},
+        number=True,
+        classes="short",
+    ),
+    Column(
+        "workloads",
+        "Workloads",
+        exported={
+            "pods": lambda row: sorted({f"{each.namespace}/{each.pod}" for each in row.card.tenants if each.pod})
+        },
+    ),
+)
+"""What a column sorts by are numbers by row of the table."""
+
+
+class DeviceListing(Listing[Any, DeviceRow]):
+    columns = _COLUMNS
+    asks = ("q", "vendor", "state")
+
     def __init__(self, source: Source, cards: CardPages) -> None:
         self._source = source
         self._cards = cards
         self._table = CardTable(source.inventory)
 
-    async def devices(self, query: Query) -> Context:
-        found, sort = await self._found(query)
-        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
+    async def context(self, query: Query) -> Context:
+        context = await super().context(query)
         self._table.refresh()
         return {
-            "leaf": shown,
+            **context,
             "reserved": by_card(reserved(self._source), self._table),
-            "rows": self._rows(shown.items),
-            "vendors": [vendor_name(self._table.drivers[number]) for number in self._table.ordered_drivers()],
+            "vendors": vendors_of(self._table),
             "states": STATES,
-            "asked": {**{key: query.get(key, "").strip() for key in ("q", "vendor", "state")}, **sort},
             "total": len(self._table.cards),
         }
 
-    async def exported_devices(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield the rows of the page without pagination."""
-        found, _ = await self._found(query)
-        for start in range(0, len(found), ON_LEAF):
-            for row in self._rows(found[start : start + ON_LEAF]):
-                card = row.card
-                yield {
-                    "node": card.node,
-                    "device": card.id,
-                    "uuid": card.uuid,
-                    "product": card.product,
-                    "vendor": card.vendor,
-                    "state": row.state,
-                    "health": card.health,
-                    "memoryBytes": card.memory_total,
-                    "memoryAllocatedBytes": card.memory_used,
-                    "cores": card.cores_total,
-                    "coresAllocated": card.cores_used,
-                    "slots": card.shares_total,
-                    "slotsAllocated": card.shares_used,
-                    "pods": sorted({f"{each.namespace}/{each.pod}" for each in card.tenants if each.pod}),
-                }
+    async def rows(self, items: Sequence[tuple[str, str]]) -> AsyncIterator[DeviceRow]:
+        for start in range(0, len(items), self.on_leaf):
+            some = items[start : start + self.on_leaf]
+            cards = {card.id: card for card in self._cards.cards_on(list({node for node, _ in some})).cards}
+            for _, key in some:
+                if key in cards:
+                    yield DeviceRow(cards[key], drawing.state_of(cards[key]))
             await breath()
 
-    async def _found(self, query: Query) -> tuple[list[tuple[str, str]], dict[str, str]]:
-        """Return the devices that the query asks for, as node and id, in order; and what says the order."""
+    async def ordered(self, query: Query) -> tuple[list[tuple[str, str]], dict[str, str]]:
+        """Return the devices that the query asks for, as node and id, in order."""
         self._table.refresh()
-        rows, sort = self._ordered(self._picked(query), query)
+        rows, sort = self._sorted(self._picked(query), query)
         text = query.get("q", "").strip()
         devices = self._source.inventory.devices
         found: list[tuple[str, str]] = []
@@ -111,7 +154,7 @@ class DevicePages:
             node = self._source.inventory.nodes.names[place] if place >= 0 else ""
             if not text or text in node or text in str(device.id) or text in _names(device):
                 found.append((node, str(device.id)))
-        return found, sort
+        return found, {key: query.get(key, "").strip() for key in self.asks} | sort
 
     def _picked(self, query: Query) -> Positions:
         """Return the rows of the vendor, in the state, that the query names."""
@@ -124,24 +167,16 @@ class DevicePages:
             rows = rows[_states(table)[rows] == (STATES.index(state) if state in STATES else len(STATES))]
         return rows
 
-    def _ordered(self, rows: Positions, query: Query) -> tuple[Positions, dict[str, str]]:
-        devices, nodes = self._source.inventory.devices, self._source.inventory.nodes
-        place = devices.node[rows]
-        names = nodes.rank[np.maximum(place, 0)] if nodes.size else place
-        by_node = np.lexsort((devices.index[rows], self._table.driver[rows], names))
-        rows, key = rows[by_node], query.get("sort", "")
-        descending = query.get("order", "") == DESCENDING
-        asked = {"order": DESCENDING} if descending else {}
-        if key in _COLUMNS:
-            values = _COLUMNS[key](self._table)[rows]
-            return rows[np.argsort(-values if descending else values, kind="stable")], {"sort": key} | asked
-        if key == "node":
-            return (rows[::-1] if descending else rows), {"sort": key} | asked
-        return rows, {}
-
-    def _rows(self, found: Sequence[tuple[str, str]]) -> list[DeviceRow]:
-        cards = {card.id: card for card in self._cards.cards_on(list({node for node, _ in found})).cards}
-        return [DeviceRow(cards[key], drawing.state_of(cards[key])) for _, key in found if key in cards]
+    def _sorted(self, rows: Positions, query: Query) -> tuple[Positions, dict[str, str]]:
+        rows = rows[np.argsort(_places(self._table)[rows])]
+        keys = {column.name: column.sort for column in self.columns if column.sort is not None}
+        name = query.get("sort", "")
+        if name not in keys:
+            return rows, {}
+        values = keys[name](self._table)[rows]
+        if query.get("order", "") != DESCENDING:
+            return rows[np.argsort(values, kind="stable")], {"sort": name}
+        return rows[np.argsort(-values, kind="stable")], {"sort": name, "order": DESCENDING}
 
 
 def _names(device: Device) -> str:

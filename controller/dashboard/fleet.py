@@ -4,7 +4,6 @@ Used by `pages`. In: a refreshed `CardTable`. Out: `NodeRow`s of nodes that have
 cards of one node use `controller.insight.overview`.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -142,13 +141,21 @@ def is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return full
 
 
+def number_of_nodes(table: CardTable) -> int:
+    """Return how many nodes have cards."""
+    place = table.inventory.devices.node[table.cards]
+    return int(np.count_nonzero(np.bincount(place[place >= 0])))
+
+
+def vendors_of(table: CardTable) -> list[str]:
+    """Return the vendors that have cards, in their order."""
+    return [vendor_name(table.drivers[number]) for number in table.ordered_drivers()]
+
+
 def picked(rows: list[NodeRow], *, text: str = "", vendor: str = "", state: str = "") -> list[NodeRow]:
     """Return the nodes whose name contains the text, of the vendor, in the state; empty matches all."""
-    asked: list[Callable[[NodeRow], bool]] = []
-    if text:
-        asked.append(lambda row: text in row.name)
-    if vendor:
-        asked.append(lambda row: vendor in row.vendors)
-    if state:
-        asked.append(lambda row: row.state == state)
-    return [row for row in rows if all(ask(row) for ask in asked)]
+    return [
+        row
+        for row in rows
+        if text in row.name and (not vendor or vendor in row.vendors) and (not state or row.state == state)
+    ]

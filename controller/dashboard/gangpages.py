@@ -3,21 +3,18 @@
 Values only; see `cardpages`. Why a gang waits is the pending page's.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
-from controller.dashboard.cardpages import Context, Query
 from controller.dashboard.pacing import paced
-from controller.dashboard.paging import page_slice
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import ordered
+from controller.dashboard.tables import Context, Listing, Query
 from controller.insight.overview import Reservation
 from controller.scheduling.gangs import GangState
+from controller.views.columns import Column, Columns, plain
 
-ON_LEAF: Final = 50
 State = Literal["running", "growing", "held", "waiting", "incomplete", "invalid"]
 """What a gang does.
 
@@ -54,42 +51,48 @@ class GangRow(Struct, frozen=True):
         return min((each.until for each in self.held if each.until), default="")
 
 
-_COLUMNS: Final[Mapping[str, Callable[[GangRow], Any]]] = {
-    "gang": lambda row: row.name,
-    "age": lambda row: (row.created, row.name),
-    "state": lambda row: (STATES.index(row.state), row.name),
-    "size": lambda row: row.gang.min_count,
-    "running": lambda row: row.gang.bound,
-}
+_COLUMNS: Final[Columns[GangRow, GangRow]] = (
+    Column(
+        "gang",
+        "Gang",
+        lambda row: row.name,
+        {
+            "namespace": lambda row: row.gang.key.namespace,
+            "gang": lambda row: row.gang.key.name,
+            "source": lambda row: row.gang.key.source,
+        },
+    ),
+    plain(
+        "age",
+        lambda row: row.created,
+        "Age",
+        exported="created",
+        sort=lambda row: (row.created, row.name),
+        classes="short",
+    ),
+    plain(
+        "state", lambda row: row.state, "State", sort=lambda row: (STATES.index(row.state), row.name), classes="short"
+    ),
+    plain("size", lambda row: row.gang.min_count, "Needed", sort=True, exported="needed", number=True, classes="short"),
+    plain("existing", lambda row: row.existing, "Existing", number=True, classes="short"),
+    plain("running", lambda row: row.gang.bound, "Running", sort=True, number=True, classes="short"),
+    plain("held", lambda row: len(row.held), "Held", number=True, classes="short"),
+    plain("nodes", lambda row: row.nodes, "Nodes"),
+    plain("topology", lambda row: row.topology, "Topology"),
+)
 
 
-class GangPages:
+class GangListing(Listing[GangRow, GangRow]):
+    columns = _COLUMNS
+    asks = ("q", "state")
+
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    async def gangs(self, query: Query) -> Context:
-        found, asked = await self._found(query)
-        return {"leaf": page_slice(found, query.get("leaf", ""), ON_LEAF), "states": STATES, "asked": asked}
+    async def context(self, query: Query) -> Context:
+        return {**await super().context(query), "states": STATES}
 
-    async def exported_gangs(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield the rows of the page without pagination."""
-        for row in (await self._found(query))[0]:
-            yield {
-                "namespace": row.gang.key.namespace,
-                "gang": row.gang.key.name,
-                "source": row.gang.key.source,
-                "created": row.created,
-                "state": row.state,
-                "needed": row.gang.min_count,
-                "existing": row.existing,
-                "running": row.gang.bound,
-                "held": len(row.held),
-                "nodes": row.nodes,
-                "topology": row.topology,
-            }
-
-    async def _found(self, query: Query) -> tuple[list[GangRow], dict[str, str]]:
-        """Return the gangs that the query asks for, in its order, and what was asked."""
+    async def find(self, query: Query) -> list[GangRow]:
         text, state = query.get("q", "").strip(), query.get("state", "")
         held: dict[str, list[Reservation]] = {}
         for each in reserved(self._source):
@@ -100,8 +103,7 @@ class GangPages:
                 gang = self._source.gang(key)
                 if gang.members:
                     rows.append(_row(gang, tuple(held.get(str(key), ()))))
-        found, sort = await ordered([row for row in rows if state in ("", row.state)], _COLUMNS, query)
-        return found, {"q": text, "state": state, **sort}
+        return [row for row in rows if state in ("", row.state)]
 
 
 def _row(gang: GangState, held: tuple[Reservation, ...]) -> GangRow:

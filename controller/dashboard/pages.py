@@ -10,14 +10,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.dashboard.cardpages import CardPages, Context, Query
-from controller.dashboard.devicepages import DevicePages
-from controller.dashboard.gangpages import GangPages
+from controller.dashboard.cardpages import CardPages
+from controller.dashboard.decisionpages import DecisionListing
+from controller.dashboard.devicepages import DeviceListing
+from controller.dashboard.gangpages import GangListing
 from controller.dashboard.history import History
-from controller.dashboard.podpages import PodPages
-from controller.dashboard.quotapages import QuotaPages
+from controller.dashboard.nodepages import NodeListing
+from controller.dashboard.pendingpages import PendingListing
+from controller.dashboard.podpages import ClaimListing, PodListing
+from controller.dashboard.quotapages import UsageListing
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
+from controller.dashboard.tables import Context, Query
 
 Export = Callable[[Query], AsyncIterator[Mapping[str, object]]]
 Read = Callable[[Query], Context | Awaitable[Context]]
@@ -77,34 +81,35 @@ class Site(Struct, frozen=True):
 
 
 def site(source: Source, history: History, readings: Readings) -> Site:
-    cards, pods = CardPages(source, history, readings), PodPages(source)
-    devices, quotas = DevicePages(source, cards), QuotaPages(source, cards)
-    gangs = GangPages(source)
+    cards, pods = CardPages(source, history, readings), PodListing(source)
+    nodes, devices = NodeListing(source, cards), DeviceListing(source, cards)
+    claims, gangs, pending = ClaimListing(source), GangListing(source), PendingListing(source)
+    decisions, usage = DecisionListing(source, pods), UsageListing(source, cards)
     exports: dict[str, Export] = {
-        "gangs": gangs.exported_gangs,
-        "pods": pods.exported_pods,
-        "pending": pods.exported_pending,
-        "claims": pods.exported_claims,
-        "nodes": cards.exported_nodes,
-        "devices": devices.exported_devices,
-        "quota": quotas.exported_quota,
-        "usage": quotas.exported_usage,
+        "gangs": gangs.exported,
+        "pods": pods.exported,
+        "pending": pending.exported,
+        "claims": claims.exported,
+        "nodes": nodes.exported,
+        "devices": devices.exported,
+        "quota": usage.limits.exported,
+        "usage": usage.exported,
     }
     found = {
         page.path: page
         for page in (
             Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
-            Page("/nodes", "nodes.html", "Nodes", "/nodes", cards.nodes),
+            Page("/nodes", "nodes.html", "Nodes", "/nodes", nodes.context),
             Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
-            Page("/devices", "devices.html", "Devices", "/devices", devices.devices),
+            Page("/devices", "devices.html", "Devices", "/devices", devices.context),
             Page("/device", "device.html", "Device", "/devices", cards.device, reads_cards=True),
-            Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
-            Page("/gangs", "gangs.html", "Gangs", "/gangs", gangs.gangs),
-            Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
-            Page("/pending", "pending.html", "Pending", "/pending", pods.pending),
-            Page("/decisions", "decisions.html", "Decisions", "/decisions", pods.decisions),
-            Page("/decision", "decision.html", "Decision", "/decisions", pods.decision),
-            Page("/quota", "quota.html", "Quota", "/quota", quotas.quota),
+            Page("/pods", "pods.html", "Pods", "/pods", pods.context),
+            Page("/gangs", "gangs.html", "Gangs", "/gangs", gangs.context),
+            Page("/claims", "claims.html", "Claims", "/claims", claims.context),
+            Page("/pending", "pending.html", "Pending", "/pending", pending.context),
+            Page("/decisions", "decisions.html", "Decisions", "/decisions", decisions.context),
+            Page("/decision", "decision.html", "Decision", "/decisions", decisions.decision),
+            Page("/quota", "quota.html", "Quota", "/quota", usage.context),
         )
     }
     return Site(found, exports)

@@ -1,40 +1,89 @@
-"""Sorting of tables by links, and the same tables as CSV and JSON, in pieces (`pacing`).
+"""Tables of pages: filtered and sorted by the query of a link, leaf by leaf, and whole as CSV and JSON.
 
-A table has its columns by key; `sort` and `order` of the query choose one. `exported` writes the
-rows of a table without pagination.
+A table is a `Listing`, with its columns (`controller.views.columns`); `sort` and `order` of the
+query choose one of them. All of it is done in pieces (`pacing`).
 """
 
 import asyncio  # noqa: F401 (doctests use it)
 import csv
 import io
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic
 
 from controller.dashboard.pacing import breath, paced
+from controller.dashboard.paging import page_slice
+from controller.views.columns import Columns, Item, Row, values
 
-T = TypeVar("T")
+Query = Mapping[str, str]
+Context = dict[str, Any]
+"""Values for a template."""
 DESCENDING: Final = "desc"
 FORMATS: Final[Mapping[str, str]] = {"csv": "text/csv", "json": "application/json"}
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-async def ordered(
-    rows: Iterable[T], columns: Mapping[str, Callable[[T], Any]], query: Mapping[str, str]
-) -> tuple[list[T], dict[str, str]]:
+class Listing(Generic[Item, Row]):
+    """A table. Subclasses say what its items are, and how they become rows."""
+
+    columns: Columns[Item, Row]
+    """The first one that sorts is the order where the query names none."""
+    asks: tuple[str, ...] = ("q",)
+    """What of the query filters."""
+    on_leaf: int = 50
+
+    async def find(self, query: Query) -> Iterable[Item]:
+        """Return the items that the query asks for, in any order."""
+        raise NotImplementedError
+
+    async def rows(self, items: Sequence[Item]) -> AsyncIterator[Row]:
+        """Yield the rows of these items. By default an item is its row."""
+        async for item in paced(items):
+            yield self.row(item)
+
+    def row(self, item: Item) -> Row:
+        row: Any = item
+        return row  # type: ignore[no-any-return]
+
+    async def ordered(self, query: Query) -> tuple[list[Item], dict[str, str]]:
+        """Return the items that the query asks for, in its order, and what it asks for."""
+        items, sort = await ordered(await self.find(query), self.columns, query)
+        return items, {key: query.get(key, "").strip() for key in self.asks} | sort
+
+    async def context(self, query: Query) -> Context:
+        """Return one leaf, for the template of a page."""
+        items, asked = await self.ordered(query)
+        leaf = page_slice(items, query.get("leaf", ""), self.on_leaf)
+        return {
+            "leaf": leaf,
+            "rows": [row async for row in self.rows(leaf.items)],
+            "columns": self.columns,
+            "cells": {column.name: column for column in self.columns},
+            "asked": asked,
+        }
+
+    async def exported(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
+        """Yield all rows that the query asks for."""
+        async for row in self.rows((await self.ordered(query))[0]):
+            yield values(self.columns, row)
+
+
+async def ordered(rows: Iterable[Item], columns: Columns[Item, Any], query: Query) -> tuple[list[Item], dict[str, str]]:
     """Return the rows sorted by the query, and the part of the query that says so.
 
-    Without `sort`, or with one that is no column, rows keep the order of the first column. Equal
-    rows keep the order in which they came.
+    Without `sort`, or with one that is no column, rows have the order of the first column that
+    sorts. Equal rows keep the order in which they came.
 
-    >>> rows = ordered(["b", "ccc", "a"], {"name": str, "size": len}, {"sort": "size", "order": "desc"})
-    >>> asyncio.run(rows)
+    >>> from controller.views.columns import Column
+    >>> columns = (Column("name", sort=str), Column("size", sort=len))
+    >>> asyncio.run(ordered(["b", "ccc", "a"], columns, {"sort": "size", "order": "desc"}))
     (['ccc', 'b', 'a'], {'sort': 'size', 'order': 'desc'})
     """
+    keys = {column.name: column.sort for column in columns if column.sort is not None}
     key, order = query.get("sort", ""), query.get("order", "")
-    is_column = key in columns
-    value_of = columns[key] if is_column else next(iter(columns.values()))
+    is_column = key in keys
+    value_of = keys[key] if is_column else next(iter(keys.values()), lambda _: 0)
     descending = is_column and order == DESCENDING
     keyed = [(value_of(row), row) async for row in paced(rows)]
     await breath()

@@ -5,6 +5,7 @@ from typing import Final
 
 _MIB: Final = 1 << 20
 NOTE_LENGTH: Final = 1024
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MOST: Final = 120
 """Characters of one name or value in a message."""
 
@@ -53,6 +54,14 @@ def event_note(text: str) -> str:
     if len(text) <= NOTE_LENGTH and len(note) <= NOTE_LENGTH:
         return note.decode()
     return note[: NOTE_LENGTH - 3].decode(errors="ignore") + "..."
+
+
+def in_bytes(amount: int) -> str:
+    """Return an amount of bytes as `16GiB`, `1.5GiB`: with at most one decimal place."""
+    size, place = float(amount), 0
+    while abs(size) >= 1024 and place < len(_UNITS) - 1:
+        size, place = size / 1024, place + 1
+    return f"{size:.1f}".removesuffix(".0") + (_UNITS[place] if amount else "")
 
 
 def mebibytes(amount: int) -> str:

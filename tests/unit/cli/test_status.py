@@ -10,7 +10,7 @@ import sys
 import pytest
 import yaml
 
-from controller.cli.status_tables import in_bytes
+from hami_dra.api.printable import in_bytes
 from tests.support.commands import Typed
 from tests.support.gang_objects import in_labelled_group, in_pod_group, named, pod_group
 from tests.support.manifests import claim, cluster, part, pod, template

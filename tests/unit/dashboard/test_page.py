@@ -14,25 +14,35 @@ from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, MOST_SAMPLES, History
 from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
-from controller.dashboard.readings import CardReading
+from controller.dashboard.readings import CardReading, Readings
 from controller.dashboard.source import ControllerState
 from controller.dashboard.stream import event
-from controller.dashboard.tables import exported, ordered
+from controller.dashboard.tables import Listing, exported, ordered
 from controller.insight.overview import ContainerUse
 from controller.insight.overview.model import Card, Packing, Tenant
 from controller.reconcile.runtime import Mode
+from controller.views.columns import Column
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
+from tests.unit.dashboard.test_access import Empty
 
 STATE = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
 DASHBOARD = Path(render.__file__).parent
 TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
 
 
+def tables():
+    """Return all tables of the pages."""
+    made = pages.site(Empty(), History(), Readings(None))
+    listings = {each.__self__ for each in (*(page.read for page in made.pages.values()), *made.exports.values())}
+    return [each for each in listings if isinstance(each, Listing)]
+
+
 def messages():
     found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
     found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.insight.explain.model
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
+    found |= {column.title for table in tables() for column in table.columns if column.title}
     found |= set(re.findall(r'notices\.append\(\s*\("([^"]*)"', (DASHBOARD / "app.py").read_text()))
     for template in TEMPLATES:
         text = template.read_text()
@@ -158,7 +168,7 @@ async def test_rows_are_sorted_and_exported():
         return "".join([each async for each in exported(given(), form)])
 
     rows = [{"pod": "b", "cores": 30}, {"pod": "=cmd", "cores": 5}]
-    columns = {"pod": lambda each: each["pod"], "cores": lambda each: each["cores"]}
+    columns = (Column("pod", sort=lambda each: each["pod"]), Column("cores", sort=lambda each: each["cores"]))
     assert await ordered(rows, columns, {}) == (rows[::-1], {})
     assert await ordered(rows, columns, {"sort": "cores", "order": "desc"}) == (
         rows,

@@ -1,0 +1,62 @@
+"""The tables that the dashboard and `hami-dra status` share: quotas, and what namespaces hold. Pure."""
+
+from typing import TYPE_CHECKING, Final
+
+from controller.views.columns import Column, Columns, plain
+from hami_dra.api.printable import in_bytes
+
+if TYPE_CHECKING:
+    from controller.insight.overview import NamespaceView
+    from controller.scheduling.quota import QuotaLine
+
+QUOTAS: "Final[Columns[QuotaLine, QuotaLine]]" = (
+    plain("namespace", lambda line: line.namespace, "Namespace", sort=True),
+    plain(
+        "quota",
+        lambda line: line.quota,
+        "ResourceQuota",
+        exported="resourceQuota",
+        sort=lambda line: (line.quota, line.namespace),
+    ),
+    plain(
+        "limit",
+        lambda line: line.resource,
+        "Resource",
+        exported="resource",
+        sort=lambda line: (line.resource, line.namespace),
+        head="RESOURCE",
+    ),
+    plain("used", lambda line: line.used, "Used", number=True, classes="short"),
+    plain("hard", lambda line: line.hard, "Allowed", number=True, classes="short"),
+    plain("unit", lambda line: line.unit),
+    Column("share", "Share", sort=lambda line: line.used / line.hard if line.hard else float(line.used > 0)),
+)
+NAMESPACES: "Final[Columns[NamespaceView, NamespaceView]]" = (
+    plain("namespace", lambda each: each.namespace, "Namespace", sort=True),
+    plain(
+        "vendor", lambda each: each.vendor, "Vendor", sort=lambda each: (each.vendor, each.namespace), classes="short"
+    ),
+    plain("pods", lambda each: each.pods, "Pods", sort=True, number=True, classes="short"),
+    plain("claims", lambda each: each.claims, "Claims", sort=True, number=True, classes="short"),
+    plain("devices", lambda each: each.cards, "Devices", sort=True, number=True, classes="short"),
+    plain(
+        "whole",
+        lambda each: each.whole_cards,
+        "Whole devices",
+        sort=True,
+        exported="wholeDevices",
+        number=True,
+        classes="short",
+    ),
+    Column(
+        "memory",
+        "Memory",
+        lambda each: each.memory,
+        {"memoryBytes": lambda each: each.memory},
+        lambda each: in_bytes(each.memory),
+        number=True,
+        classes="short",
+    ),
+    plain("cores", lambda each: each.cores, number=True),
+    Column("shares", text=lambda each: str(each.shares), number=True),
+)
