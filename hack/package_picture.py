@@ -28,6 +28,8 @@ WAY: Final = (
 )
 """Package, module in it, what happens there."""
 
+_CLOSED: Final = ("controller.insight", "controller.views")
+"""Packages with layers of their own that are drawn as one, or as the parts that the first contract names."""
 _BOX: Final = (264, 30)
 _ROW: Final = 40
 _LEFT, _TOP = 24, 56
@@ -54,7 +56,7 @@ def _rows() -> list[list[str]]:
     layers = {contract["containers"][0]: contract for contract in inner}
     rows: list[list[str]] = []
     for row in _names(first):
-        opened = [name for name in row if name in layers and name != "controller.insight"]
+        opened = [name for name in row if name in layers and name not in _CLOSED]
         rest = [name for name in row if name not in opened]
         for name in opened:
             below = [[f"{name}.{part}" for part in parts] for parts in _names(layers[name])]

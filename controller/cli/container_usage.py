@@ -14,7 +14,7 @@ from controller.cli.connection import Connection
 from controller.cli.tables import note
 
 if TYPE_CHECKING:
-    from controller.insight.overview import ContainerUse, Overview
+    from controller.views.overview import ContainerUse, Overview
     from hami_dra.api.core import Pod
     from hami_dra.kube.http import HttpCluster
 
@@ -82,7 +82,7 @@ async def _read(connection: Connection, namespace: str) -> Usage:
 
 
 async def _ask_all(cluster: "HttpCluster", pods: "Iterable[Pod]") -> Usage:
-    from controller.insight.overview import container_uses
+    from controller.views.overview import container_uses
     from hami_dra.api import names
     from hami_dra.kube.protocol import ClusterError
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from controller.cli.demonstration import Pattern
-    from controller.insight.overview import Card
+    from controller.views.overview import Card
 
 HELP = """Show the four patterns on an embedded cluster: two nodes with four GPUs each, four pods of 7,500 MiB, two annotations.
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.insight.overview import Card, PlacedPod, overview, placed_pod
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime import DriverSettings, Settings
 from controller.scheduling.inventory import Inventory
 from controller.settings.controller import FenceSettings, LeadershipSettings
+from controller.views.overview import Card, PlacedPod, overview, placed_pod
 from controller.webhook import Admission, LegacyConversion, memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes

@@ -24,8 +24,8 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     import ssl
 
-    from controller.insight.explain import Explanation
     from controller.insight.simulation import SimulationSettings
+    from controller.views.explanation import Explanation
     from hami_dra.kube.documents import Document
 
 HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
@@ -195,11 +195,12 @@ def _computed(
     from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
     from controller.cli.state import read_versioned
-    from controller.insight.explain import Explanation, of_unmanaged, with_gang
     from controller.insight.explain import explain as compute
+    from controller.insight.explain import of_unmanaged, with_gang
     from controller.insight.manifests import BadManifest
     from controller.insight.simulation import NoSuchPod, question
     from controller.scheduling.inventory import Heartbeat
+    from controller.views.explanation import Explanation
 
     with Progress() as progress:
         state = read_versioned(files, connection, progress=progress)
@@ -247,7 +248,7 @@ async def _kept(
     import aiohttp
     import msgspec
 
-    from controller.insight.explain import from_json
+    from controller.views.explanation import from_json
 
     address = f"{url.rstrip('/')}/api/v1/explanations/{kind}s/{key}"
     headers = {"Accept": "application/json"}

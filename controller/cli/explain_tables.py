@@ -8,7 +8,7 @@ from msgspec import Struct
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, paragraph, without_pod
 
 if TYPE_CHECKING:
-    from controller.insight.explain import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
+    from controller.views.explanation import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
 
 _REFUSED_SHOWN: Final = 3
 _NODES_SHOWN: Final = 20

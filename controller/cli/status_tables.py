@@ -10,9 +10,9 @@ from hami_dra.api.times import age
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
-    from controller.insight.overview import Card, Overview, Reservation, Tenant, Vanished
     from controller.insight.simulation import PendingPod, PendingPods
     from controller.scheduling.inventory import QuotaLine
+    from controller.views.overview import Card, Overview, Reservation, Tenant, Vanished
 
 _BAD: Final = "red"
 

@@ -16,10 +16,10 @@ from controller.cli.tables import Line, TextLayout
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
-    from controller.insight.overview import Overview
     from controller.insight.simulation import PendingPods
     from controller.scheduling.gangs import GangKey
     from controller.scheduling.inventory import Inventory, QuotaLine
+    from controller.views.overview import Overview
     from hami_dra.api.core import Node, Pod
     from hami_dra.api.resource import ResourceClaim
 
@@ -57,7 +57,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         """
         import msgspec
 
-        from controller.insight.overview import namespaces, overview
+        from controller.views.overview import namespaces, overview
 
         vendors = self._checked_vendors(inventory)
         chosen = self._chosen_nodes(nodes)
@@ -106,7 +106,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
         if not self.vendors:
             return None
-        from controller.insight.overview import CardTable, vendor_name
+        from controller.views.overview import CardTable, vendor_name
 
         table = CardTable(inventory)
         table.refresh()

@@ -18,7 +18,8 @@ from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from controller.insight.whatif import Change, Comparison
+    from controller.insight.whatif import Change
+    from controller.views.comparison import Comparison
 
 HELP = """Show the effects of a change: the placement of each pod, devices freed, nodes emptied, pods that would not
 fit. Changes nothing.

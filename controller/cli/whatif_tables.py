@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph, without_pod
-from controller.insight.overview import NodeView, Packing
-from controller.insight.whatif import Comparison, Move, Unplaced
+from controller.views.comparison import Comparison, Move, Unplaced
+from controller.views.overview import NodeView, Packing
 
 GIB: Final = 1 << 30
 _ROWS: Final = 50

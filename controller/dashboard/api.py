@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from controller.dashboard.source import Decisions
-from controller.insight.explain import Explanation, to_json
+from controller.views.explanation import Explanation, to_json
 
 DEFAULT_LIMIT: Final = 50
 MOST: Final = 1_000

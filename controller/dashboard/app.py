@@ -45,7 +45,7 @@ from controller.dashboard.source import Decisions, Source
 from controller.dashboard.stream import headers_key
 from controller.dashboard.tables import FORMATS, exported
 from controller.dashboard.user_views import UserView, UserViews
-from controller.insight.overview import CardTable, packing
+from controller.views.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000

@@ -22,7 +22,8 @@ from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import allocated_share, summary
 from controller.dashboard.tables import Context, Query
-from controller.insight.overview import (
+from controller.scheduling.inventory import DeviceId
+from controller.views.overview import (
     Card,
     CardTable,
     Overview,
@@ -32,7 +33,6 @@ from controller.insight.overview import (
     overview,
     packing,
 )
-from controller.scheduling.inventory import DeviceId
 from hami_dra.api.resource import ResourceClaim
 
 NODES_ON_LEAF: Final = 24

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.dashboard.cardpages import NoSuchThing
-from controller.dashboard.podpages import PodListing
+from controller.dashboard.podpages import PodTable
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query
-from controller.insight.explain import Explanation, NodeExplanation
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.views.columns import Column, Columns
+from controller.views.explanation import Explanation, NodeExplanation
 
 MOST_DECISIONS: Final = 1_000
 _COLUMNS: Final[Columns[Explanation, Explanation]] = (
@@ -25,11 +25,11 @@ _COLUMNS: Final[Columns[Explanation, Explanation]] = (
 )
 
 
-class DecisionListing(Listing[Explanation, Explanation]):
+class DecisionTable(PageTable[Explanation, Explanation]):
     columns = _COLUMNS
     asks = ("q", "outcome")
 
-    def __init__(self, source: Source, pods: PodListing) -> None:
+    def __init__(self, source: Source, pods: PodTable) -> None:
         self._source = source
         self._pods = pods
 

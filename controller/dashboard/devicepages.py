@@ -17,10 +17,10 @@ from controller.dashboard.fleet import STATES, is_full, vendors_of
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import by_card, reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import DESCENDING, Context, Listing, Query
-from controller.insight.overview import Card, CardTable, vendor_name
+from controller.dashboard.tables import DESCENDING, Context, PageTable, Query
 from controller.scheduling.inventory import Device
 from controller.views.columns import Column, Columns
+from controller.views.overview import Card, CardTable, vendor_name
 from hami_dra.api.arrays import Ints, Positions
 
 
@@ -109,7 +109,7 @@ _COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
 """What a column sorts by are numbers by row of the table."""
 
 
-class DeviceListing(Listing[Any, DeviceRow]):
+class DeviceTable(PageTable[Any, DeviceRow]):
     columns = _COLUMNS
     asks = ("q", "vendor", "state")
 

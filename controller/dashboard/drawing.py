@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.dashboard.history import TimelineEvent
-from controller.insight.overview import Card, Reservation, Tenant
+from controller.views.overview import Card, Reservation, Tenant
 
 COLOURS: Final = 10
 CARD_WIDTH: Final = 200

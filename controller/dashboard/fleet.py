@@ -1,7 +1,7 @@
 """A few numbers per node for all nodes, over columns, so that 2,000 nodes cost milliseconds.
 
 Used by `pages`. In: a refreshed `CardTable`. Out: `NodeRow`s of nodes that have cards. For the
-cards of one node use `controller.insight.overview`.
+cards of one node use `controller.views.overview`.
 """
 
 from typing import Final
@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.insight.overview import CORDONED, READY, CardTable, vendor_name
 from controller.scheduling.inventory import products_of
+from controller.views.overview import CORDONED, READY, CardTable, vendor_name
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "unhealthy")

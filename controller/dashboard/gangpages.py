@@ -10,10 +10,10 @@ from msgspec import Struct
 from controller.dashboard.pacing import paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query
-from controller.insight.overview import Reservation
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.scheduling.gangs import GangState
 from controller.views.columns import Column, Columns, plain
+from controller.views.overview import Reservation
 
 State = Literal["running", "growing", "held", "waiting", "incomplete", "invalid"]
 """What a gang does.
@@ -82,7 +82,7 @@ _COLUMNS: Final[Columns[GangRow, GangRow]] = (
 )
 
 
-class GangListing(Listing[GangRow, GangRow]):
+class GangTable(PageTable[GangRow, GangRow]):
     columns = _COLUMNS
     asks = ("q", "state")
 

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct
 
 from controller.dashboard.summary import allocated_share
-from controller.insight.overview import Packing
+from controller.views.overview import Packing
 from hami_dra.api.resource import ResourceClaim
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from controller.dashboard.source import ControllerState, Decisions, Heard, Source
-from controller.insight.explain import Explanation
 from controller.scheduling.decide import Options
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
+from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

@@ -10,9 +10,9 @@ from controller.dashboard.fleet import STATES, NodeRow, node_rows, number_of_nod
 from controller.dashboard.pacing import breath
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query
-from controller.insight.overview import CardTable
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.views.columns import Columns, plain
+from controller.views.overview import CardTable
 
 _COLUMNS: Final[Columns[NodeRow, NodeRow]] = (
     plain("node", lambda row: row.name, sort=True),
@@ -33,7 +33,7 @@ _COLUMNS: Final[Columns[NodeRow, NodeRow]] = (
 )
 
 
-class NodeListing(Listing[NodeRow, NodeRow]):
+class NodeTable(PageTable[NodeRow, NodeRow]):
     columns = _COLUMNS
     asks = ("q", "vendor", "state", "sort")
     on_leaf = NODES_ON_LEAF

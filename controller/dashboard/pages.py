@@ -11,14 +11,14 @@ from typing import Final
 from msgspec import Struct
 
 from controller.dashboard.cardpages import CardPages
-from controller.dashboard.decisionpages import DecisionListing
-from controller.dashboard.devicepages import DeviceListing
-from controller.dashboard.gangpages import GangListing
+from controller.dashboard.decisionpages import DecisionTable
+from controller.dashboard.devicepages import DeviceTable
+from controller.dashboard.gangpages import GangTable
 from controller.dashboard.history import History
-from controller.dashboard.nodepages import NodeListing
-from controller.dashboard.pendingpages import PendingListing
-from controller.dashboard.podpages import ClaimListing, PodListing
-from controller.dashboard.quotapages import UsageListing
+from controller.dashboard.nodepages import NodeTable
+from controller.dashboard.pendingpages import PendingTable
+from controller.dashboard.podpages import ClaimTable, PodTable
+from controller.dashboard.quotapages import UsageTable
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, Query
@@ -81,10 +81,10 @@ class Site(Struct, frozen=True):
 
 
 def site(source: Source, history: History, readings: Readings) -> Site:
-    cards, pods = CardPages(source, history, readings), PodListing(source)
-    nodes, devices = NodeListing(source, cards), DeviceListing(source, cards)
-    claims, gangs, pending = ClaimListing(source), GangListing(source), PendingListing(source)
-    decisions, usage = DecisionListing(source, pods), UsageListing(source, cards)
+    cards, pods = CardPages(source, history, readings), PodTable(source)
+    nodes, devices = NodeTable(source, cards), DeviceTable(source, cards)
+    claims, gangs, pending = ClaimTable(source), GangTable(source), PendingTable(source)
+    decisions, usage = DecisionTable(source, pods), UsageTable(source, cards)
     exports: dict[str, Export] = {
         "gangs": gangs.exported,
         "pods": pods.exported,

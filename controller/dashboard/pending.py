@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.insight.explain import Explanation
-from controller.insight.overview import Reservation
 from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangKey, GangState
+from controller.views.explanation import Explanation
+from controller.views.overview import Reservation
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_probe, is_unschedulable, other_gates, scheduled_condition
 from hami_dra.api.served_pods import unserved_scheduler

@@ -10,7 +10,7 @@ from typing import Final
 from controller.dashboard.paging import page_slice
 from controller.dashboard.pending import KINDS, PendingGroup, PendingPod, grouped, pending_pods, pods_by_kind
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query, ordered
+from controller.dashboard.tables import Context, PageTable, Query, ordered
 from controller.views.columns import Column, Columns, plain
 
 _GROUPS: Final[Columns[PendingGroup, PendingGroup]] = (
@@ -31,7 +31,7 @@ _PODS: Final[Columns[PendingPod, PendingPod]] = (
 )
 
 
-class PendingListing(Listing[PendingPod, PendingPod]):
+class PendingTable(PageTable[PendingPod, PendingPod]):
     columns = _PODS
 
     def __init__(self, source: Source) -> None:

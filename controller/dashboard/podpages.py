@@ -11,11 +11,11 @@ from msgspec import Struct
 from controller.dashboard.pacing import paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query
-from controller.insight.overview import PlacedPod, placed_pod
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.scheduling.gangs import GangKey
 from controller.scheduling.inventory import DeviceId, Holding, holdings_of, used_of
 from controller.views.columns import Column, Columns, plain
+from controller.views.overview import PlacedPod, placed_pod
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
@@ -87,7 +87,7 @@ def _pod_columns(amounts: Callable[[Pod], tuple[int, int]]) -> Columns[Pod, PodR
     )
 
 
-class PodListing(Listing[Pod, PodRow]):
+class PodTable(PageTable[Pod, PodRow]):
     asks = ("q", "state")
 
     def __init__(self, source: Source) -> None:
@@ -187,7 +187,7 @@ _CLAIMS: Final[Columns[ResourceClaim, ClaimRow]] = (
 )
 
 
-class ClaimListing(Listing[ResourceClaim, ClaimRow]):
+class ClaimTable(PageTable[ResourceClaim, ClaimRow]):
     columns = _CLAIMS
     asks = ("q", "state")
 

@@ -10,9 +10,9 @@ from controller.dashboard.cardpages import CardPages
 from controller.dashboard.fleet import node_rows
 from controller.dashboard.pacing import breath
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, Listing, Query
-from controller.insight.overview import CardTable, NamespaceUsage, NamespaceView
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.scheduling.inventory import QuotaLine
+from controller.views.overview import CardTable, NamespaceUsage, NamespaceView
 from controller.views.shared_tables import NAMESPACES, QUOTAS
 
 MOST_LIMITS: Final = 200
@@ -21,7 +21,7 @@ _NODES_AT_ONCE: Final = 20
 """Nodes processed between two yields to the event loop, while all cards are read."""
 
 
-class LimitListing(Listing[QuotaLine, QuotaLine]):
+class LimitTable(PageTable[QuotaLine, QuotaLine]):
     columns = QUOTAS
 
     def __init__(self, source: Source) -> None:
@@ -32,14 +32,14 @@ class LimitListing(Listing[QuotaLine, QuotaLine]):
         return [line for line in self._source.inventory.quotas.lines(self._source.namespaces) if text in line.namespace]
 
 
-class UsageListing(Listing[NamespaceView, NamespaceView]):
+class UsageTable(PageTable[NamespaceView, NamespaceView]):
     """The table of what namespaces hold; its page has the limits, too."""
 
     columns = NAMESPACES
     on_leaf = 100
 
     def __init__(self, source: Source, cards: CardPages) -> None:
-        self.limits = LimitListing(source)
+        self.limits = LimitTable(source)
         self._cards = cards
         self._table = CardTable(source.inventory)
 
@@ -51,7 +51,7 @@ class UsageListing(Listing[NamespaceView, NamespaceView]):
             "limits": limits[:MOST_LIMITS],
             "limits_left_out": max(len(limits) - MOST_LIMITS, 0),
             "limit_columns": self.limits.columns,
-            "cells": {column.name: column for column in (*self.limits.columns, *self.columns)},
+            "cells": {**self.limits.cells, **self.cells},
             "asked": usage["asked"] | by_limit,
         }
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.insight.overview import ContainerUse, container_uses
 from controller.scheduling.inventory import Inventory
+from controller.views.overview import ContainerUse, container_uses
 from hami_dra.api import names
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,14 @@
 """What is kept for pods that do not run yet, by card: for all pages that say why a device is not
 free.
 
-In: a `Source`. Out: `Reservation`s (`controller.insight.overview`). Reads the pods that wait, once.
+In: a `Source`. Out: `Reservation`s (`controller.views.overview`). Reads the pods that wait, once.
 """
 
 from collections.abc import Iterable, Mapping
 
 from controller.dashboard.source import Source
-from controller.insight.overview import NO_CARD, CardTable, Reservation, reservations
 from controller.scheduling.inventory import DeviceId
+from controller.views.overview import NO_CARD, CardTable, Reservation, reservations
 
 
 def reserved(source: Source) -> tuple[Reservation, ...]:

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 from prometheus_client import Gauge
 
-from controller.insight.explain import Explanation
 from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
 from controller.reconcile.runtime import Informers, Mode
@@ -22,6 +21,7 @@ from controller.scheduling.decide import Options
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
 from controller.scheduling.scoring import Policies
+from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

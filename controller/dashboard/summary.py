@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from controller.insight.overview import Packing
+from controller.views.overview import Packing
 
 
 class Summary(Struct, frozen=True):

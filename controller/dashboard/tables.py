@@ -1,6 +1,6 @@
 """Tables of pages: filtered and sorted by the query of a link, leaf by leaf, and whole as CSV and JSON.
 
-A table is a `Listing`, with its columns (`controller.views.columns`); `sort` and `order` of the
+A table is a `PageTable` with its columns (`controller.views.columns`); `sort` and `order` of the
 query choose one of them. All of it is done in pieces (`pacing`).
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic
 
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.paging import page_slice
-from controller.views.columns import Columns, Item, Row, values
+from controller.views.columns import Column, Columns, Item, Row, values
 
 Query = Mapping[str, str]
 Context = dict[str, Any]
@@ -24,7 +24,7 @@ FORMATS: Final[Mapping[str, str]] = {"csv": "text/csv", "json": "application/jso
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Listing(Generic[Item, Row]):
+class PageTable(Generic[Item, Row]):
     """A table. Subclasses say what its items are, and how they become rows."""
 
     columns: Columns[Item, Row]
@@ -32,6 +32,11 @@ class Listing(Generic[Item, Row]):
     asks: tuple[str, ...] = ("q",)
     """What of the query filters."""
     on_leaf: int = 50
+
+    @property
+    def cells(self) -> Mapping[str, Column[Item, Row]]:
+        """Return the columns by name, as templates read them."""
+        return {column.name: column for column in self.columns}
 
     async def find(self, query: Query) -> Iterable[Item]:
         """Return the items that the query asks for, in any order."""
@@ -59,7 +64,7 @@ class Listing(Generic[Item, Row]):
             "leaf": leaf,
             "rows": [row async for row in self.rows(leaf.items)],
             "columns": self.columns,
-            "cells": {column.name: column for column in self.columns},
+            "cells": self.cells,
             "asked": asked,
         }
 
@@ -75,7 +80,6 @@ async def ordered(rows: Iterable[Item], columns: Columns[Item, Any], query: Quer
     Without `sort`, or with one that is no column, rows have the order of the first column that
     sorts. Equal rows keep the order in which they came.
 
-    >>> from controller.views.columns import Column
     >>> columns = (Column("name", sort=str), Column("size", sort=len))
     >>> asyncio.run(ordered(["b", "ccc", "a"], columns, {"sort": "size", "order": "desc"}))
     (['ccc', 'b', 'a'], {'sort': 'size', 'order': 'desc'})

@@ -6,8 +6,8 @@ from controller.views.columns import Column, Columns, plain
 from hami_dra.api.printable import in_bytes
 
 if TYPE_CHECKING:
-    from controller.insight.overview import NamespaceView
-    from controller.scheduling.quota import QuotaLine
+    from controller.scheduling.inventory import QuotaLine
+    from controller.views.overview import NamespaceView
 
 QUOTAS: "Final[Columns[QuotaLine, QuotaLine]]" = (
     plain("namespace", lambda line: line.namespace, "Namespace", sort=True),

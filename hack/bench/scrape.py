@@ -26,11 +26,11 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.cli.heap import collect_in_pieces
-from controller.insight.overview.card_table import CardTable
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.runtime.informers import allocated_devices
+from controller.views.overview.card_table import CardTable
 from hack.bench.decide import CARDS, DRIVER, furnished
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.resource import ResourceClaim

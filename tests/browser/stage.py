@@ -20,9 +20,9 @@ from controller.dashboard.history import History
 from controller.dashboard.readings import Target
 from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
-from controller.insight.overview import CardTable, packing
 from controller.reconcile.controller import Controller, Process
 from controller.settings.controller import DashboardSettings as PageSettings
+from controller.views.overview import CardTable, packing
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.memory_webhook import memory_webhook

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.insight.explain.explain import explain
-from controller.insight.overview.card_table import CardTable
-from controller.insight.overview.read import overview
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
@@ -28,6 +26,8 @@ from controller.scheduling.incremental.saturation import CARD_MOST, MOST, satura
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.node_filter.pod_resources import pod_requests
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.views.overview.card_table import CardTable
+from controller.views.overview.read import overview
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.kube.store import Store

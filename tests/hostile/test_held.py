@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.insight.doctor.allocations import claims as examine_claims
-from controller.insight.overview.read import overview
 from controller.scheduling.inventory import vanished
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
+from controller.views.overview.read import overview
 from hami_dra.api import heldclaims, names
 from hami_dra.api.heldclaims import HeldClaim, HeldDevice, InvalidHeldClaims
 from hami_dra.api.podclaims import claim_keys

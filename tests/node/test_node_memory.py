@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.main import app
-from controller.insight.overview import ContainerUse, container_uses
+from controller.views.overview import ContainerUse, container_uses
 from hack.node import cuda
 from hack.node.image import CUDA, Image
 from hami_dra.api import names

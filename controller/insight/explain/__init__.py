@@ -7,38 +7,18 @@ decision made now) and the log at levels 4 and 5. Pure: reads the inventory and 
 
 from controller.insight.explain.explain import explain, of_unmanaged, with_gang
 from controller.insight.explain.gang import explained_gang, refused_gang
-from controller.insight.explain.model import (
-    CardExplanation,
-    Explanation,
-    GangDomain,
-    GangExplanation,
-    GangMember,
-    NodeExplanation,
-    Term,
-    from_json,
-    to_json,
-)
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
 
 __all__ = [
-    "CardExplanation",
     "DecisionSnapshot",
-    "Explanation",
-    "GangDomain",
-    "GangExplanation",
-    "GangMember",
-    "NodeExplanation",
-    "Term",
     "bare",
     "explain",
     "explained_gang",
     "explanation_of",
-    "from_json",
     "of_unmanaged",
     "refused_gang",
     "share_parts",
     "take",
-    "to_json",
     "with_gang",
 ]

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from controller.insight.explain.model import GangDomain, GangExplanation, GangMember
 from controller.scheduling.decide import RefusalReason
 from controller.scheduling.gangs import DomainVerdict, GangState, GangUnschedulable
+from controller.views.explanation import GangDomain, GangExplanation, GangMember
 
 
 def explained_gang(

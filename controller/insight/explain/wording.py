@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.insight.explain.model import PolicyUsed, RequestAsked
 from controller.scheduling.allocation import ResolvedRequest
 from controller.scheduling.inventory import Device
 from controller.scheduling.scoring import Policies
+from controller.views.explanation import PolicyUsed, RequestAsked
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes, printable
 from hami_dra.api.quantity import Quantity

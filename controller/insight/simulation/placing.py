@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.insight.explain import GangExplanation, explain, explained_gang, refused_gang, with_gang
+from controller.insight.explain import explain, explained_gang, refused_gang, with_gang
 from controller.insight.manifests import Raw, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.report import SimulationReport, claim_entry
@@ -35,6 +35,7 @@ from controller.scheduling.gangs import (
     constraints_of,
     decide_gang,
 )
+from controller.views.explanation import GangExplanation
 from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
 from controller.webhook import Options as ConvertOptions
 from hami_dra.api import kinds

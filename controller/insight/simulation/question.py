@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from controller.insight.explain import GangExplanation
 from controller.insight.manifests import Item, Raw, gather, read
 from controller.insight.simulation.placing import AssessedUnit, Placing, settled, units
 from controller.insight.simulation.report import SimulationReport
@@ -21,6 +20,7 @@ from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.scheduling.decide import Options, SchedulingRequest, SharedClaims
 from controller.scheduling.inventory import Heartbeat, Inventory
+from controller.views.explanation import GangExplanation
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

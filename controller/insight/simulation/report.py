@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from controller.insight.explain import Explanation
 from controller.scheduling.decide import RefusalReason, Score
 from controller.scheduling.gangs import GangState
+from controller.views.explanation import Explanation
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
 

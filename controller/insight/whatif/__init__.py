@@ -9,7 +9,6 @@ rule. Pure.
 from controller.insight.simulation import documents_of
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, BadChange, Change
 from controller.insight.whatif.compare import compare
-from controller.insight.whatif.model import Comparison, Move, Placement, Unplaced
 
 __all__ = [
     "DEVICE_AXIS",
@@ -17,10 +16,6 @@ __all__ = [
     "WEIGHTS_AXIS",
     "BadChange",
     "Change",
-    "Comparison",
-    "Move",
-    "Placement",
-    "Unplaced",
     "compare",
     "documents_of",
 ]

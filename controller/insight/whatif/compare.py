@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from controller.insight.overview import CardTable, NodeView, Packing, driver_rank, overview, placed_pod
 from controller.insight.simulation import Played, SimulatedCluster, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
-from controller.insight.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from controller.views.comparison import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from controller.views.overview import CardTable, NodeView, Packing, driver_rank, overview, placed_pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.printable import counted
 from hami_dra.kube.documents import Document

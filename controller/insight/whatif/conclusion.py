@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, Change
-from controller.insight.whatif.model import Comparison, Unplaced
+from controller.views.comparison import Comparison, Unplaced
 
 _AXES: Final = {NODE_AXIS: "node policy", DEVICE_AXIS: "device policy", WEIGHTS_AXIS: "packing weights"}
 _NAMED: Final = 5

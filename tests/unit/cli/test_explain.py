@@ -9,7 +9,7 @@ from aiohttp import web
 
 from controller.cli.errors import CommandError
 from controller.cli.explain import _kept, _target
-from controller.insight.explain.model import Explanation, from_json, to_json
+from controller.views.explanation import Explanation, from_json, to_json
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, part, pod, template
 

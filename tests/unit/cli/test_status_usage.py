@@ -8,7 +8,7 @@ import pytest
 from controller.cli import container_usage, status_tables
 from controller.cli.connection import Connection
 from controller.cli.tables import TextLayout
-from controller.insight.overview import ContainerUse, Overview
+from controller.views.overview import ContainerUse, Overview
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.kube.protocol import Forbidden, Listing

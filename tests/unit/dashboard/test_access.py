@@ -21,12 +21,12 @@ from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.review_queue import AT_ONCE, BURST
 from controller.dashboard.source import ControllerState
-from controller.insight.explain.model import Explanation
 from controller.reconcile.runtime import Mode
 from controller.scheduling.decide import Options
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from controller.settings.controller import DashboardSettings, parse_bind
+from controller.views.explanation import Explanation
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
 

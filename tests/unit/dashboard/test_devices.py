@@ -9,7 +9,7 @@ from controller.dashboard.fleet import product_rows
 from controller.dashboard.history import History
 from controller.dashboard.pages import site
 from controller.dashboard.readings import Readings
-from controller.insight.overview import CardTable
+from controller.views.overview import CardTable
 from tests.cards import card, slice_of
 from tests.unit.dashboard.test_access import Empty
 from tests.unit.insight.test_overview import cluster, holding, share

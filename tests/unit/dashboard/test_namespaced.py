@@ -9,11 +9,11 @@ from controller.dashboard.access import AccessVerdict, Grant
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.history import History
 from controller.dashboard.source import ControllerState
-from controller.insight.explain.model import Explanation, NodeExplanation
 from controller.reconcile.runtime import Mode
 from controller.scheduling.decide import Options
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.scoring import Policies
+from controller.views.explanation import Explanation, NodeExplanation
 from hami_dra.api.core import ResourceQuota
 from tests.cards import DRIVER, card, pod, slice_of
 from tests.unit.insight.test_overview import cluster, holding, share

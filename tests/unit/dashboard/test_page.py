@@ -17,11 +17,11 @@ from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import CardReading, Readings
 from controller.dashboard.source import ControllerState
 from controller.dashboard.stream import event
-from controller.dashboard.tables import Listing, exported, ordered
-from controller.insight.overview import ContainerUse
-from controller.insight.overview.model import Card, Packing, Tenant
+from controller.dashboard.tables import PageTable, exported, ordered
 from controller.reconcile.runtime import Mode
 from controller.views.columns import Column
+from controller.views.overview import ContainerUse
+from controller.views.overview.model import Card, Packing, Tenant
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 from tests.unit.dashboard.test_access import Empty
@@ -35,12 +35,12 @@ def tables():
     """Return all tables of the pages."""
     made = pages.site(Empty(), History(), Readings(None))
     listings = {each.__self__ for each in (*(page.read for page in made.pages.values()), *made.exports.values())}
-    return [each for each in listings if isinstance(each, Listing)]
+    return [each for each in listings if isinstance(each, PageTable)]
 
 
 def messages():
     found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
-    found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.insight.explain.model
+    found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.views.explanation
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
     found |= {column.title for table in tables() for column in table.columns if column.title}
     found |= set(re.findall(r'notices\.append\(\s*\("([^"]*)"', (DASHBOARD / "app.py").read_text()))

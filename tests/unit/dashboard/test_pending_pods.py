@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from controller.dashboard import render
-from controller.dashboard.decisionpages import DecisionListing
+from controller.dashboard.decisionpages import DecisionTable
 from controller.dashboard.pending import PendingPod, grouped, largest_first, pending_count, pending_pods, pods_by_kind
-from controller.dashboard.pendingpages import PendingListing
-from controller.dashboard.podpages import PodListing
+from controller.dashboard.pendingpages import PendingTable
+from controller.dashboard.podpages import PodTable
 from controller.dashboard.source import ControllerState
 from controller.insight.explain import explain
-from controller.insight.explain.model import Explanation, GangDomain, GangExplanation, GangMember
 from controller.insight.simulation import SimulationSettings, question
 from controller.reconcile.runtime import Mode
 from controller.scheduling.decide import RefusalReason
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
+from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
 from hami_dra.api.meta import Condition
 from tests.support.manifests import claim, cluster, documents, part, pod
@@ -92,7 +92,7 @@ def shown(pages):
 def test_a_refused_pod(asked):
     decision = explain(asked.inventory, asked.request, asked.options)
     assert decision.why == ()
-    text = shown(PendingListing(Source(asked.pod, decision)))
+    text = shown(PendingTable(Source(asked.pod, decision)))
     assert "no node fits now: on n1: NodePorts: port 8080/TCP is taken by Pod default/web" in text
 
 
@@ -108,7 +108,7 @@ def test_a_refused_pod(asked):
 def test_what_to_do_about_an_amount_that_is_not_there(asked, kind, never, fix, advice):
     reason = RefusalReason(kind, "needs 4", never=never, fix=fix)
     decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits", reason=reason)
-    text = shown(PendingListing(Source(asked.pod, decision)))
+    text = shown(PendingTable(Source(asked.pod, decision)))
     assert advice in text
     assert ("Ask for less" in text or "It is placed" in text) == bool(advice)
 
@@ -125,12 +125,12 @@ def test_the_reasons_of_most_pods_come_first_and_kinds_are_counted():
 def test_a_pod_that_no_node_may_run(asked):
     why = "VolumeBinding: PersistentVolumeClaim default/data does not exist; create it"
     decision = Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=why)
-    assert why in shown(PendingListing(Source(asked.pod, decision)))
+    assert why in shown(PendingTable(Source(asked.pod, decision)))
 
 
 def test_a_member_of_a_gang(asked):
     state = GangState(GangKey("labels", "default", "train"), 4, (asked.pod, asked.pod, asked.pod), 2, 0)
-    text = shown(PendingListing(Source(asked.pod, None, state)))
+    text = shown(PendingTable(Source(asked.pod, None, state)))
     assert "gang default/train" in text
     assert "3 of 4 members exist, 2 run." in text
 
@@ -140,7 +140,7 @@ def test_pods_with_the_same_reason_are_one_entry(asked):
     decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits: 2 of 4 devices", reasons={"X": 4})
     (group,) = grouped(pending(Source(pods, decision)))
     assert (len(group.pods), group.oldest.key) == (20, "default/port-0")
-    text = shown(PendingListing(Source(pods, decision)))
+    text = shown(PendingTable(Source(pods, decision)))
     assert text.count("no node fits: 2 of 4 devices") == 2, "in the row and below it"
     assert all(f"default/port-{number}" in text for number in range(20))
     apart = pending(Source(pods[:1], decision)) + pending(Source(pods[1:2]))
@@ -152,7 +152,7 @@ def test_kube_scheduler_has_the_last_word_on_a_pod_that_is_allocated(asked):
     condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=why)
     pod = msgspec.structs.replace(asked.pod, status=msgspec.structs.replace(asked.pod.status, conditions=(condition,)))
     placed = Explanation(pod.key, pod.metadata.uid, "", "placed", "n1", message="n1 is the best of 2 nodes that fit")
-    text = shown(PendingListing(Source(pod, placed)))
+    text = shown(PendingTable(Source(pod, placed)))
     assert why in text
     assert "Devices on n1 are allocated; the pod is not bound yet." in text
     assert "the best of 2" not in text
@@ -163,12 +163,12 @@ def test_pods_that_are_not_hami_dras_say_so(asked):
     other = msgspec.structs.replace(asked.pod, spec=msgspec.structs.replace(spec, scheduler_name="hami-scheduler"))
     placed = Explanation(other.key, other.metadata.uid, "", "placed", "n1")
     assert [(each.cause, each.node) for each in pending(Source(other, placed))] == [("scheduler", "")]
-    assert "spec.schedulerName is hami-scheduler" in shown(PendingListing(Source(other)))
+    assert "spec.schedulerName is hami-scheduler" in shown(PendingTable(Source(other)))
 
     plain = msgspec.structs.replace(spec, resource_claims=())
     bare = msgspec.structs.replace(asked.pod, spec=plain)
     assert pending(Source(bare)) == []
-    assert "did not pass the webhook" in shown(PendingListing(Source(bare, bypassed="did not pass the webhook")))
+    assert "did not pass the webhook" in shown(PendingTable(Source(bare, bypassed="did not pass the webhook")))
 
     gate = (SchedulingGate(name="kueue.x-k8s.io/admission"),)
     limits = ResourceRequirements(limits={"nvidia.com/gpu": "1"})
@@ -192,7 +192,7 @@ def test_the_decision_on_a_member_shows_its_gang(asked):
     source.decisions.of_pod = lambda _key: msgspec.structs.replace(decision, gang=gang)
     source.decisions.latest = lambda _most: [msgspec.structs.replace(decision, gang=gang)]
     source.pod = lambda _key: None
-    pages = DecisionListing(source, PodListing(source))
+    pages = DecisionTable(source, PodTable(source))
     text = render.fragment("decision.html", pages.decision({"pod": "default/port"}), "en")
     assert "Gang PodGroup team/train" in text
     assert "2 of 3 members must run at once" in text

@@ -15,8 +15,8 @@ from controller.dashboard.fleet import ProductRow
 from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Readings, Target, readings_of
 from controller.dashboard.source import ControllerState
 from controller.dashboard.summary import summary
-from controller.insight.overview.model import Packing
 from controller.reconcile.runtime import Mode
+from controller.views.overview.model import Packing
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.driver.simulated import machine

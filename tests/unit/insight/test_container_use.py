@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.insight.overview import ContainerUse, container_uses
+from controller.views.overview import ContainerUse, container_uses
 from tests.support import expositions
 
 LABELS = 'namespace="n",pod="p",container="c",device_uuid="u",vdevice_index="0",node="x"'

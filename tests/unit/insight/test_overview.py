@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from controller.insight.overview.card_table import CardTable
-from controller.insight.overview.model import Overview
-from controller.insight.overview.packing import figures, packing
-from controller.insight.overview.read import overview
 from controller.scheduling.inventory.inventory import Inventory
+from controller.views.overview.card_table import CardTable
+from controller.views.overview.model import Overview
+from controller.views.overview.packing import figures, packing
+from controller.views.overview.read import overview
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
 from tests.cards import DRIVER, card, claim, node, pod, slice_of, whole

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from controller.insight.overview.reservations import reservations
 from controller.scheduling.gangs import gang_of
+from controller.views.overview.reservations import reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of
 from tests.cards import pod as manifest

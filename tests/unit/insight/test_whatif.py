@@ -4,8 +4,8 @@ import pytest
 
 from controller.insight.simulation import SimulationSettings
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
-from controller.insight.whatif.model import Move, Placement
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.views.comparison import Move, Placement
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 

@@ -11,8 +11,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.insight.overview import CardTable, Packing, packing
 from controller.scheduling.inventory import Inventory, QuotaLine
+from controller.views.overview import CardTable, Packing, packing
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.vendors.quotas import PREFIX
 

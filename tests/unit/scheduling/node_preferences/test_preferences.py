@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from controller.insight.explain.explain import explain
-from controller.insight.explain.model import PREFERENCE
 from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.views.explanation import PREFERENCE
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 
 ZONE = "topology.kubernetes.io/zone"

@@ -4,7 +4,8 @@ Created by `controller.insight.whatif.compare`. JSON has the field names in came
 field is always present.
 """
 
-from controller.insight.overview import NodeView, Packing, PlacedPod, View
+from controller.views.overview import NodeView, Packing, PlacedPod
+from controller.views.view import View
 
 
 class Placement(PlacedPod, frozen=True, kw_only=True):

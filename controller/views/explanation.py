@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from controller.scheduling.decide import RefusalReason
+from controller.views.view import View
 
 Outcome = Literal["placed", "refused", "error", "waiting", "unmanaged"]
 """`refused`: no node has room. `error`: the pod or its claims must be fixed. `waiting`: not decided
@@ -25,7 +26,7 @@ NAME: Final = "name"
 NOMINATED: Final = "nominated"
 
 
-class Term(msgspec.Struct, frozen=True, rename="camel"):
+class Term(View, frozen=True):
     """One summand of a score."""
 
     name: str
@@ -36,7 +37,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
     """The figures it is computed from: `12 of 80`."""
 
 
-class PolicyUsed(msgspec.Struct, frozen=True, rename="camel"):
+class PolicyUsed(View, frozen=True):
     axis: str
     """`node`, `packing` (if its weights matter), `device`, `weights`, or the annotation with a vendor's preferences."""
     value: str
@@ -46,7 +47,7 @@ class PolicyUsed(msgspec.Struct, frozen=True, rename="camel"):
     """`ns/name`; empty if the policy holds for the whole pod."""
 
 
-class RequestAsked(msgspec.Struct, frozen=True, rename="camel"):
+class RequestAsked(View, frozen=True):
     """One request of the pod, in the order in which requests are allocated."""
 
     claim: str
@@ -61,7 +62,7 @@ class RequestAsked(msgspec.Struct, frozen=True, rename="camel"):
     """False: kube-scheduler allocates it."""
 
 
-class CardExplanation(msgspec.Struct, frozen=True, rename="camel"):
+class CardExplanation(View, frozen=True):
     """One card from the point of view of one request."""
 
     device: str
@@ -83,7 +84,7 @@ class CardExplanation(msgspec.Struct, frozen=True, rename="camel"):
     chosen: bool = False
 
 
-class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
+class NodeExplanation(View, frozen=True):
     node: str
     fits: bool
     chosen: bool = False
@@ -105,7 +106,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """The summands of `preference`, by kube-scheduler's plugin."""
     tie: float = 0.0
     """The vendors' value that decides between nodes of equal score."""
-    reasons: dict[str, int] = {}
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
     """Reason code → cards of the node, or 1 for the node itself. Empty for nodes that fit."""
     text: str = ""
     """Why the node does not fit, if the code alone does not say it."""
@@ -113,14 +114,14 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """Empty if no card was evaluated, or details were left out."""
 
 
-class ChosenDevice(msgspec.Struct, frozen=True, rename="camel"):
+class ChosenDevice(View, frozen=True):
     claim: str
     request: str
     device: str
     score: float = 0.0
 
 
-class RunnerUp(msgspec.Struct, frozen=True, rename="camel"):
+class RunnerUp(View, frozen=True):
     """The node that would have been chosen if the chosen one had not existed."""
 
     node: str
@@ -132,7 +133,7 @@ class RunnerUp(msgspec.Struct, frozen=True, rename="camel"):
     text: str = ""
 
 
-class GangMember(msgspec.Struct, frozen=True, rename="camel"):
+class GangMember(View, frozen=True):
     pod: str
     """`ns/name`."""
     node: str = ""
@@ -140,7 +141,7 @@ class GangMember(msgspec.Struct, frozen=True, rename="camel"):
     runs: bool = False
 
 
-class GangDomain(msgspec.Struct, frozen=True, rename="camel"):
+class GangDomain(View, frozen=True):
     """One topology domain from the point of view of a gang."""
 
     name: str
@@ -155,7 +156,7 @@ class GangDomain(msgspec.Struct, frozen=True, rename="camel"):
     problem: str = ""
 
 
-class GangExplanation(msgspec.Struct, frozen=True, rename="camel"):
+class GangExplanation(View, frozen=True):
     """The decision on all members of the pod's gang."""
 
     gang: str
@@ -177,7 +178,7 @@ class GangExplanation(msgspec.Struct, frozen=True, rename="camel"):
         return len(self.members) + self.succeeded
 
 
-class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+class Explanation(View, frozen=True):
     pod: str
     """`ns/name`."""
     uid: str
@@ -188,7 +189,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     reason: RefusalReason | None = None
     """Of a refused pod, what the message says, in parts. None where the message is an error."""
-    reasons: dict[str, int] = {}
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
     """First reason code → number of cards or nodes, over the nodes that do not fit."""
     why: tuple[str, ...] = ()
     """Of a refused pod, why some nodes do not fit, beyond the message: plugin of kube-scheduler, object, figure."""

@@ -1,6 +1,6 @@
 """The cluster's cards for people and metrics: inventory, usage by tenant, and packing."""
 
-from controller.insight.overview.card_table import (
+from controller.views.overview.card_table import (
     CORDONED,
     NO_CARD,
     READY,
@@ -9,8 +9,8 @@ from controller.insight.overview.card_table import (
     troubles,
     vendor_name,
 )
-from controller.insight.overview.container_use import ContainerUse, container_uses
-from controller.insight.overview.model import (
+from controller.views.overview.container_use import ContainerUse, container_uses
+from controller.views.overview.model import (
     Card,
     NamespaceView,
     NodeView,
@@ -20,14 +20,13 @@ from controller.insight.overview.model import (
     Reservation,
     Tenant,
     Vanished,
-    View,
 )
-from controller.insight.overview.namespace_usage import NamespaceUsage, namespaces
-from controller.insight.overview.packing import linked_sizes, packing
-from controller.insight.overview.placed import placed_pod
-from controller.insight.overview.read import overview
-from controller.insight.overview.reservations import reservations
-from controller.insight.overview.tenancies import Tenancies
+from controller.views.overview.namespace_usage import NamespaceUsage, namespaces
+from controller.views.overview.packing import linked_sizes, packing
+from controller.views.overview.placed import placed_pod
+from controller.views.overview.read import overview
+from controller.views.overview.reservations import reservations
+from controller.views.overview.tenancies import Tenancies
 
 __all__ = [
     "CORDONED",
@@ -46,7 +45,6 @@ __all__ = [
     "Tenancies",
     "Tenant",
     "Vanished",
-    "View",
     "container_uses",
     "driver_rank",
     "linked_sizes",

@@ -6,7 +6,7 @@ Pure.
 
 from collections.abc import Callable
 
-from controller.insight.overview.model import PlacedPod
+from controller.views.overview.model import PlacedPod
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.resource import ResourceClaim

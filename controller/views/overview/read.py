@@ -14,7 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from controller.insight.overview.card_table import (
+from controller.scheduling.gang_key import GangKey
+from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
+from controller.views.overview.card_table import (
     CORDONED,
     NO_CARD,
     READY,
@@ -23,7 +25,7 @@ from controller.insight.overview.card_table import (
     troubles,
     vendor_name,
 )
-from controller.insight.overview.model import (
+from controller.views.overview.model import (
     Card,
     Held,
     NodeView,
@@ -32,12 +34,10 @@ from controller.insight.overview.model import (
     Reservation,
     Vanished,
 )
-from controller.insight.overview.namespace_usage import namespaces
-from controller.insight.overview.packing import packing
-from controller.insight.overview.reservations import reservations
-from controller.insight.overview.tenancies import Tenancies
-from controller.scheduling.gang_key import GangKey
-from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
+from controller.views.overview.namespace_usage import namespaces
+from controller.views.overview.packing import packing
+from controller.views.overview.reservations import reservations
+from controller.views.overview.tenancies import Tenancies
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.resource import ResourceClaim

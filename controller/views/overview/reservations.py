@@ -10,9 +10,9 @@ to be further values of `kind`, and are then shown wherever these are.
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from controller.insight.overview.model import Reservation
 from controller.scheduling.gang_key import GangKey
 from controller.scheduling.inventory import DeviceId, Inventory
+from controller.views.overview.model import Reservation
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_pending, is_probe

@@ -1,6 +1,6 @@
 """Read model of cards, nodes and namespaces, shared by tables, dashboard, metrics and `-o json`.
 
-Created by `controller.insight.overview.read` and `packing`. JSON has the field names in camelCase,
+Created by `controller.views.overview.read` and `packing`. JSON has the field names in camelCase,
 and every field is always present. Amounts are whole numbers: memory in bytes, cores in the driver's
 unit (percent of a card; NeuronCores), shares in slots. A total of 0 means that the driver does not
 publish the amount.
@@ -11,9 +11,7 @@ from typing import Literal
 
 import msgspec
 
-
-class View(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base class. Unlike API objects, values of this package omit no field in JSON."""
+from controller.views.view import View
 
 
 class Tenant(View, frozen=True, kw_only=True):
@@ -176,7 +174,7 @@ class PlacedPod(View, frozen=True, kw_only=True):
 
 
 class Packing(View, frozen=True, kw_only=True):
-    """Packing of one driver's cards. Defined in `controller.insight.overview.packing`."""
+    """Packing of one driver's cards. Defined in `controller.views.overview.packing`."""
 
     driver: str
     vendor: str

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.insight.overview.model import Tenant
 from controller.scheduling.inventory import (
     Amounts,
     Device,
@@ -19,6 +18,7 @@ from controller.scheduling.inventory import (
     totals_of,
     used_of,
 )
+from controller.views.overview.model import Tenant
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished

@@ -26,10 +26,10 @@ from typing import Final
 
 import numpy as np
 
-from controller.insight.overview.card_table import CardTable, vendor_name
-from controller.insight.overview.model import Packing
 from controller.scheduling.incremental import sums
 from controller.scheduling.inventory import Inventory
+from controller.views.overview.card_table import CardTable, vendor_name
+from controller.views.overview.model import Packing
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 ISLAND_SIZES: Final = (2, 4, 8)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from controller.insight.overview.card_table import driver_rank
-from controller.insight.overview.model import Card, NamespaceView, Tenant, pods_of
+from controller.views.overview.card_table import driver_rank
+from controller.views.overview.model import Card, NamespaceView, Tenant, pods_of
 
 
 class _Usage(Struct):
