@@ -8,10 +8,13 @@ about the cards of its own node only.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import astuple
 
 from controller.cli.connection import Connection
 from controller.cli.tables import note
+from controller.views import View
 
 if TYPE_CHECKING:
     from controller.views.overview import ContainerUse, Overview
@@ -26,32 +29,25 @@ _PATIENCE: Final = 10.0
 """Seconds in which one driver must answer."""
 
 
-class UsedCard(NamedTuple):
-    """What one container uses of one card."""
+class UsedCard(View, frozen=True):
+    """What one container uses of one card. None: not reported."""
 
     node: str
     card: str
-    use: "ContainerUse"
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        use = self.use
-        return {
-            "node": self.node,
-            "card": self.card,
-            "namespace": use.namespace,
-            "pod": use.pod,
-            "container": use.container,
-            "memoryUsed": use.memory_used,
-            "memoryLimit": use.memory_limit,
-            "utilization": use.utilization,
-        }
+    namespace: str
+    pod: str
+    container: str
+    memory_used: int | None
+    """Bytes."""
+    memory_limit: int | None
+    utilization: float | None
+    """Percent of the card's cores, 0 to 100."""
 
 
 def used_cards(overview: "Overview", found: Usage, namespace: str | None) -> list[UsedCard]:
     """Return what containers (of this namespace) use of the cards shown. `found`: node → uuid → containers."""
     return [
-        UsedCard(card.node, card.device, use)
+        UsedCard(card.node, card.device, *astuple(use))
         for card in overview.cards
         for use in found.get(card.node, {}).get(card.uuid, ())
         if namespace in {None, use.namespace}

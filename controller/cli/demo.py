@@ -99,8 +99,8 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
         table.add(
             name,
             pod.node,
-            "\n".join(card.uuid for card, _ in held),
-            "\n".join(f"{tenant.memory // MIB} MiB" for _, tenant in held),
+            [card.uuid for card, _ in held],
+            [f"{tenant.memory // MIB} MiB" for _, tenant in held],
         )
     print_lines(table.lines())
     console.print()

@@ -308,9 +308,7 @@ def _print_document(found: "Explanation", output: Output) -> None:
     if output is Output.name:
         print_lines([f"node/{found.node}"] if found.node else [])
         return
-    import msgspec
-
-    print_document(msgspec.to_builtins(found), output)
+    print_document(found, output)
 
 
 def _check_nodes(found: "Explanation", nodes: Sequence[str]) -> None:

@@ -1,14 +1,25 @@
 """Tables of `hami-dra explain`. In: an `Explanation`. Out: lines, the conclusion first."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, paragraph, without_pod
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, codes, counted, paragraph, without_pod
+from controller.views.columns import Column, Columns, text_column
 
 if TYPE_CHECKING:
-    from controller.views.explanation import CardExplanation, Explanation, GangExplanation, NodeExplanation, Term
+    from controller.views.explanation import (
+        CardExplanation,
+        Explanation,
+        GangDomain,
+        GangExplanation,
+        GangMember,
+        NodeExplanation,
+        PolicyUsed,
+        RequestAsked,
+    )
 
 _REFUSED_SHOWN: Final = 3
 _NODES_SHOWN: Final = 20
@@ -37,9 +48,10 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
         parts += [Line(""), *_gang(what.gang, layout)]
     if what.runner_up is not None:
         parts += _runner_up(what, layout)
-    for table in (_requests(what), _policies(what)):
-        if table:
-            parts += [Line(""), *table.lines(layout)]
+    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = ((_REQUESTS, what.requests), (_POLICIES, what.policies))
+    for columns, rows in tables:
+        if rows:
+            parts += [Line(""), *TextTable.of(columns, rows).lines(layout)]
     if what.nodes:
         listed = what.nodes if shown.all_nodes else what.nodes[:_NODES_SHOWN]
         parts += [Line(""), *_nodes(listed).lines(layout)]
@@ -67,25 +79,17 @@ def _headline(what: "Explanation", state: str, layout: TextLayout) -> list[Line]
     lines = paragraph(f"Pod {what.pod} {result}{when}", layout, colour="bold")
     texts = without_pod(what.message, what.pod).splitlines()
     if what.reasons and what.outcome != "placed":
-        counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
-        texts = [*texts[:-1], f"{texts[-1] if texts else 'no node fits'} [{counts}]"]
+        texts = [*texts[:-1], f"{texts[-1] if texts else 'no node fits'} [{codes(what.reasons)}]"]
     return lines + [line for text in texts for line in paragraph(text, layout)]
 
 
 def _gang(gang: "GangExplanation", layout: TextLayout) -> Iterator[Line]:
     yield Line(f"Member of {gang.gang}: {_must_run(gang)}", "bold")
-    table = TextTable("MEMBER", "NODE")
-    for each in gang.members[:_NODES_SHOWN]:
-        table.add(each.pod, f"{each.node} (runs)" if each.runs else each.node or NONE)
-    yield from table.lines(layout)
+    yield from TextTable.of(_MEMBERS, gang.members[:_NODES_SHOWN]).lines(layout)
     if len(gang.members) > _NODES_SHOWN:
         yield Line(f"and {len(gang.members) - _NODES_SHOWN} more: use -o json")
     if gang.domains:
-        table = TextTable("DOMAIN", ">NODES", ">MEMBERS FIT", ">LEFT AFTER", "")
-        for domain in gang.domains:
-            note = "chosen" if domain.chosen else domain.problem
-            table.add(domain.name, str(domain.nodes), str(domain.fits), str(domain.left), note)
-        yield from table.lines(layout)
+        yield from TextTable.of(_DOMAINS, gang.domains).lines(layout)
 
 
 def _must_run(gang: "GangExplanation") -> str:
@@ -97,53 +101,64 @@ def _must_run(gang: "GangExplanation") -> str:
     return f"{gang.min_count} of {counted(gang.existing, 'member')} must run at once{ended}"
 
 
-def _requests(what: "Explanation") -> TextTable:
-    table = TextTable("ASKED", "CLASS", ">DEVICES", "OF EACH DEVICE")
-    for each in what.requests:
-        count = str(each.count) if each.count else "all"
-        amounts = each.text or "the driver's defaults"
-        if not each.ours:
-            amounts += " (allocated by kube-scheduler)"
-        table.add(f"{each.claim} {each.request}", each.device_class, count, amounts)
-    return table
-
-
 _AXES: Final = {
     "node": "which node",
     "packing": "weights of packing",
     "device": "which devices",
     "weights": "weights of a device's score",
 }
+_MEMBERS: "Final[Columns[GangMember]]" = (
+    text_column("member", lambda each: each.pod),
+    text_column("node", lambda each: f"{each.node} (runs)" if each.runs else each.node or NONE),
+)
+_DOMAINS: "Final[Columns[GangDomain]]" = (
+    text_column("domain", lambda domain: domain.name),
+    text_column("nodes", lambda domain: str(domain.nodes), number=True),
+    text_column("members fit", lambda domain: str(domain.fits), number=True),
+    text_column("left after", lambda domain: str(domain.left), number=True),
+    text_column("", lambda domain: "chosen" if domain.chosen else domain.problem),
+)
+_REQUESTS: "Final[Columns[RequestAsked]]" = (
+    text_column("asked", lambda each: f"{each.claim} {each.request}"),
+    text_column("class", lambda each: each.device_class),
+    text_column("devices", lambda each: str(each.count or "all"), number=True),
+    text_column(
+        "of each device",
+        lambda each: (each.text or "the driver's defaults") + ("" if each.ours else " (allocated by kube-scheduler)"),
+    ),
+)
+_POLICIES: "Final[Columns[PolicyUsed]]" = (
+    text_column("policy", lambda each: _AXES.get(each.axis, each.axis) + (f" ({each.claim})" if each.claim else "")),
+    text_column("value", lambda each: each.value),
+    text_column("from", lambda each: each.origin),
+)
 
 
-def _policies(what: "Explanation") -> TextTable:
-    table = TextTable("POLICY", "VALUE", "FROM")
-    for each in what.policies:
-        name = _AXES.get(each.axis, each.axis)
-        table.add(f"{name} ({each.claim})" if each.claim else name, each.value, each.origin)
-    return table
+def _scores(rows: "Iterable[NodeExplanation | CardExplanation]") -> "Iterator[Column[Any]]":
+    """Yield a column for each term of the rows' scores."""
+    for name in dict.fromkeys(term.name for row in rows for term in row.terms):
+        yield text_column(name, partial(_term, name), number=True)
 
 
 def _nodes(nodes: "Sequence[NodeExplanation]") -> TextTable:
-    terms = list(dict.fromkeys(term.name for node in nodes for term in node.terms))
-    ranked, topology = any(node.rank for node in nodes), any(node.topology for node in nodes)
-    extra = [name for name, used in ((">LIST", ranked), (">TOPOLOGY", topology)) if used]
-    prefers = ["PREFERS"] if any(node.preferences for node in nodes) else []
-    refused = ["WHY NOT"] if any(not node.fits for node in nodes) else []
-    table = TextTable("NODE", "RESULT", *extra, *prefers, ">SCORE", *(f">{name.upper()}" for name in terms), *refused)
-    for node in nodes:
-        more = [_number(value) for value, used in ((node.rank, ranked), (node.topology, topology)) if used]
-        more += [_preferences(node)] if prefers else []
-        table.add(
-            node.node,
-            "chosen" if node.chosen else "fits" if node.fits else "does not fit",
-            *more,
-            f"{node.score:.2f}",
-            *(_term(node.terms, name) for name in terms),
-            *([_why(node)] if refused else []),
-            colour="green" if node.chosen else "",
-        )
-    return table
+    columns: list[Column[NodeExplanation]] = [
+        text_column("node", lambda node: node.node),
+        text_column("result", lambda node: "chosen" if node.chosen else "fits" if node.fits else "does not fit"),
+    ]
+    if any(node.rank for node in nodes):
+        columns.append(text_column("list", lambda node: _number(node.rank), number=True))
+    if any(node.topology for node in nodes):
+        columns.append(text_column("topology", lambda node: _number(node.topology), number=True))
+    if any(node.preferences for node in nodes):
+        columns.append(text_column("prefers", _preferences))
+    columns += [text_column("score", lambda node: f"{node.score:.2f}", number=True), *_scores(nodes)]
+    if any(not node.fits for node in nodes):
+        columns.append(text_column("why not", _why))
+    return TextTable.of(columns, nodes, colour=_chosen)
+
+
+def _chosen(row: "NodeExplanation | CardExplanation") -> str:
+    return "green" if row.chosen else ""
 
 
 def _preferences(node: "NodeExplanation") -> str:
@@ -159,25 +174,23 @@ def _runner_up(what: "Explanation", layout: TextLayout) -> list[Line]:
 
 
 def _cards(node: "NodeExplanation") -> TextTable:
-    terms = list(dict.fromkeys(term.name for card in node.cards for term in card.terms))
-    claims = {card.claim for card in node.cards}
-    several = len({(card.claim, card.request) for card in node.cards}) > 1
-    columns = [*(["REQUEST"] if several else []), "DEVICE", ">INDEX", "PRODUCT", "RESULT", ">SCORE"]
-    table = TextTable(*columns, *(f">{name.upper()}" for name in terms), "FIGURES")
-    for card in node.cards:
-        asked = f"{card.claim.rpartition('/')[2]} {card.request}" if len(claims) > 1 else card.request
-        table.add(
-            *([asked] if several else []),
-            card.device.rpartition("/")[2],
-            str(card.index) if card.index >= 0 else NONE,
-            card.product or NONE,
-            _result(card),
-            f"{card.score:.2f}" if card.score or card.terms else NONE,
-            *(_term(card.terms, name) for name in terms),
-            card.text,
-            colour="green" if card.chosen else "",
-        )
-    return table
+    with_claim = len({card.claim for card in node.cards}) > 1
+    columns: list[Column[CardExplanation]] = [
+        text_column("device", lambda card: card.device.rpartition("/")[2]),
+        text_column("index", lambda card: str(card.index) if card.index >= 0 else NONE, number=True),
+        text_column("product", lambda card: card.product or NONE),
+        text_column("result", _result),
+        text_column("score", lambda card: f"{card.score:.2f}" if card.score or card.terms else NONE, number=True),
+        *_scores(node.cards),
+        text_column("figures", lambda card: card.text),
+    ]
+    if len({(card.claim, card.request) for card in node.cards}) > 1:
+        columns.insert(0, text_column("request", partial(_asked, with_claim=with_claim)))
+    return TextTable.of(columns, node.cards, colour=_chosen)
+
+
+def _asked(card: "CardExplanation", *, with_claim: bool) -> str:
+    return f"{card.claim.rpartition('/')[2]} {card.request}" if with_claim else card.request
 
 
 def _result(card: "CardExplanation") -> str:
@@ -207,9 +220,9 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= _LARGE else f"{value:g}"
 
 
-def _term(terms: "Iterable[Term]", name: str) -> str:
-    """Return a text such as `2.50 (2 of 8)`."""
-    found = next((term for term in terms if term.name == name), None)
+def _term(name: str, row: "NodeExplanation | CardExplanation") -> str:
+    """Return the term of the row's score as a text such as `2.50 (2 of 8)`."""
+    found = next((term for term in row.terms if term.name == name), None)
     if found is None:
         return NONE
     return f"{found.value:.2f} ({found.text})" if found.text else f"{found.value:.2f}"

@@ -13,12 +13,15 @@ from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, counted, note, print_lines, without_pod
+from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, note, print_lines, without_pod
 from controller.settings.placing import PolicyOptions, SimulatedScheduler
+from controller.views.columns import Columns, text_column
 from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
+
+Json = dict[str, Any]
 
 _NAMED: Final = 5
 
@@ -99,7 +102,7 @@ def _print_explanation(report: "SimulationReport", key: str, output: Output, *, 
     """Print the decision on one pod. Raises CommandError if there was none."""
     found = report.explanation
     if found is None:
-        refused = {entry["pod"]: entry["error"] or entry["message"] for entry in report.unplaced}
+        refused = {entry["pod"]: _why(entry) for entry in report.unplaced}
         known = sorted({*refused, *(entry["pod"] for entry in report.placements)})
         there = f"there are {', '.join(known[:_NAMED])}" if known else "the files have no pod to place"
         raise CommandError(f"--explain: {refused.get(key) or f'no Pod {key} was decided on; {there}'}")
@@ -107,9 +110,7 @@ def _print_explanation(report: "SimulationReport", key: str, output: Output, *, 
         layout = TextLayout.of(output, no_headers=no_headers)
         print_lines(drawn(found, Shown(devices=True, when="with the pods before it placed"), layout))
     else:
-        import msgspec
-
-        print_document(msgspec.to_builtins(found), output)
+        print_document(found, output)
 
 
 def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
@@ -119,44 +120,40 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
         return [Line("no pod to place in the input")]
     left = f", {unplaced} {'finds' if unplaced == 1 else 'find'} no node" if unplaced else ""
     parts = [Line(f"{counted(placed, 'pod')} placed{left}", "bold")]
-    for table in (_unplaced(report, wide=layout.wide), _gangs(report), _placed(report, wide=layout.wide)):
-        if table:
-            parts += [Line(""), *table.lines(layout)]
+    refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
+    alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != _why(entry)]
+    for columns, rows in ((_UNPLACED, alone), (_GANGS, report.gangs), (_PLACED, report.placements)):
+        if rows:
+            parts += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
     return parts
 
 
-def _unplaced(report: "SimulationReport", *, wide: bool) -> TextTable:
-    """Return the pods that found no node, except those that their gang speaks for."""
-    refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
-    table = TextTable("UNPLACED", *(["CODES"] if wide else []), "WHY")
-    for entry in report.unplaced:
-        if refused.get(entry["pod"]) != (entry["error"] or entry["message"]):
-            reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            why = without_pod(entry["error"] or entry["message"], entry["pod"])
-            table.add(entry["pod"], *([reasons or NONE] if wide else []), why)
-    return table
+def _why(entry: Json) -> str:
+    return str(entry["error"] or entry["message"])
 
 
-def _gangs(report: "SimulationReport") -> TextTable:
-    table = TextTable("GANG", "PLACED", "MEMBERS", "MINCOUNT", "DOMAIN OR REASON")
-    for gang in report.gangs:
-        figures = (gang["placed"], len(gang["members"]), gang["minCount"])
-        note = gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]
-        table.add(gang["gang"], *map(str, figures), note)
-    return table
-
-
-def _placed(report: "SimulationReport", *, wide: bool) -> TextTable:
-    table = TextTable("POD", "NODE", "CLAIM", *(["SCORE"] if wide else []), "DEVICES")
-    for placement in report.placements:
-        table.add(
-            placement["pod"],
-            placement["node"],
-            [claim["podClaimName"] for claim in placement["claims"]] or "",
-            *([_scores(placement["score"])] if wide else []),
-            [_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]] or "",
-        )
-    return table
+_UNPLACED: Final[Columns[Json]] = (
+    text_column("unplaced", lambda entry: entry["pod"]),
+    text_column("codes", lambda entry: codes(entry["reasons"]), wide=True),
+    text_column("why", lambda entry: without_pod(_why(entry), entry["pod"])),
+)
+_GANGS: Final[Columns[Json]] = (
+    text_column("gang", lambda gang: gang["gang"]),
+    text_column("placed", lambda gang: str(gang["placed"])),
+    text_column("members", lambda gang: str(len(gang["members"]))),
+    text_column("mincount", lambda gang: str(gang["minCount"])),
+    text_column("domain or reason", lambda gang: gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]),
+)
+_PLACED: Final[Columns[Json]] = (
+    text_column("pod", lambda placed: placed["pod"]),
+    text_column("node", lambda placed: placed["node"]),
+    text_column("claim", lambda placed: [claim["podClaimName"] for claim in placed["claims"]] or ""),
+    text_column("score", lambda placed: _scores(placed["score"]), wide=True),
+    text_column(
+        "devices",
+        lambda placed: [_devices(claim["allocation"]["devices"]["results"]) for claim in placed["claims"]] or "",
+    ),
+)
 
 
 def _say_next(report: "SimulationReport") -> None:

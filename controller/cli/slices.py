@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,11 +13,13 @@ from controller.cli.output_options import NoHeaders, Output, OutputOption, print
 from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
+from controller.views.columns import Columns, text_column
 from hami_dra.api.printable import escaped
 from hami_dra.driver.fence import FENCE, FenceMode
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
+    from hami_dra.driver.cards_view import CardView
     from hami_dra.driver.fleet import Version
     from hami_dra.kube.documents import Document
 
@@ -53,8 +55,7 @@ def slices(
     *,
     list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
     machine: Annotated[
-        str | None,
-        typer.Option(help="Print the slices of one reference machine.", autocompletion=values.machines),
+        str | None, typer.Option(help="Print the slices of one reference machine.", autocompletion=values.machines)
     ] = None,
     node: Annotated[
         str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
@@ -128,15 +129,19 @@ def slices(
 def _list(output: Output, layout: TextLayout) -> None:
     from hami_dra.driver.simulated import machine_names, summary
 
+    machines = [{"name": name, "description": summary(name)} for name in machine_names()]
     if output is Output.name:
-        print_lines(machine_names())
+        print_lines(each["name"] for each in machines)
     elif output.is_table:
-        table = TextTable("MACHINE", "DESCRIPTION")
-        for name in machine_names():
-            table.add(name, summary(name))
-        print_lines(table.lines(layout))
+        print_lines(TextTable.of(_MACHINES, machines).lines(layout))
     else:
-        print_document([{"name": name, "description": summary(name)} for name in machine_names()], output)
+        print_document(machines, output)
+
+
+_MACHINES: "Final[Columns[dict[str, str]]]" = (
+    text_column("machine", lambda machine: machine["name"]),
+    text_column("description", lambda machine: machine["description"]),
+)
 
 
 def _fleet_objects(file: "FleetFile", *, fence: FenceMode, with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
@@ -174,28 +179,30 @@ def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print(objects: list[dict[str, Any]], output: Output, layout: TextLayout) -> None:
-    if output.is_table:
-        print_lines(_table(objects, wide=layout.wide).lines(layout))
-    else:
+    if not output.is_table:
         print_objects(objects, output)
-
-
-def _table(objects: list[dict[str, Any]], *, wide: bool) -> TextTable:
+        return
     import msgspec
 
     from hami_dra.api.resource import ResourceSlice
     from hami_dra.driver.cards_view import cards_of
 
     found = [msgspec.convert(item, ResourceSlice) for item in objects if item["kind"] == "ResourceSlice"]
-    more = ("ISLAND", "NUMA", "UUID") if wide else ()
-    table = TextTable("NODE", "DRIVER", "DEVICE", "PRODUCT", ">MEMORY", ">CORES", ">SHARES", *more)
-    for card in cards_of(found):
-        numa = "" if card.numa is None else str(card.numa)
-        more = (card.group, numa, card.uuid) if wide else ()
-        table.add(
-            card.node, card.driver, card.device, card.product, card.memory, card.cores, card.shares, *more
-        )  # fmt: skip
-    return table
+    print_lines(TextTable.of(_CARDS, cards_of(found), wide=layout.wide).lines(layout))
+
+
+_CARDS: "Final[Columns[CardView]]" = (
+    text_column("node", lambda card: card.node),
+    text_column("driver", lambda card: card.driver),
+    text_column("device", lambda card: card.device),
+    text_column("product", lambda card: card.product),
+    text_column("memory", lambda card: card.memory, number=True),
+    text_column("cores", lambda card: card.cores, number=True),
+    text_column("shares", lambda card: card.shares, number=True),
+    text_column("island", lambda card: card.group, wide=True),
+    text_column("numa", lambda card: "" if card.numa is None else str(card.numa), wide=True),
+    text_column("uuid", lambda card: card.uuid, wide=True),
+)
 
 
 # --- check ----------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.tables import NONE, Line, TextLayout, TextTable
+from controller.views.columns import Columns, text_column
+from controller.views.shared_tables import NAMESPACES, QUOTAS
 from hami_dra.api.printable import in_bytes
 from hami_dra.api.times import age
 
@@ -12,89 +14,86 @@ if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
     from controller.insight.simulation import PendingPod, PendingPods
     from controller.scheduling.inventory import QuotaLine
-    from controller.views.overview import Card, Overview, Reservation, Tenant, Vanished
+    from controller.views.overview import Card, NodeView, Overview, Packing, Reservation, Tenant, Vanished
 
 _BAD: Final = "red"
+
+
+def _state(node: "NodeView") -> str:
+    state = "gone" if not node.there else "not ready" if not node.ready else "cordoned" if node.cordoned else "ready"
+    return f"{state}, {node.troubled_cards} of its devices out of service" if node.troubled_cards else state
+
+
+def _memory_in_use(used: "UsedCard") -> str:
+    memory = NONE if used.memory_used is None else in_bytes(used.memory_used)
+    return f"{memory}/{in_bytes(used.memory_limit)}" if used.memory_limit else memory
+
+
+_AMOUNTS: Final[Columns[Any]] = (
+    text_column("memory", lambda each: _memory(each.memory_used, each.memory_total), number=True),
+    text_column("cores", lambda each: _of(each.cores_used, each.cores_total), number=True),
+    text_column("shares", lambda each: _of(each.shares_used, each.shares_total), number=True),
+)
+_NODES: "Final[Columns[NodeView]]" = (
+    text_column("node", lambda each: each.node),
+    text_column("state", _state),
+    text_column("vendors", lambda each: ", ".join(each.vendors)),
+    text_column("products", lambda each: ", ".join(each.products) or NONE),
+    text_column("devices", lambda each: str(each.cards), number=True),
+    text_column("free", lambda each: str(each.free_cards), number=True),
+    *_AMOUNTS,
+)
+_USAGE: "Final[Columns[UsedCard]]" = (
+    text_column("node", lambda used: used.node),
+    text_column("device", lambda used: used.card),
+    text_column("pod", lambda used: f"{used.namespace}/{used.pod}"),
+    text_column("container", lambda used: used.container),
+    text_column("memory in use", _memory_in_use, number=True),
+    text_column(
+        "cores in use", lambda used: NONE if used.utilization is None else f"{used.utilization:.0f}%", number=True
+    ),
+)
 
 
 def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.cards:
         return [Line("no devices: no ResourceSlice of a driver is published, or none is left by the options given")]
-    more = ("DRIVER", ">INDEX", ">NUMA", "UUID") if layout.wide else ()
-    table = TextTable("NODE", "DEVICE", "PRODUCT", *more, ">MEMORY", ">CORES", ">SHARES", "HEALTH", "TENANTS")
     kept = {(each.pod, device): each.holder for each in overview.reservations for device in each.devices}
-    for card in overview.cards:
-        table.add(
-            card.node or "(several)",
-            card.device,
-            card.product or NONE,
-            *(_identity(card) if layout.wide else ()),
-            _memory(card.memory_used, card.memory_total),
-            _of(card.cores_used, card.cores_total),
-            _of(card.shares_used, card.shares_total),
-            _health(card),
-            [_tenant(card, tenant, kept) for tenant in card.tenants] or NONE,
-            colour=_BAD if card.health else "",
-        )
+    columns: Columns[Card] = (
+        text_column("node", lambda card: card.node or "(several)"),
+        text_column("device", lambda card: card.device),
+        text_column("product", lambda card: card.product or NONE),
+        text_column("driver", lambda card: card.driver, wide=True),
+        text_column("index", lambda card: NONE if card.index is None else str(card.index), number=True, wide=True),
+        text_column("numa", lambda card: str(card.numa) if card.numa > 0 else NONE, number=True, wide=True),
+        text_column("uuid", lambda card: card.uuid or NONE, wide=True),
+        *_AMOUNTS,
+        text_column("health", _health),
+        text_column("tenants", lambda card: [_tenant(card, tenant, kept) for tenant in card.tenants] or NONE),
+    )
+    table = TextTable.of(columns, overview.cards, wide=layout.wide, colour=lambda card: _BAD if card.health else "")
     return [*table.lines(layout), *_unpublished(overview)]
-
-
-def _identity(card: "Card") -> tuple[str, ...]:
-    index = NONE if card.index is None else str(card.index)
-    return card.driver, index, str(card.numa) if card.numa > 0 else NONE, card.uuid or NONE
 
 
 def nodes(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.nodes:
         return [Line("no node has devices, or none is left by the options given")]
-    table = TextTable("NODE", "STATE", "VENDORS", "PRODUCTS", ">DEVICES", ">FREE", ">MEMORY", ">CORES", ">SHARES")
-    for each in overview.nodes:
-        state = (
-            "gone" if not each.there else "not ready" if not each.ready else "cordoned" if each.cordoned else "ready"
-        )
-        if each.troubled_cards:
-            state += f", {each.troubled_cards} of its devices out of service"
-        table.add(
-            each.node,
-            state,
-            ", ".join(each.vendors),
-            ", ".join(each.products) or NONE,
-            str(each.cards),
-            str(each.free_cards),
-            _memory(each.memory_used, each.memory_total),
-            _of(each.cores_used, each.cores_total),
-            _of(each.shares_used, each.shares_total),
-            colour="" if each.ready and not each.troubled_cards else _BAD,
-        )
+    table = TextTable.of(
+        _NODES, overview.nodes, colour=lambda each: "" if each.ready and not each.troubled_cards else _BAD
+    )
     return table.lines(layout)
 
 
 def namespaces(overview: "Overview", layout: TextLayout) -> list[Line]:
     if not overview.namespaces:
         return [Line("no namespace holds a device, or none is left by the options given")]
-    table = TextTable("NAMESPACE", "VENDOR", ">PODS", ">CLAIMS", ">DEVICES", ">WHOLE", ">MEMORY", ">CORES", ">SHARES")
-    for each in overview.namespaces:
-        table.add(
-            each.namespace,
-            each.vendor,
-            str(each.pods),
-            str(each.claims),
-            str(each.cards),
-            str(each.whole_cards),
-            in_bytes(each.memory),
-            str(each.cores),
-            str(each.shares),
-        )
-    return table.lines(layout)
+    return TextTable.of(NAMESPACES, overview.namespaces).lines(layout)
 
 
 def quotas(lines: "Sequence[QuotaLine]", layout: TextLayout, namespace: str | None) -> list[Line]:
     if not lines:
         return [Line(f"no ResourceQuota limits devices, such as limits.nvidia.com/gpumem{_only(namespace)}")]
-    table = TextTable("NAMESPACE", "QUOTA", "RESOURCE", ">USED", ">HARD", "UNIT")
-    for line in lines:
-        colour = _BAD if line.used >= line.hard else ""
-        table.add(line.namespace, line.quota, line.resource, str(line.used), str(line.hard), line.unit, colour=colour)
+    table = TextTable.of(QUOTAS, lines, colour=lambda line: _BAD if line.used >= line.hard else "")
     return table.lines(layout)
 
 
@@ -103,12 +102,7 @@ def _only(namespace: str | None) -> str:
 
 
 def pending(
-    found: "PendingPods",
-    kept: "Iterable[Reservation]",
-    layout: TextLayout,
-    *,
-    namespace: str | None,
-    now: datetime,
+    found: "PendingPods", kept: "Iterable[Reservation]", layout: TextLayout, *, namespace: str | None, now: datetime
 ) -> list[Line]:
     """Return the waiting pods, oldest first, a gang as one line with its members below and what they
     hold; those that wait for something outside the nodes in red.
@@ -143,18 +137,7 @@ def usage(used: "Sequence[UsedCard]", layout: TextLayout) -> list[Line]:
     if not used:
         text = "no driver knows what containers use of shared devices: it needs HAMi-core and driver.usageCache: host (docs/monitoring.md)"
         return [Line(""), Line(text)]
-    table = TextTable("NODE", "DEVICE", "POD", "CONTAINER", ">MEMORY IN USE", ">CORES IN USE")
-    for node, card, use in used:
-        memory = NONE if use.memory_used is None else in_bytes(use.memory_used)
-        table.add(
-            node,
-            card,
-            f"{use.namespace}/{use.pod}",
-            use.container,
-            f"{memory}/{in_bytes(use.memory_limit)}" if use.memory_limit else memory,
-            NONE if use.utilization is None else f"{use.utilization:.0f}%",
-        )
-    return [Line(""), *table.lines(layout)]
+    return [Line(""), *TextTable.of(_USAGE, used).lines(layout)]
 
 
 def summary(overview: "Overview", layout: TextLayout) -> list[Line]:
@@ -163,23 +146,23 @@ def summary(overview: "Overview", layout: TextLayout) -> list[Line]:
     if overview.packing:
         sizes = list(overview.packing[0].free_islands)
         islands = "/".join(map(str, sizes))
-        table = TextTable(
-            "VENDOR", ">NODES", ">EMPTY", ">DEVICES", ">FREE", ">PARTLY", ">FULL", f">FREE ISLANDS {islands}", ">FRAGMENTED", ">MEMORY"
-        )  # fmt: skip
-        for each in overview.packing:
-            table.add(
-                each.vendor,
-                str(each.nodes),
-                str(each.empty_nodes),
-                str(each.cards),
-                str(each.free_cards),
-                str(each.partly_used_cards),
-                str(each.full_cards),
-                "/".join(str(each.free_islands[size]) for size in sizes),
-                f"{each.fragmentation:.0%}",
-                _memory(each.memory_used, each.memory_total),
-            )
-        found += [Line(""), *table.lines(layout)]
+        columns: Columns[Packing] = (
+            text_column("vendor", lambda each: each.vendor),
+            text_column("nodes", lambda each: str(each.nodes), number=True),
+            text_column("empty", lambda each: str(each.empty_nodes), number=True),
+            text_column("devices", lambda each: str(each.cards), number=True),
+            text_column("free", lambda each: str(each.free_cards), number=True),
+            text_column("partly", lambda each: str(each.partly_used_cards), number=True),
+            text_column("full", lambda each: str(each.full_cards), number=True),
+            text_column(
+                f"free islands {islands}",
+                lambda each: "/".join(str(each.free_islands[size]) for size in sizes),
+                number=True,
+            ),
+            text_column("fragmented", lambda each: f"{each.fragmentation:.0%}", number=True),
+            _AMOUNTS[0],
+        )
+        found += [Line(""), *TextTable.of(columns, overview.packing).lines(layout)]
     if overview.problems:
         found.append(Line(""))
         found += [Line(f"{what}: {problem}", _BAD) for what, problem in sorted(overview.problems.items())]

@@ -51,7 +51,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         pods: "Iterable[Pod]",
         nodes: "Iterable[Node]",
         gang_of: "Callable[[Pod], GangKey | None]",
-    ) -> "View":
+    ) -> "StatusView":
         """Return the requested view. `gang_of`: the gang of a pod, of which devices may be kept. Raises
         CommandError if a named node or vendor does not exist.
         """
@@ -80,7 +80,7 @@ class Selection(Struct, frozen=True, kw_only=True):
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
         only = self.listed if self.quota else self.namespace
-        return View(self, found, inventory.quotas.lines(None if only is None else [only]))
+        return StatusView(self, found, inventory.quotas.lines(None if only is None else [only]))
 
     def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
         """Return the nodes that are named or have the labels; None: all."""
@@ -123,7 +123,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         return {known[name] for name in self.vendors}
 
 
-class View:
+class StatusView:
     """The requested part of the cluster at one moment."""
 
     def __init__(self, wanted: Selection, overview: "Overview", quotas: "list[QuotaLine]") -> None:
@@ -140,10 +140,9 @@ class View:
     def document(self) -> dict[str, Any]:
         import msgspec
 
-        found: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True)
-        pending = {"pending": msgspec.to_builtins(self.pending, str_keys=True)} if self.pending is not None else {}
-        usage = {"usage": [each.document() for each in self.used]} if self.used is not None else {}
-        return {**found, "quotas": msgspec.to_builtins(self._quotas), **pending, **usage}
+        document: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True) | {"quotas": self._quotas}
+        parts = {"pending": self.pending, "usage": self.used}
+        return document | {name: part for name, part in parts.items() if part is not None}
 
     def names(self) -> list[str]:
         """Return what the rows are about, as `kind/name`."""

@@ -12,7 +12,7 @@ from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output
 from controller.cli.rights import with_grant
-from controller.cli.status_view import Selection, View
+from controller.cli.status_view import Selection, StatusView
 from controller.cli.tables import Line, TextLayout, note
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def _watching(
         for feed in informers.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
 
-        def view() -> View:
+        def view() -> StatusView:
             try:
                 return wanted.of(
                     inventory,
@@ -107,7 +107,7 @@ async def _synced(informers: "Informers") -> None:
                 raise Unavailable("; ".join(problems)) from None
 
 
-async def _lines(view: Callable[[], View], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
+async def _lines(view: Callable[[], StatusView], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
     """Print a line for each change. Interruptions of the updates are reported on stderr, once."""
     last, said = "", ""
     while True:
@@ -122,7 +122,7 @@ async def _lines(view: Callable[[], View], changed: asyncio.Event, problems: Cal
 
 
 async def _screen(
-    view: Callable[[], View], layout: TextLayout, changed: asyncio.Event, problems: Callable[[], list[str]]
+    view: Callable[[], StatusView], layout: TextLayout, changed: asyncio.Event, problems: Callable[[], list[str]]
 ) -> None:
     """Draw on the terminal's alternate screen, which is restored at the end; only after changes."""
     from rich.console import Console
@@ -142,7 +142,7 @@ async def _screen(
             await _news(changed)
 
 
-def _json(view: View) -> str:
+def _json(view: StatusView) -> str:
     import msgspec
 
     return msgspec.json.encode(view.document()).decode()

@@ -9,13 +9,14 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import typer
 from msgspec import Struct
 
+from controller.views.columns import Column, Row
 from hami_dra.api import printable as printable_texts
 from hami_dra.api.printable import escaped
 
@@ -57,6 +58,22 @@ class TextTable:
         self._right = [name.startswith(">") for name in columns]
         self._header = tuple(name.removeprefix(">") for name in columns)
         self._rows: list[tuple[tuple[str, ...], str]] = []
+
+    @classmethod
+    def of(
+        cls,
+        columns: Iterable[Column[Row]],
+        rows: Iterable[Row],
+        *,
+        wide: bool = False,
+        colour: Callable[[Row], str] = lambda _: "",
+    ) -> Self:
+        """Return the table of these rows, with those columns that have a text."""
+        shown = [(column, column.text) for column in columns if column.text is not None and (wide or not column.wide)]
+        table = cls(*(f"{'>' if column.number else ''}{column.head or column.name.upper()}" for column, _ in shown))
+        for row in rows:
+            table.add(*(text(row) for _, text in shown), colour=colour(row))
+        return table
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -131,6 +148,11 @@ def print_lines(lines: Iterable[Line | str]) -> None:
 def note(text: str) -> None:
     """Print a note on stderr."""
     typer.echo(f"note: {escaped(text)}", err=True)
+
+
+def codes(reasons: Mapping[str, int]) -> str:
+    """Return `2 CardNotHealth, 1 NodeTainted`; NONE if there are none."""
+    return ", ".join(f"{count} {code}" for code, count in sorted(reasons.items())) or NONE
 
 
 def without_pod(sentence: str, pod: str) -> str:

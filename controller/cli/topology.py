@@ -1,6 +1,7 @@
 """`hami-dra topology`: the connections between the cards of a node, as a matrix."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from controller.cli.output_options import NoHeaders, Output, OutputOption, print
 from controller.cli.profile_options import driver_profiles
 from controller.cli.service_options import Context, Kubeconfig, ManageProfile
 from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
+from controller.views.columns import Column, text_column
 
 if TYPE_CHECKING:
     from controller.cli.topology_reading import Published, Wanted
@@ -127,36 +129,26 @@ def _is_connected(cards: "Sequence[CardView]") -> bool:
 def _matrix(cards: "Sequence[CardView]", parts: "Sequence[CardView]", *, with_use: bool) -> TextTable:
     from hami_dra.driver.cards_view import connection, free_of
 
-    others = cards if _is_connected(cards) else ()
     wide = any(len(card.device) > _NARROW for card in cards)
-    numa, root, island = (
-        any(getattr(card, name) not in (None, "") for card in cards) for name in ("numa", "root", "group")
+    columns: list[Column[CardView]] = [text_column("", lambda card: card.device)]
+    for other in cards if _is_connected(cards) else ():
+        name = str(other.index) if wide and other.index is not None else other.device
+        columns.append(Column(name, head=name, text=partial(connection, other=other)))
+    optional: tuple[tuple[bool, Column[CardView]], ...] = (
+        (
+            any(card.numa is not None for card in cards),
+            text_column("numa", lambda card: "" if card.numa is None else str(card.numa)),
+        ),
+        (any(card.root for card in cards), text_column("pcie root", lambda card: card.root)),
+        (any(card.group for card in cards), text_column("island", lambda card: card.group or "none")),
+        (True, text_column("product", lambda card: card.product)),
+        (
+            with_use,
+            text_column("free", lambda card: free_of(card, [each for each in parts if each.index == card.index])),
+        ),
+        (any(card.taints for card in cards), text_column("taints", lambda card: ", ".join(card.taints))),
     )
-    optional = (
-        ("NUMA", numa),
-        ("PCIE ROOT", root),
-        ("ISLAND", island),
-        ("PRODUCT", True),
-        ("FREE", with_use),
-        ("TAINTS", any(card.taints for card in cards)),
-    )
-    names = [str(card.index) if wide and card.index is not None else card.device for card in others]
-    table = TextTable("", *names, *(name for name, is_shown in optional if is_shown))
-    for card in cards:
-        texts = (
-            "" if card.numa is None else str(card.numa),
-            card.root,
-            card.group or "none",
-            card.product,
-            free_of(card, [part for part in parts if part.index == card.index]),
-            ", ".join(card.taints),
-        )
-        table.add(
-            card.device,
-            *(connection(card, other) for other in others),
-            *(text for text, (_, is_shown) in zip(texts, optional, strict=True) if is_shown),
-        )
-    return table
+    return TextTable.of([*columns, *(column for is_shown, column in optional if is_shown)], cards)
 
 
 def _islands(cards: "Sequence[CardView]") -> Iterator[Line]:

@@ -179,8 +179,6 @@ def _check(change: "Change") -> None:
 
 
 def _print(found: "Comparison", output: Output, *, no_headers: bool) -> None:
-    import msgspec
-
     from controller.cli.whatif_tables import comparison
 
     for text in found.notes:
@@ -191,4 +189,4 @@ def _print(found: "Comparison", output: Output, *, no_headers: bool) -> None:
         pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
         print_lines(f"pod/{pod}" for pod in dict.fromkeys((*pods, *(each.pod for each in found.unplaced))))
     else:
-        print_document(msgspec.to_builtins(found), output)
+        print_document(found, output)

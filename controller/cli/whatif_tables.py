@@ -3,13 +3,14 @@
 Unchanged values are left out; the conclusion comes first.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, paragraph, without_pod
-from controller.views.comparison import Comparison, Move, Unplaced
-from controller.views.overview import NodeView, Packing
+from controller.cli.tables import Line, TextLayout, TextTable, codes, paragraph, without_pod
+from controller.views.columns import Column, Columns, text_column
+from controller.views.comparison import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
 
+T = TypeVar("T", NodeChange, PackingChange)
 GIB: Final = 1 << 30
 _ROWS: Final = 50
 """Rows of one table; of more only the number is given, and -o json has all of them."""
@@ -17,107 +18,75 @@ _ROWS: Final = 50
 
 def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then what changes."""
-    tables = [
-        _unplaced(found.unplaced, wide=layout.wide),
-        _moved(found.moved),
-        _table(("PLACED", "NODE", "DEVICES"), ((each.pod, each.node, _names(each.devices)) for each in found.placed)),
-        _nodes(found),
-        _vendors(found),
-    ]
+    nodes = [each for each in found.nodes if (each.before, each.pods_before) != (each.after, each.pods_after)]
     lines = paragraph(found.conclusion, layout, colour="bold")
-    for table, left in tables:
-        if table:
-            lines += [Line(""), *table.lines(layout)]
-            lines += [Line(f"and {left} more: -o json has all of them")] if left else []
+    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
+        (_UNPLACED, found.unplaced),
+        (_MOVED, found.moved),
+        (_PLACED, found.placed),
+        (_NODES, nodes),
+        (_VENDORS, found.vendors),
+    )
+    for columns, rows in tables:
+        if rows:
+            lines += [Line(""), *TextTable.of(columns, rows[:_ROWS], wide=layout.wide).lines(layout)]
+            left = len(rows) - _ROWS
+            lines += [Line(f"and {left} more: -o json has all of them")] if left > 0 else []
     return lines
-
-
-Limited = tuple[TextTable, int]
-"""A table and the number of rows left out."""
-
-
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Limited:
-    every = list(rows)
-    table = TextTable(*headers)
-    for row in every[:_ROWS]:
-        table.add(*row)
-    return table, max(len(every) - _ROWS, 0)
-
-
-def _vendors(found: Comparison) -> Limited:
-    headers = ("VENDOR", "DEVICES", "FREE", "PARTLY USED", "FREE ISLANDS OF 2, 4, 8", "FRAGMENTATION", "EMPTY NODES")
-    figures: tuple[Callable[[Packing], str], ...] = (
-        lambda one: str(one.cards),
-        lambda one: str(one.free_cards),
-        lambda one: str(one.partly_used_cards),
-        lambda one: ", ".join(str(number) for _, number in sorted(one.free_islands.items())),
-        lambda one: f"{one.fragmentation:.0%}",
-        lambda one: str(one.empty_nodes),
-    )
-    return _table(
-        headers,
-        ((each.vendor, *(_change(each.before, each.after, figure) for figure in figures)) for each in found.vendors),
-    )
-
-
-def _nodes(found: Comparison) -> Limited:
-    headers = ("NODE", "DEVICES", "FREE", "MEMORY, GIB", "CORES", "PODS")
-    figures: tuple[Callable[[NodeView], str], ...] = (
-        lambda one: str(one.cards),
-        lambda one: str(one.free_cards),
-        lambda one: f"{one.memory_used / GIB:.0f}/{one.memory_total / GIB:.0f}",
-        lambda one: f"{one.cores_used}/{one.cores_total}",
-    )
-    return _table(
-        headers,
-        (
-            (
-                each.node,
-                *(_change(each.before, each.after, figure) for figure in figures),
-                _arrow(str(each.pods_before), str(each.pods_after)),
-            )
-            for each in found.nodes
-            if (each.before, each.pods_before) != (each.after, each.pods_after)
-        ),
-    )
-
-
-def _change(before: Any, after: Any, figure: Callable[[Any], str]) -> str:
-    return _arrow(figure(before) if before else "-", figure(after) if after else "-")
 
 
 def _arrow(before: str, after: str) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _moved(moves: Sequence[Move]) -> Limited:
-    return _table(
-        ("MOVED", "FROM", "DEVICES", "TO", "DEVICES"),
-        (
-            (each.pod, each.from_node, _names(each.from_devices), each.to_node, _names(each.to_devices))
-            for each in moves
-        ),
-    )
+def _change(name: str, figure: Callable[[Any], str]) -> Column[T]:
+    """Return a column of a figure before and after; `-` where there is nothing to have one."""
 
+    def text(row: T) -> str:
+        return _arrow(figure(row.before) if row.before else "-", figure(row.after) if row.after else "-")
 
-def _unplaced(pods: Sequence[Unplaced], *, wide: bool) -> Limited:
-    return _table(
-        ("UNPLACED", "WAS ON", *(["CODES"] if wide else []), "WHY"),
-        (
-            (
-                each.pod,
-                each.was_on or ("(new)" if each.new else "(waits)"),
-                *([_codes(each.reasons)] if wide else []),
-                without_pod(each.error or each.message, each.pod),
-            )
-            for each in pods
-        ),
-    )
-
-
-def _codes(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {code}" for code, count in sorted(reasons.items())) or NONE
+    return text_column(name, text)
 
 
 def _names(devices: Iterable[str]) -> str:
     return ", ".join(device.rpartition("/")[2] for device in devices)
+
+
+_UNPLACED: Final[Columns[Unplaced]] = (
+    text_column("unplaced", lambda each: each.pod),
+    text_column("was on", lambda each: each.was_on or ("(new)" if each.new else "(waits)")),
+    text_column("codes", lambda each: codes(each.reasons), wide=True),
+    text_column("why", lambda each: without_pod(each.error or each.message, each.pod)),
+)
+_MOVED: Final[Columns[Move]] = (
+    text_column("moved", lambda each: each.pod),
+    text_column("from", lambda each: each.from_node),
+    text_column("devices", lambda each: _names(each.from_devices)),
+    text_column("to", lambda each: each.to_node),
+    text_column("devices", lambda each: _names(each.to_devices)),
+)
+_PLACED: Final[Columns[Placement]] = (
+    text_column("placed", lambda each: each.pod),
+    text_column("node", lambda each: each.node),
+    text_column("devices", lambda each: _names(each.devices)),
+)
+_NODES: Final[Columns[NodeChange]] = (
+    text_column("node", lambda each: each.node),
+    _change("devices", lambda node: str(node.cards)),
+    _change("free", lambda node: str(node.free_cards)),
+    _change("memory, gib", lambda node: f"{node.memory_used / GIB:.0f}/{node.memory_total / GIB:.0f}"),
+    _change("cores", lambda node: f"{node.cores_used}/{node.cores_total}"),
+    text_column("pods", lambda each: _arrow(str(each.pods_before), str(each.pods_after))),
+)
+_VENDORS: Final[Columns[PackingChange]] = (
+    text_column("vendor", lambda each: each.vendor),
+    _change("devices", lambda packing: str(packing.cards)),
+    _change("free", lambda packing: str(packing.free_cards)),
+    _change("partly used", lambda packing: str(packing.partly_used_cards)),
+    _change(
+        "free islands of 2, 4, 8",
+        lambda packing: ", ".join(str(number) for _, number in sorted(packing.free_islands.items())),
+    ),
+    _change("fragmentation", lambda packing: f"{packing.fragmentation:.0%}"),
+    _change("empty nodes", lambda packing: str(packing.empty_nodes)),
+)

@@ -202,7 +202,7 @@ class _Site:
             "asked": query,
             "node_choices": whatif_runs.NODE_CHOICES,
             "device_choices": whatif_runs.DEVICE_CHOICES,
-            "present": self._source.policies,
+            "present": self._source.scheduling.policies,
             "found": None,
             "unplaced": [],
             "refused": "",

@@ -8,37 +8,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.dashboard.cardpages import NoSuchThing
-from controller.dashboard.podpages import PodTable
-from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query
 from controller.views.columns import Column, Columns
 from controller.views.explanation import Explanation, NodeExplanation
 
 MOST_DECISIONS: Final = 1_000
-_COLUMNS: Final[Columns[Explanation, Explanation]] = (
+_COLUMNS: Final[Columns[Explanation]] = (
     Column("", sort=lambda _: 0),  # newest first, as the log has them
     Column("pod", "Pod", lambda decision: decision.pod),
-    Column("when", "Decided", lambda decision: decision.at, classes="short"),
-    Column("outcome", "Outcome", lambda decision: (decision.outcome, decision.pod), classes="short"),
-    Column("node", "Node", lambda decision: (decision.node, decision.pod), classes="short"),
+    Column("when", "Decided", lambda decision: decision.at),
+    Column("outcome", "Outcome", lambda decision: (decision.outcome, decision.pod)),
+    Column("node", "Node", lambda decision: (decision.node, decision.pod)),
     Column("reason", "Reason"),
 )
 
 
-class DecisionTable(PageTable[Explanation, Explanation]):
+class DecisionTable(PageTable[Explanation]):
     columns = _COLUMNS
     asks = ("q", "outcome")
-
-    def __init__(self, source: Source, pods: PodTable) -> None:
-        self._source = source
-        self._pods = pods
-
-    async def context(self, query: Query) -> Context:
-        return {
-            **await super().context(query),
-            "outcomes": ("placed", "refused", "error", "waiting"),
-            "is_leader": self._source.state.is_leader,
-        }
 
     async def find(self, query: Query) -> list[Explanation]:
         text, outcome = query.get("q", "").strip(), query.get("outcome", "")
@@ -57,7 +44,7 @@ class DecisionTable(PageTable[Explanation, Explanation]):
         pod = self._source.pod(decision.pod)
         return {
             "decision": decision,
-            "pod": self._pods.row(pod) if pod is not None and pod.metadata.uid == decision.uid else None,
+            "pod": pod if pod is not None and pod.metadata.uid == decision.uid else None,
             "best": _best(decision),
             "fitting": [node for node in decision.nodes if node.fits],
             "unfit": alike(node for node in decision.nodes if not node.fits),

@@ -1,8 +1,8 @@
-"""Content of the page of all devices, as a table: filters, order, one leaf. HTML:
-`templates/devices.html`.
+"""Content of the pages of all nodes, as pictures of their devices, and of all devices, as a table. HTML:
+`templates/nodes.html`, `templates/devices.html`.
 
-Called by `pages`. Filters and order work on the columns of the `CardTable`; values are made for the
-devices of one leaf only.
+Called by `pages`. Filters and order of devices work on the columns of the `CardTable`; values are
+made for the devices of one leaf only.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -12,16 +12,61 @@ import numpy as np
 from msgspec import Struct
 
 from controller.dashboard import drawing
-from controller.dashboard.cardpages import CardPages
-from controller.dashboard.fleet import STATES, is_full, vendors_of
+from controller.dashboard.cardpages import NODES_ON_LEAF, CardPages
+from controller.dashboard.fleet import STATES, NodeRow, is_full, node_rows, number_of_nodes, picked, vendors_of
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import by_card, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import DESCENDING, Context, PageTable, Query
 from controller.scheduling.inventory import Device
-from controller.views.columns import Column, Columns
+from controller.views.columns import Column, Columns, plain
 from controller.views.overview import Card, CardTable, vendor_name
 from hami_dra.api.arrays import Ints, Positions
+
+_NODES: Final[Columns[NodeRow]] = (
+    plain("node", lambda row: row.name, sort=True),
+    plain("vendors", lambda row: row.vendors),
+    plain("state", lambda row: row.state),
+    plain("ready", lambda row: row.ready),
+    plain("cordoned", lambda row: row.cordoned),
+    plain("devices", lambda row: row.cards),
+    plain("free", lambda row: row.free_cards, sort=lambda row: -row.free_cards, exported="freeDevices"),
+    plain("unhealthyDevices", lambda row: row.unhealthy_cards),
+    plain("memoryBytes", lambda row: row.memory_total),
+    plain(
+        "used",
+        lambda row: row.memory_used,
+        sort=lambda row: (-row.fill, row.free_cards),
+        exported="memoryAllocatedBytes",
+    ),
+)
+
+
+class NodeTable(PageTable[NodeRow]):
+    columns = _NODES
+    asks = ("q", "vendor", "state", "sort")
+    on_leaf = NODES_ON_LEAF
+
+    def __init__(self, source: Source, cards: CardPages) -> None:
+        super().__init__(source)
+        self._cards = cards
+        self._table = CardTable(source.inventory)
+
+    async def context(self, query: Query) -> Context:
+        context = await super().context(query)
+        return {
+            **context,
+            "machines": self._cards.machines(context["rows"], reserved(self._source)),
+            "vendors": vendors_of(self._table),
+            "total": number_of_nodes(self._table),
+        }
+
+    async def find(self, query: Query) -> list[NodeRow]:
+        self._table.refresh()
+        rows = node_rows(self._table)
+        await breath()
+        text, vendor, state = (query.get(key, "").strip() for key in ("q", "vendor", "state"))
+        return picked(rows, text=text, vendor=vendor, state=state)
 
 
 def _states(table: CardTable) -> Ints:
@@ -51,36 +96,27 @@ class DeviceRow(Struct, frozen=True):
     """One of STATES."""
 
 
-_COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
+_DEVICES: Final[Columns[Any]] = (
     Column(
         "node",
         "Device",
         _places,
-        {
-            "node": lambda row: row.card.node,
-            "device": lambda row: row.card.id,
-            "uuid": lambda row: row.card.uuid,
-        },
+        {"node": lambda row: row.card.node, "device": lambda row: row.card.id, "uuid": lambda row: row.card.uuid},
     ),
     Column(
-        "product", "Product", exported={"product": lambda row: row.card.product, "vendor": lambda row: row.card.vendor}
+        "product",
+        "Product",
+        exported={"product": lambda row: row.card.product, "vendor": lambda row: row.card.vendor},
+        classes="",
     ),
-    Column(
-        "state",
-        "State",
-        _states,
-        {"state": lambda row: row.state, "health": lambda row: row.card.health},
-        classes="short",
-    ),
+    Column("state", "State", _states, {"state": lambda row: row.state, "health": lambda row: row.card.health}),
     Column(
         "memory",
         "Memory",
         lambda table: table.memory_used,
-        {
-            "memoryBytes": lambda row: row.card.memory_total,
-            "memoryAllocatedBytes": lambda row: row.card.memory_used,
-        },
+        {"memoryBytes": lambda row: row.card.memory_total, "memoryAllocatedBytes": lambda row: row.card.memory_used},
         number=True,
+        classes="",
     ),
     Column(
         "cores",
@@ -88,7 +124,6 @@ _COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
         lambda table: table.cores_used,
         {"cores": lambda row: row.card.cores_total, "coresAllocated": lambda row: row.card.cores_used},
         number=True,
-        classes="short",
     ),
     Column(
         "slots",
@@ -96,7 +131,6 @@ _COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
         lambda table: table.slots_used,
         {"slots": lambda row: row.card.shares_total, "slotsAllocated": lambda row: row.card.shares_used},
         number=True,
-        classes="short",
     ),
     Column(
         "workloads",
@@ -104,17 +138,18 @@ _COLUMNS: Final[Columns[CardTable, DeviceRow]] = (
         exported={
             "pods": lambda row: sorted({f"{each.namespace}/{each.pod}" for each in row.card.tenants if each.pod})
         },
+        classes="",
     ),
 )
 """What a column sorts by are numbers by row of the table."""
 
 
-class DeviceTable(PageTable[Any, DeviceRow]):
-    columns = _COLUMNS
+class DeviceTable(PageTable[DeviceRow]):
+    columns = _DEVICES
     asks = ("q", "vendor", "state")
 
     def __init__(self, source: Source, cards: CardPages) -> None:
-        self._source = source
+        super().__init__(source)
         self._cards = cards
         self._table = CardTable(source.inventory)
 
@@ -125,13 +160,12 @@ class DeviceTable(PageTable[Any, DeviceRow]):
             **context,
             "reserved": by_card(reserved(self._source), self._table),
             "vendors": vendors_of(self._table),
-            "states": STATES,
             "total": len(self._table.cards),
         }
 
-    async def rows(self, items: Sequence[tuple[str, str]]) -> AsyncIterator[DeviceRow]:
-        for start in range(0, len(items), self.on_leaf):
-            some = items[start : start + self.on_leaf]
+    async def rows(self, found: Sequence[tuple[str, str]]) -> AsyncIterator[DeviceRow]:
+        for start in range(0, len(found), self.on_leaf):
+            some = found[start : start + self.on_leaf]
             cards = {card.id: card for card in self._cards.cards_on(list({node for node, _ in some})).cards}
             for _, key in some:
                 if key in cards:

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from controller.dashboard.pacing import paced
 from controller.dashboard.reserved import reserved
-from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, PageTable, Query
+from controller.dashboard.tables import PageTable, Query
 from controller.scheduling.gangs import GangState
 from controller.views.columns import Column, Columns, plain
 from controller.views.overview import Reservation
@@ -51,7 +50,7 @@ class GangRow(Struct, frozen=True):
         return min((each.until for each in self.held if each.until), default="")
 
 
-_COLUMNS: Final[Columns[GangRow, GangRow]] = (
+_COLUMNS: Final[Columns[GangRow]] = (
     Column(
         "gang",
         "Gang",
@@ -62,35 +61,20 @@ _COLUMNS: Final[Columns[GangRow, GangRow]] = (
             "source": lambda row: row.gang.key.source,
         },
     ),
-    plain(
-        "age",
-        lambda row: row.created,
-        "Age",
-        exported="created",
-        sort=lambda row: (row.created, row.name),
-        classes="short",
-    ),
-    plain(
-        "state", lambda row: row.state, "State", sort=lambda row: (STATES.index(row.state), row.name), classes="short"
-    ),
-    plain("size", lambda row: row.gang.min_count, "Needed", sort=True, exported="needed", number=True, classes="short"),
-    plain("existing", lambda row: row.existing, "Existing", number=True, classes="short"),
-    plain("running", lambda row: row.gang.bound, "Running", sort=True, number=True, classes="short"),
-    plain("held", lambda row: len(row.held), "Held", number=True, classes="short"),
-    plain("nodes", lambda row: row.nodes, "Nodes"),
-    plain("topology", lambda row: row.topology, "Topology"),
+    plain("age", lambda row: row.created, "Age", exported="created", sort=lambda row: (row.created, row.name)),
+    plain("state", lambda row: row.state, "State", sort=lambda row: (STATES.index(row.state), row.name)),
+    plain("size", lambda row: row.gang.min_count, "Needed", sort=True, exported="needed", number=True),
+    plain("existing", lambda row: row.existing, "Existing", number=True),
+    plain("running", lambda row: row.gang.bound, "Running", sort=True, number=True),
+    plain("held", lambda row: len(row.held), "Held", number=True),
+    plain("nodes", lambda row: row.nodes, "Nodes", classes=""),
+    plain("topology", lambda row: row.topology, "Topology", classes=""),
 )
 
 
-class GangTable(PageTable[GangRow, GangRow]):
+class GangTable(PageTable[GangRow]):
     columns = _COLUMNS
     asks = ("q", "state")
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    async def context(self, query: Query) -> Context:
-        return {**await super().context(query), "states": STATES}
 
     async def find(self, query: Query) -> list[GangRow]:
         text, state = query.get("q", "").strip(), query.get("state", "")

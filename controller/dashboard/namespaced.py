@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from controller.dashboard.source import ControllerState, Decisions, Heard, Source
-from controller.scheduling.decide import Options
+from controller.reconcile.runtime import SchedulingSettings
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
-from controller.scheduling.scoring import Policies
 from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
@@ -45,16 +44,8 @@ class NamespacedSource:
         return self._source.inventory
 
     @property
-    def policies(self) -> Policies:
-        return self._source.policies
-
-    @property
-    def options(self) -> Options:
-        return self._source.options
-
-    @property
-    def scheduler_names(self) -> frozenset[str]:
-        return self._source.scheduler_names
+    def scheduling(self) -> SchedulingSettings:
+        return self._source.scheduling
 
     def problems(self) -> Sequence[str]:
         return self._source.problems()

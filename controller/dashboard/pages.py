@@ -12,11 +12,10 @@ from msgspec import Struct
 
 from controller.dashboard.cardpages import CardPages
 from controller.dashboard.decisionpages import DecisionTable
-from controller.dashboard.devicepages import DeviceTable
+from controller.dashboard.devicepages import DeviceTable, NodeTable
 from controller.dashboard.gangpages import GangTable
 from controller.dashboard.history import History
-from controller.dashboard.nodepages import NodeTable
-from controller.dashboard.pendingpages import PendingTable
+from controller.dashboard.pending import PendingTable
 from controller.dashboard.podpages import ClaimTable, PodTable
 from controller.dashboard.quotapages import UsageTable
 from controller.dashboard.readings import Readings
@@ -84,7 +83,7 @@ def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodTable(source)
     nodes, devices = NodeTable(source, cards), DeviceTable(source, cards)
     claims, gangs, pending = ClaimTable(source), GangTable(source), PendingTable(source)
-    decisions, usage = DecisionTable(source, pods), UsageTable(source, cards)
+    decisions, usage = DecisionTable(source), UsageTable(source, cards)
     exports: dict[str, Export] = {
         "gangs": gangs.exported,
         "pods": pods.exported,

@@ -1,7 +1,7 @@
 """Pods that wait for a node: why, and grouped by the same reason.
 
-Used by the overview, the pending page and the badge in the menu. In: a `Source`. Out: `PendingPod`s
-and `PendingGroup`s, oldest first. The sentences are those of the decision, of kube-scheduler or of
+Used by the overview, the badge in the menu, and the page and export below (`templates/pending.html`).
+In: a `Source`. Out: `PendingPod`s and `PendingGroup`s, oldest first. The sentences are those of the decision, of kube-scheduler or of
 the webhook; nothing is worded here a second time.
 """
 
@@ -13,10 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.dashboard.pacing import breath, paced
+from controller.dashboard.paging import page_slice
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
+from controller.dashboard.tables import Context, PageTable, Query, ordered
 from controller.reconcile.runtime import Mode
 from controller.scheduling.gangs import GangKey, GangState
+from controller.views.columns import Column, Columns, plain
 from controller.views.explanation import Explanation
 from controller.views.overview import Reservation
 from hami_dra.api.core import Pod
@@ -208,7 +211,7 @@ def _waiting(source: Source, pod: Pod, gang: GangState | None) -> PendingPod:
         if message := source.unconverted(pod):
             return PendingPod(pod.key, since, "bypassed", message, gang=gang)
     elif source.state.mode is Mode.EXCLUSIVE and (
-        unserved := unserved_scheduler(pod.spec.scheduler_name, source.scheduler_names)
+        unserved := unserved_scheduler(pod.spec.scheduler_name, source.scheduling.scheduler_names)
     ):
         return PendingPod(pod.key, since, "scheduler", unserved, gang=gang)
     if gates:
@@ -242,3 +245,44 @@ def _unbound(pod: Pod, since: str, gang: GangState | None, decision: Explanation
     node = decision.node if decision is not None else ""
     cause: Cause = "unbound" if node or message else "unknown"
     return PendingPod(pod.key, since, cause, message, node=node, has_decision=decision is not None, gang=gang)
+
+
+_GROUPS: Final[Columns[PendingGroup]] = (
+    Column("", sort=lambda group: -len(group.pods)),  # what keeps most pods waiting comes first
+    Column("pods", sort=lambda group: len(group.pods)),
+    Column("age", sort=lambda group: group.oldest.since),
+)
+_COLUMNS: Final[Columns[PendingPod]] = (
+    plain("namespace", lambda pod: pod.namespace),
+    plain("pod", lambda pod: pod.name),
+    plain("created", lambda pod: pod.since),
+    plain("cause", lambda pod: pod.cause),
+    plain("message", lambda pod: pod.message),
+    plain("node", lambda pod: pod.node),
+    plain("gang", lambda pod: pod.gang.key.name if pod.gang is not None else ""),
+    plain("heldDevices", lambda pod: pod.reserved.devices if pod.reserved is not None else ()),
+    plain("reasons", lambda pod: [f"{number} {code}" for code, number in pod.reasons]),
+)
+
+
+class PendingTable(PageTable[PendingPod]):
+    """Pods by reason on the page, one by one in the export."""
+
+    columns = _COLUMNS
+
+    async def find(self, query: Query) -> list[PendingPod]:
+        return await pending_pods(self._source, query.get("q", "").strip())
+
+    async def context(self, query: Query) -> Context:
+        kind = query.get("kind", "")
+        groups = grouped(await self.find(query))
+        shown = [group for group in groups if not kind or group.kind == kind]
+        items, sort = await ordered(shown, _GROUPS, query)
+        items.sort(key=lambda group: KINDS.index(group.kind))
+        return {
+            "leaf": page_slice(items, query.get("leaf", ""), self.on_leaf),
+            "pods": sum(len(group.pods) for group in shown),
+            "kinds": pods_by_kind(groups),
+            "sees_all": self._source.namespaces is None,
+            "asked": {"q": query.get("q", "").strip(), "kind": kind, **sort},
+        }

@@ -21,24 +21,22 @@ _NODES_AT_ONCE: Final = 20
 """Nodes processed between two yields to the event loop, while all cards are read."""
 
 
-class LimitTable(PageTable[QuotaLine, QuotaLine]):
+class LimitTable(PageTable[QuotaLine]):
     columns = QUOTAS
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
 
     async def find(self, query: Query) -> list[QuotaLine]:
         text = query.get("q", "").strip()
         return [line for line in self._source.inventory.quotas.lines(self._source.namespaces) if text in line.namespace]
 
 
-class UsageTable(PageTable[NamespaceView, NamespaceView]):
+class UsageTable(PageTable[NamespaceView]):
     """The table of what namespaces hold; its page has the limits, too."""
 
     columns = NAMESPACES
     on_leaf = 100
 
     def __init__(self, source: Source, cards: CardPages) -> None:
+        super().__init__(source)
         self.limits = LimitTable(source)
         self._cards = cards
         self._table = CardTable(source.inventory)

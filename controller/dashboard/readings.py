@@ -15,10 +15,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
-from prometheus_client.parser import text_string_to_metric_families
 
 from controller.scheduling.inventory import Inventory
-from controller.views.overview import ContainerUse, container_uses
+from controller.views.overview import ContainerUse, container_uses, samples_of
 from hami_dra.api import names
 
 log = logging.getLogger(__name__)
@@ -184,25 +183,17 @@ class Readings:
 
 
 def readings_of(text: str) -> dict[str, CardReading]:
-    """Return readings by UUID from Prometheus text. Never raises.
-
-    Parsing stops at the first broken line; neither it nor the following lines count.
-    """
+    """Return readings by UUID from Prometheus text. Never raises. Impossible values are none."""
     found: dict[str, CardReading] = {}
-    try:
-        for family in text_string_to_metric_families(_ours(text)):
-            for sample in family.samples:
-                field = _FIELDS.get(sample.name)
-                uuid = sample.labels.get("device_uuid", "")
-                value = _value(field, sample.value) if field else None
-                if field is None or value is None or not uuid or (uuid not in found and len(found) >= _MOST_CARDS):
-                    continue
-                simulated = sample.labels.get("source") == names.SIMULATED
-                before = found.get(uuid, CardReading())
-                changed = replace(before, **{field: value})  # a number; _value knows the field
-                found[uuid] = replace(changed, simulated=before.simulated or simulated)
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
-        log.debug("unreadable metrics: %r", error)
+    for sample in samples_of(text, _LIMITS):
+        uuid = sample.labels.get("device_uuid", "")
+        if not uuid or (uuid not in found and len(found) >= _MOST_CARDS):
+            continue
+        field = _FIELDS[sample.name]
+        value = int(sample.value) if field.startswith("memory") else sample.value
+        before = found.get(uuid, CardReading())
+        changed = replace(before, **{field: value})
+        found[uuid] = replace(changed, simulated=before.simulated or sample.labels.get("source") == names.SIMULATED)
     return found
 
 
@@ -214,25 +205,12 @@ _FIELDS: Final = {
     names.METRIC_POWER: "power",
 }
 _LIMITS: Final = {
-    "memory_used": (0.0, float(_LARGEST)),
-    "memory_total": (0.0, float(_LARGEST)),
-    "utilization": (0.0, 100.0),
-    "temperature": (-100.0, 1000.0),
-    "power": (0.0, 100_000.0),
+    names.METRIC_MEMORY_USED: (0.0, float(_LARGEST)),
+    names.METRIC_MEMORY_TOTAL: (0.0, float(_LARGEST)),
+    names.METRIC_UTILIZATION: (0.0, 100.0),
+    names.METRIC_TEMPERATURE: (-100.0, 1000.0),
+    names.METRIC_POWER: (0.0, 100_000.0),
 }
-
-
-def _ours(text: str) -> str:
-    """Return only the relevant lines, so that a large answer costs little."""
-    return "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_FIELDS)))
-
-
-def _value(field: str, value: float) -> float | int | None:
-    """Return the value, or None if it is impossible: not a number, or out of bounds."""
-    least, most = _LIMITS[field]
-    if not least <= value <= most:
-        return None
-    return int(value) if field.startswith("memory") else value
 
 
 def _uses(inventory: Inventory, nodes: Mapping[str, _Answer]) -> dict[str, CardUse]:

@@ -6,7 +6,7 @@ Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page 
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -37,11 +37,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        amount=wording.amount,
-        count=wording.count,
-        age=times.age,
-        moment=wording.moment,
-        score=wording.score,
+        amount=wording.amount, count=wording.count, age=times.age, moment=wording.moment, score=wording.score
     )
     made.globals.update(
         percent=wording.percent,
@@ -88,13 +84,16 @@ def asset(name: str) -> str:
 
 
 def fragment(template: str, context: Mapping[str, Any], language: str) -> str:
-    return environment().get_template(template).render(**context, t=Texts(language), language=language)
+    return "".join(_parts(template, context, language))
 
 
 async def paced_fragment(template: str, context: Mapping[str, Any], language: str) -> str:
     """Return the same as `fragment`, and let the event loop run in between."""
-    parts = environment().get_template(template).generate(**context, t=Texts(language), language=language)
-    return "".join([part async for part in paced_each(parts)])
+    return "".join([part async for part in paced_each(_parts(template, context, language))])
+
+
+def _parts(template: str, context: Mapping[str, Any], language: str) -> Iterator[str]:
+    return environment().get_template(template).generate(**context, t=Texts(language), language=language)
 
 
 def digest(text: str) -> str:
@@ -122,31 +121,21 @@ def whole(
     `sees_all`: the user may view all namespaces. `grafana`: address to link to; empty: none.
     `notices`: keys of the catalogue with their values, shown above everything.
     """
-    return (
-        environment()
-        .get_template("layout.html")
-        .render(
-            page=page,
-            body=body,
-            here=here,
-            stream=link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
-            state=state,
-            pending=pending,
-            sees_all=sees_all,
-            grafana=grafana,
-            is_open=is_open,
-            notices=notices,
-            preferences=preferences,
-            language=preferences.language,
-            t=Texts(preferences.language),
-        )
-    )
+    context = {
+        "page": page,
+        "body": body,
+        "here": here,
+        "stream": link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
+        "state": state,
+        "pending": pending,
+        "sees_all": sees_all,
+        "grafana": grafana,
+        "is_open": is_open,
+        "notices": notices,
+    }
+    return alone("layout.html", context, preferences)
 
 
 def alone(template: str, context: Mapping[str, Any], preferences: Preferences) -> str:
-    """Return a page without menu and stream: login, refusals."""
-    return (
-        environment()
-        .get_template(template)
-        .render(**context, preferences=preferences, language=preferences.language, t=Texts(preferences.language))
-    )
+    """Return a page, by itself one without menu and stream: login, refusals."""
+    return fragment(template, {**context, "preferences": preferences}, preferences.language)

@@ -16,11 +16,9 @@ from prometheus_client import Gauge
 
 from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
-from controller.reconcile.runtime import Informers, Mode
-from controller.scheduling.decide import Options
+from controller.reconcile.runtime import Informers, Mode, SchedulingSettings
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
-from controller.scheduling.scoring import Policies
 from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
@@ -71,16 +69,8 @@ class Source(Protocol):
     def decisions(self) -> Decisions: ...
 
     @property
-    def policies(self) -> Policies:
-        """Return the controller's defaults."""
-
-    @property
-    def options(self) -> Options:
-        """Return the options of the controller's decisions."""
-
-    @property
-    def scheduler_names(self) -> frozenset[str]:
-        """Return the schedulers whose pods the controller places."""
+    def scheduling(self) -> SchedulingSettings:
+        """Return which pods the controller places, and its defaults."""
 
     def problems(self) -> Sequence[str]:
         """Return why the data may be outdated or incomplete; empty if they are not."""
@@ -180,16 +170,8 @@ class InformerSource:
         return self._controller.decision_log
 
     @property
-    def policies(self) -> Policies:
-        return self._controller.settings.scheduling.policies
-
-    @property
-    def options(self) -> Options:
-        return self._controller.settings.scheduling.options
-
-    @property
-    def scheduler_names(self) -> frozenset[str]:
-        return self._controller.settings.scheduling.scheduler_names
+    def scheduling(self) -> SchedulingSettings:
+        return self._controller.settings.scheduling
 
     def problems(self) -> Sequence[str]:
         return self._informers.problems()

@@ -14,7 +14,8 @@ from typing import Any, Final, Generic
 
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.paging import page_slice
-from controller.views.columns import Column, Columns, Item, Row, values
+from controller.dashboard.source import Source
+from controller.views.columns import Column, Columns, Row, values
 
 Query = Mapping[str, str]
 Context = dict[str, Any]
@@ -24,37 +25,40 @@ FORMATS: Final[Mapping[str, str]] = {"csv": "text/csv", "json": "application/jso
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-class PageTable(Generic[Item, Row]):
-    """A table. Subclasses say what its items are, and how they become rows."""
+class PageTable(Generic[Row]):
+    """A table, for a page and for export. Subclasses say what it consists of."""
 
-    columns: Columns[Item, Row]
+    columns: Columns[Row]
     """The first one that sorts is the order where the query names none."""
     asks: tuple[str, ...] = ("q",)
     """What of the query filters."""
     on_leaf: int = 50
 
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
     @property
-    def cells(self) -> Mapping[str, Column[Item, Row]]:
+    def cells(self) -> Mapping[str, Column[Row]]:
         """Return the columns by name, as templates read them."""
         return {column.name: column for column in self.columns}
 
-    async def find(self, query: Query) -> Iterable[Item]:
-        """Return the items that the query asks for, in any order."""
+    async def find(self, query: Query) -> Iterable[Row]:
+        """Return the rows that the query asks for, in any order."""
         raise NotImplementedError
 
-    async def rows(self, items: Sequence[Item]) -> AsyncIterator[Row]:
-        """Yield the rows of these items. By default an item is its row."""
-        async for item in paced(items):
-            yield self.row(item)
+    async def rows(self, found: Sequence[Any]) -> AsyncIterator[Row]:
+        """Yield the rows, some of what `ordered` returns: a table may make them only now."""
+        async for row in paced(found):
+            yield row
 
-    def row(self, item: Item) -> Row:
-        row: Any = item
-        return row  # type: ignore[no-any-return]
+    def shown(self, row: Row) -> object:
+        """Return the row as the template reads it."""
+        return row
 
-    async def ordered(self, query: Query) -> tuple[list[Item], dict[str, str]]:
-        """Return the items that the query asks for, in its order, and what it asks for."""
-        items, sort = await ordered(await self.find(query), self.columns, query)
-        return items, {key: query.get(key, "").strip() for key in self.asks} | sort
+    async def ordered(self, query: Query) -> tuple[list[Any], dict[str, str]]:
+        """Return what the query asks for, in its order and ready for `rows`, and what it asks for."""
+        found, sort = await ordered(await self.find(query), self.columns, query)
+        return found, {key: query.get(key, "").strip() for key in self.asks} | sort
 
     async def context(self, query: Query) -> Context:
         """Return one leaf, for the template of a page."""
@@ -62,7 +66,7 @@ class PageTable(Generic[Item, Row]):
         leaf = page_slice(items, query.get("leaf", ""), self.on_leaf)
         return {
             "leaf": leaf,
-            "rows": [row async for row in self.rows(leaf.items)],
+            "rows": [self.shown(row) async for row in self.rows(leaf.items)],
             "columns": self.columns,
             "cells": self.cells,
             "asked": asked,
@@ -74,7 +78,7 @@ class PageTable(Generic[Item, Row]):
             yield values(self.columns, row)
 
 
-async def ordered(rows: Iterable[Item], columns: Columns[Item, Any], query: Query) -> tuple[list[Item], dict[str, str]]:
+async def ordered(rows: Iterable[Row], columns: Columns[Row], query: Query) -> tuple[list[Row], dict[str, str]]:
     """Return the rows sorted by the query, and the part of the query that says so.
 
     Without `sort`, or with one that is no column, rows have the order of the first column that

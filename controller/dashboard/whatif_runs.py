@@ -63,20 +63,20 @@ class WhatIfRuns:
 
     def _change(self, query: Mapping[str, str]) -> Change:
         """Return the change that the form describes. Raises Refused."""
-        source = self._source
+        source, scheduling = self._source, self._source.scheduling
         present = SimulationSettings(
-            policies=source.policies,
-            first_fit=source.options.first_fit,
-            honor_preferences=source.options.honor_preferences,
-            scheduler_names=source.scheduler_names,
+            policies=scheduling.policies,
+            first_fit=scheduling.options.first_fit,
+            honor_preferences=scheduling.options.honor_preferences,
+            scheduler_names=scheduling.scheduler_names,
             kubernetes=source.inventory.kubernetes,
             profiles=source.inventory.profiles,
         )
         node, device = query.get("node-policy", ""), query.get("device-policy", "")
         said = [(NODE_AXIS, node)] if node else []
         said += [(DEVICE_AXIS, device)] if device else []
-        first_fit = source.options.first_fit if not device else device == names.FIRST_FIT
-        chosen = source.policies
+        first_fit = scheduling.options.first_fit if not device else device == names.FIRST_FIT
+        chosen = scheduling.policies
         try:
             if node:
                 chosen = replace(chosen, node_policy=parse_node_policy(node, "node-policy"))

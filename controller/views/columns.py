@@ -10,20 +10,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-Item = TypeVar("Item")
-"""What rows are made of, and sorted by before they are made."""
 Row = TypeVar("Row")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Column(Struct, Generic[Item, Row], frozen=True):
+class Column(Struct, Generic[Row], frozen=True):
     """One column, with what it is in each place; where it lacks that, the place does not show it."""
 
     name: str
     """Unique in its table. In the query of a page it says by which column to sort."""
     title: str = ""
     """Its head on a page, a key of the message catalogue."""
-    sort: Callable[[Item], Any] | None = None
+    sort: Callable[[Row], Any] | None = None
     """The key by which a page sorts."""
     exported: Mapping[str, Callable[[Row], object]] = _NOTHING
     """Name in CSV and JSON → value. A cell may be made of several."""
@@ -35,8 +33,8 @@ class Column(Struct, Generic[Item, Row], frozen=True):
     """Aligned right."""
     wide: bool = False
     """In text tables with `-o wide` only."""
-    classes: str = ""
-    """CSS classes of its cells: `short` stands side by side on a phone, `wide-only` is not there."""
+    classes: str = "short"
+    """CSS classes of its cells on a page: `short` stands side by side on a phone, `wide-only` is not there."""
 
     @property
     def css(self) -> str:
@@ -44,9 +42,7 @@ class Column(Struct, Generic[Item, Row], frozen=True):
         return f"num {self.classes}".rstrip() if self.number else self.classes
 
 
-Columns = tuple[Column[Item, Row], ...]
-TextColumns = tuple[Column[Any, Row], ...]
-"""Of a table that is text only."""
+Columns = tuple[Column[Row], ...]
 
 
 def plain(
@@ -54,12 +50,12 @@ def plain(
     value: Callable[[Row], object],
     title: str = "",
     *,
-    sort: Callable[[Item], Any] | bool = False,
+    sort: Callable[[Row], Any] | bool = False,
     exported: str = "",
     head: str = "",
     number: bool = False,
-    classes: str = "",
-) -> Column[Item, Row]:
+    classes: str = "short",
+) -> Column[Row]:
     """Return a column of one value in all places.
 
     `sort`: the key on a page; True: the value. `exported`: its name there, by default `name`.
@@ -74,6 +70,13 @@ def plain(
     )
 
 
-def values(columns: Columns[Item, Row], row: Row) -> dict[str, object]:
+def text_column(
+    name: str, text: Callable[[Row], str | Iterable[str]], *, number: bool = False, wide: bool = False
+) -> Column[Row]:
+    """Return a column of a table that is text only."""
+    return Column(name, text=text, number=number, wide=wide)
+
+
+def values(columns: Columns[Row], row: Row) -> dict[str, object]:
     """Return the row as it is exported."""
     return {name: value(row) for column in columns for name, value in column.exported.items()}

@@ -4,8 +4,8 @@ Created by `controller.insight.whatif.compare`. JSON has the field names in came
 field is always present.
 """
 
+from controller.views import View
 from controller.views.overview import NodeView, Packing, PlacedPod
-from controller.views.view import View
 
 
 class Placement(PlacedPod, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from controller.scheduling.decide import RefusalReason
-from controller.views.view import View
+from controller.views import View
 
 Outcome = Literal["placed", "refused", "error", "waiting", "unmanaged"]
 """`refused`: no node has room. `error`: the pod or its claims must be fixed. `waiting`: not decided

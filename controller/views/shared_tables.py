@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from controller.scheduling.inventory import QuotaLine
     from controller.views.overview import NamespaceView
 
-QUOTAS: "Final[Columns[QuotaLine, QuotaLine]]" = (
+QUOTAS: "Final[Columns[QuotaLine]]" = (
     plain("namespace", lambda line: line.namespace, "Namespace", sort=True),
     plain(
         "quota",
@@ -17,6 +17,7 @@ QUOTAS: "Final[Columns[QuotaLine, QuotaLine]]" = (
         "ResourceQuota",
         exported="resourceQuota",
         sort=lambda line: (line.quota, line.namespace),
+        classes="",
     ),
     plain(
         "limit",
@@ -25,29 +26,20 @@ QUOTAS: "Final[Columns[QuotaLine, QuotaLine]]" = (
         exported="resource",
         sort=lambda line: (line.resource, line.namespace),
         head="RESOURCE",
+        classes="",
     ),
-    plain("used", lambda line: line.used, "Used", number=True, classes="short"),
-    plain("hard", lambda line: line.hard, "Allowed", number=True, classes="short"),
+    plain("used", lambda line: line.used, "Used", number=True),
+    plain("hard", lambda line: line.hard, "Allowed", number=True),
     plain("unit", lambda line: line.unit),
     Column("share", "Share", sort=lambda line: line.used / line.hard if line.hard else float(line.used > 0)),
 )
-NAMESPACES: "Final[Columns[NamespaceView, NamespaceView]]" = (
+NAMESPACES: "Final[Columns[NamespaceView]]" = (
     plain("namespace", lambda each: each.namespace, "Namespace", sort=True),
-    plain(
-        "vendor", lambda each: each.vendor, "Vendor", sort=lambda each: (each.vendor, each.namespace), classes="short"
-    ),
-    plain("pods", lambda each: each.pods, "Pods", sort=True, number=True, classes="short"),
-    plain("claims", lambda each: each.claims, "Claims", sort=True, number=True, classes="short"),
-    plain("devices", lambda each: each.cards, "Devices", sort=True, number=True, classes="short"),
-    plain(
-        "whole",
-        lambda each: each.whole_cards,
-        "Whole devices",
-        sort=True,
-        exported="wholeDevices",
-        number=True,
-        classes="short",
-    ),
+    plain("vendor", lambda each: each.vendor, "Vendor", sort=lambda each: (each.vendor, each.namespace)),
+    plain("pods", lambda each: each.pods, "Pods", sort=True, number=True),
+    plain("claims", lambda each: each.claims, "Claims", sort=True, number=True),
+    plain("devices", lambda each: each.cards, "Devices", sort=True, number=True),
+    plain("whole", lambda each: each.whole_cards, "Whole devices", sort=True, exported="wholeDevices", number=True),
     Column(
         "memory",
         "Memory",
@@ -55,7 +47,6 @@ NAMESPACES: "Final[Columns[NamespaceView, NamespaceView]]" = (
         {"memoryBytes": lambda each: each.memory},
         lambda each: in_bytes(each.memory),
         number=True,
-        classes="short",
     ),
     plain("cores", lambda each: each.cores, number=True),
     Column("shares", text=lambda each: str(each.shares), number=True),

@@ -9,7 +9,7 @@ from controller.views.overview.card_table import (
     troubles,
     vendor_name,
 )
-from controller.views.overview.container_use import ContainerUse, container_uses
+from controller.views.overview.container_use import ContainerUse, container_uses, samples_of
 from controller.views.overview.model import (
     Card,
     NamespaceView,
@@ -25,7 +25,7 @@ from controller.views.overview.namespace_usage import NamespaceUsage, namespaces
 from controller.views.overview.packing import linked_sizes, packing
 from controller.views.overview.placed import placed_pod
 from controller.views.overview.read import overview
-from controller.views.overview.reservations import reservations
+from controller.views.overview.reservations import node_of, reservations
 from controller.views.overview.tenancies import Tenancies
 
 __all__ = [
@@ -49,10 +49,12 @@ __all__ = [
     "driver_rank",
     "linked_sizes",
     "namespaces",
+    "node_of",
     "overview",
     "packing",
     "placed_pod",
     "reservations",
+    "samples_of",
     "troubles",
     "vendor_name",
 ]

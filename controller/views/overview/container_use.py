@@ -6,13 +6,16 @@ none.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +23,11 @@ _MOST: Final = 4_096
 """Pairs of container and card in one answer."""
 _LARGEST: Final = float(1 << 62)
 _WHOLE: Final = 100
-_LIMITS: Final[Mapping[str, float]] = {
-    names.METRIC_CONTAINER_MEMORY: _LARGEST,
-    names.METRIC_CONTAINER_UTILIZATION: 1.0,
-    names.METRIC_CONTAINER_LIMIT: _LARGEST,
+_LIMITS: Final = {
+    names.METRIC_CONTAINER_MEMORY: (0.0, _LARGEST),
+    names.METRIC_CONTAINER_UTILIZATION: (0.0, 1.0),
+    names.METRIC_CONTAINER_LIMIT: (0.0, _LARGEST),
 }
-"""Metric → the largest value that can be."""
 _LABELS: Final = ("namespace", "pod", "container", "device_uuid")
 
 
@@ -42,21 +44,32 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
     """Percent of the card's cores, 0 to 100."""
 
 
-def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
-    """Return the containers on each card, by uuid, ordered by namespace, pod, container; only those
-    whose use is known. Parsing stops at the first broken line.
+def samples_of(text: str, limits: Mapping[str, tuple[float, float]]) -> "Iterator[Sample]":
+    """Yield the samples of some metrics in Prometheus' text. Never raises.
+
+    `limits`: metric → the least and the largest value that can be; others are left out. Parsing
+    stops at the first broken line.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
-    found: dict[tuple[str, ...], ContainerUse] = {}
-    lines = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_LIMITS)))
+    lines = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(limits)))
     try:
         for family in text_string_to_metric_families(lines):
             for sample in family.samples:
-                if sample.name in _LIMITS and 0 <= sample.value <= _LIMITS[sample.name]:
-                    _add(found, sample.name, sample.labels, sample.value)
+                least, most = limits.get(sample.name, (0.0, -1.0))
+                if least <= sample.value <= most:
+                    yield sample
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
         log.debug("unreadable metrics: %r", error)
+
+
+def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
+    """Return the containers on each card, by uuid, ordered by namespace, pod, container; only those
+    whose use is known.
+    """
+    found: dict[tuple[str, ...], ContainerUse] = {}
+    for sample in samples_of(text, _LIMITS):
+        _add(found, sample.name, sample.labels, sample.value)
     by_card: dict[str, list[ContainerUse]] = {}
     for key in sorted(found):
         use = found[key]

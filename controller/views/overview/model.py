@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from controller.views.view import View
+from controller.views import View
 
 
 class Tenant(View, frozen=True, kw_only=True):

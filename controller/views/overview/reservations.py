@@ -62,7 +62,7 @@ def reservations(
                 name=gang.name,
                 holder=str(gang),
                 pod=pod.key,
-                node=inventory.assumed_node(pod.metadata.uid) or _node_of(inventory, devices),
+                node=inventory.assumed_node(pod.metadata.uid) or node_of(inventory, devices),
                 devices=tuple(map(str, devices)),
                 since=min(filter(None, times), default=""),
                 until=ends.isoformat(timespec="seconds") if ends is not None else "",
@@ -72,7 +72,8 @@ def reservations(
     return tuple(found)
 
 
-def _node_of(inventory: Inventory, devices: Iterable[DeviceId]) -> str:
+def node_of(inventory: Inventory, devices: Iterable[DeviceId]) -> str:
+    """Return the node of the first of these devices that is published; empty if there is none."""
     for device in devices:
         row = inventory.devices.row_of(device)
         if row >= 0 and (node := int(inventory.devices.node[row])) >= 0:

@@ -100,14 +100,18 @@ def test_without_drivers_the_namespace_is_asked_for(monkeypatch, capsys):
     assert "--install-namespace" in capsys.readouterr().err
 
 
+def use_of(used):
+    return ContainerUse(**{name: getattr(used, name) for name in ContainerUse.__struct_fields__})
+
+
 def test_a_driver_is_believed_about_cards_of_its_own_node_only():
     cards = (card(node="n1", uuid="u1", device="gpu-0"), card(node="n2", uuid="u2", device="gpu-0"))
     overview = Overview(cards=cards, nodes=(), namespaces=(), packing=(), problems={}, vanished=())
     found = {"n1": {"u1": (USE, OTHER), "u2": (USE,)}, "n3": {"u2": (USE,)}}
     used = container_usage.used_cards(overview, found, None)
-    assert [(each.node, each.card, each.use) for each in used] == [("n1", "gpu-0", USE), ("n1", "gpu-0", OTHER)]
-    assert [each.use for each in container_usage.used_cards(overview, found, "team")] == [USE]
-    assert used[0].document() == {
+    assert [(each.node, each.card, use_of(each)) for each in used] == [("n1", "gpu-0", USE), ("n1", "gpu-0", OTHER)]
+    assert [use_of(each) for each in container_usage.used_cards(overview, found, "team")] == [USE]
+    assert msgspec.to_builtins(used[0]) == {
         "node": "n1",
         "card": "gpu-0",
         "namespace": "team",

@@ -21,10 +21,8 @@ from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.review_queue import AT_ONCE, BURST
 from controller.dashboard.source import ControllerState
-from controller.reconcile.runtime import Mode
-from controller.scheduling.decide import Options
+from controller.reconcile.runtime import Mode, SchedulingSettings
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import Policies
 from controller.settings.controller import DashboardSettings, parse_bind
 from controller.views.explanation import Explanation
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
@@ -84,10 +82,8 @@ class Empty:
     def __init__(self):
         self.inventory = Inventory()
         self.decisions = Kept()
-        self.policies = Policies()
-        self.options = Options()
+        self.scheduling = SchedulingSettings()
         self.state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
-        self.scheduler_names = frozenset({"default-scheduler"})
 
     def problems(self):
         return []

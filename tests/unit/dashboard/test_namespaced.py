@@ -9,10 +9,8 @@ from controller.dashboard.access import AccessVerdict, Grant
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.history import History
 from controller.dashboard.source import ControllerState
-from controller.reconcile.runtime import Mode
-from controller.scheduling.decide import Options
+from controller.reconcile.runtime import Mode, SchedulingSettings
 from controller.scheduling.gangs import GangKey, GangState
-from controller.scheduling.scoring import Policies
 from controller.views.explanation import Explanation, NodeExplanation
 from hami_dra.api.core import ResourceQuota
 from tests.cards import DRIVER, card, pod, slice_of
@@ -43,7 +41,7 @@ class Both:
 
     namespaces = None
     state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
-    policies, options, scheduler_names = Policies(), Options(), frozenset({"default-scheduler"})
+    scheduling = SchedulingSettings()
 
     def __init__(self):
         self.heard = []

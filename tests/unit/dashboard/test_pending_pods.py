@@ -10,13 +10,19 @@ import pytest
 
 from controller.dashboard import render
 from controller.dashboard.decisionpages import DecisionTable
-from controller.dashboard.pending import PendingPod, grouped, largest_first, pending_count, pending_pods, pods_by_kind
-from controller.dashboard.pendingpages import PendingTable
-from controller.dashboard.podpages import PodTable
+from controller.dashboard.pending import (
+    PendingPod,
+    PendingTable,
+    grouped,
+    largest_first,
+    pending_count,
+    pending_pods,
+    pods_by_kind,
+)
 from controller.dashboard.source import ControllerState
 from controller.insight.explain import explain
 from controller.insight.simulation import SimulationSettings, question
-from controller.reconcile.runtime import Mode
+from controller.reconcile.runtime import Mode, SchedulingSettings
 from controller.scheduling.decide import RefusalReason
 from controller.scheduling.gangs import GangKey, GangState
 from controller.scheduling.inventory import Inventory
@@ -29,7 +35,7 @@ from tests.support.manifests import claim, cluster, documents, part, pod
 class Source:
     """Pods that wait, and the decision on them."""
 
-    scheduler_names = frozenset({"default-scheduler"})
+    scheduling = SchedulingSettings()
     state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
 
     namespaces = None
@@ -192,7 +198,7 @@ def test_the_decision_on_a_member_shows_its_gang(asked):
     source.decisions.of_pod = lambda _key: msgspec.structs.replace(decision, gang=gang)
     source.decisions.latest = lambda _most: [msgspec.structs.replace(decision, gang=gang)]
     source.pod = lambda _key: None
-    pages = DecisionTable(source, PodTable(source))
+    pages = DecisionTable(source)
     text = render.fragment("decision.html", pages.decision({"pod": "default/port"}), "en")
     assert "Gang PodGroup team/train" in text
     assert "2 of 3 members must run at once" in text
