@@ -16,7 +16,7 @@ MODULES = sorted(
 NEED_ONE = {
     "controller.scheduling.incremental": ["changes", "derived_column", "growth", "node_scores", "saturation"],
     "controller.scheduling.node_filter": ["pod_resources"],
-    "controller.scheduling.scoring": ["device_selection", "fair_share", "formulas", "node_views"],
+    "controller.scheduling.scoring": ["device_selection", "fair_share", "formulas", "node_views", "policies"],
     "controller.scheduling.allocation": ["bounds", "capacity", "first_reasons"],
     "controller.scheduling.decide": ["pre_score", "quotas", "ranked_nodes"],
 }

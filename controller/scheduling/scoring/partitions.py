@@ -166,7 +166,7 @@ def _ruled_out_of(members: Sequence[Device], taken: set[Device], totals: dict[Co
     draws = np.zeros((len(members), len(own)), dtype=np.float64)
     for row, device in enumerate(members):
         for name, amount in drawn_counters(device):
-            draws[row, own[name]] = float(min(amount, MOST))
+            draws[row, own[name]] = float(max(-MOST, min(amount, MOST)))
     held = np.array([device in taken for device in members], dtype=np.bool_)
     left = np.array([totals.get(name, 0) for name in own], dtype=np.float64) - draws[held].sum(axis=0)
     memory = np.array([totals_of(device)[2] for device in members], dtype=np.int64)
