@@ -1,16 +1,15 @@
-"""Claims with as many requests and constraints as Kubernetes takes, which no node can meet: to say why costs each node once, in steps.
+"""Claims with as many requests and constraints as Kubernetes takes, which no node can meet: to say why reads each attribute of
+each device once, and no more attributes than the limit.
 
-Every constraint was made again for every request and every node, all nodes in one piece.
+Every constraint was made again for every request and every node.
 """
 
 from collections import Counter
-from contextlib import suppress
 
 import pytest
 
 from controller.scheduling.allocation import constraints
-from controller.scheduling.decide import Options, Unschedulable, decide, idle_nodes
-from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
+from controller.scheduling.decide import Options, Unschedulable, decide, lasting_sets
 from tests.support.allocation import DRIVER, claim, device, exactly
 from tests.unit.scheduling.decide.test_attempts import request
 from tests.unit.scheduling.decide.test_hostile import add_node, furnished
@@ -18,49 +17,45 @@ from tests.unit.scheduling.decide.test_hostile import add_node, furnished
 NODES, DEVICES, CLAIMS, REQUESTS, CONSTRAINTS = 40, 4, 4, 32, 32
 
 
-class OneStep(Heartbeat):
-    """Each report of the decision ends the turn."""
-
-    def __init__(self):
-        super().__init__(lambda: None)
-
-    def spend(self, seconds, _owner=""):
-        raise SliceSpent
-
-
 @pytest.fixture
 def read(monkeypatch):
-    """How often each attribute of each device is read to tell nodes apart."""
+    """How often each attribute of each device is read to say why a pod is refused."""
     found, value_of = Counter(), constraints.value_of
 
     def noted(name, view, device, *, lists):
         found[name, device.id] += 1
         return value_of(name, view, device, lists=lists)
 
-    monkeypatch.setattr(idle_nodes, "value_of", noted)
+    monkeypatch.setattr(lasting_sets, "value_of", noted)
     return found
 
 
-@pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
-def test_each_attribute_is_read_once_for_each_device_and_one_node_in_a_step(kind, read):
+def refused(kind, attributes, having=0):
+    """The answer to claims whose constraints name that many attributes. `having`: how many of them the devices have."""
+
     def hostile(number):
         requests = [exactly(name=f"r{each}") for each in range(REQUESTS)]
-        terms = [{kind: f"{DRIVER}/a{each % 4}"} for each in range(CONSTRAINTS)]
+        terms = [{kind: f"{DRIVER}/a{each % attributes}"} for each in range(CONSTRAINTS)]
         return claim(*requests, name=f"claim-{number}", constraints=terms)
 
     inventory = furnished(0)
+    rack = {f"{DRIVER}/a{each}": each for each in range(having)}
     for number in range(NODES):
-        add_node(inventory, f"node-{number}", [device(f"card-{each}", shared=True) for each in range(DEVICES)])
-    asked = request(*[hostile(number) for number in range(CLAIMS)])
-    answer, most = None, 0
-    for _ in range(20 * NODES):
-        before = read.total()
-        with inventory.verdicts.within(OneStep()), suppress(SliceSpent):
-            answer = decide(inventory, asked, Options())
-        most = max(most, read.total() - before)
-        if answer is not None:
-            break
-    assert isinstance(answer, Unschedulable | None)
-    assert len(read) == 4 * NODES * DEVICES, "all nodes were compared"
+        cards = [device(f"card-{each}", shared=True, **rack) for each in range(DEVICES)]
+        add_node(inventory, f"node-{number}", cards)
+    return decide(inventory, request(*[hostile(number) for number in range(CLAIMS)]), Options())
+
+
+@pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
+def test_each_attribute_is_read_once_for_each_device(kind, read):
+    answer = refused(kind, 4)
+    assert isinstance(answer, Unschedulable)
     assert {*read.values()} == {1}
-    assert most <= 4 * DEVICES
+    assert len(read) <= 4 * NODES * DEVICES
+
+
+def test_attributes_beyond_the_limit_are_not_read(read, monkeypatch):
+    monkeypatch.setattr(lasting_sets, "_READ", 2 * NODES * DEVICES)
+    answer = refused("matchAttribute", CONSTRAINTS, having=CONSTRAINTS - 1)
+    assert isinstance(answer, Unschedulable)
+    assert read.total() == 2 * NODES * DEVICES

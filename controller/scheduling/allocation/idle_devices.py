@@ -18,6 +18,8 @@ from hami_dra.vendors.reasons import NUMBER
 
 _PASSING: Final = (NUMBER[names.CARD_NOT_HEALTH], NUMBER[names.CARD_CORDONED])
 """Reasons that can end without a change to the pod or the hardware."""
+_KEPT: Final = 64
+"""Results derived from one column: claims may name any number of attributes."""
 _Value = TypeVar("_Value")
 
 
@@ -64,5 +66,7 @@ class IdleDevices:
     def kept(self, key: Hashable, make: Callable[[], _Value]) -> _Value:
         """Return the cached result derived from these verdicts; it is valid as long as they are."""
         if key not in self._kept:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
             self._kept[key] = make()
         return self._kept[key]  # type: ignore[return-value] # made by `make` of the same key

@@ -18,7 +18,6 @@ from controller.scheduling.decide.allocation_config import with_allocation_confi
 from controller.scheduling.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.decide.fast_path import fast_path_of
-from controller.scheduling.decide.idle_nodes import IdleNodes
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.node_search import NodeSearch
 from controller.scheduling.decide.pre_score import (
@@ -33,7 +32,7 @@ from controller.scheduling.decide.pre_score import (
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import rank_among, ranked_by_shape
-from controller.scheduling.decide.refusal_reason import RefusalReason, sentence_of
+from controller.scheduling.decide.refusal_reason import sentence_of
 from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace, enough
 from controller.scheduling.decide.unlike_refused import unlike_refused
@@ -341,7 +340,7 @@ class _Decision:
         error = error or failing_selector(self._inventory, trace)
         pools = self._unusable(trace.verdicts.mask)
         given_up = error or self._search.budget_error
-        reason = None if given_up else self._reason(trace)
+        reason = None if given_up else reason_of(self._inventory, self._request, trace, self._arranging)
         if reason is not None and pools:  # what they would offer is not known
             reason = replace(reason, never=False, fix="")
         return Unschedulable(
@@ -356,11 +355,6 @@ class _Decision:
             examples=trace.verdicts.examples(),
             trace=trace,
         )
-
-    def _reason(self, trace: Trace) -> RefusalReason:
-        problems = self._managed, self._foreign
-        idle = IdleNodes(self._inventory, self._request, self._options, problems, trace.wanted)
-        return reason_of(self._inventory, self._request, trace, idle)
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:
         """Return the managed pools on these nodes that cannot be used as published, and why."""

@@ -14,7 +14,7 @@ from controller.scheduling.decide.request_words import ROLES, RequestWords
 from controller.scheduling.inventory.products import products_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Positions
-from hami_dra.api.printable import counted, listed, printable
+from hami_dra.api.printable import listed, printable
 from hami_dra.api.resource import DeviceCapacity
 from hami_dra.vendors.reasons import CODES
 
@@ -46,16 +46,6 @@ def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
     if code in _SELECTING:
         return _selected(words, code, idle.kept("products", lambda: products_of(words.inventory).counted(rows)))
     return _too_small(words, code, of_code, some_excluded=len(of_code) < len(rows))
-
-
-def too_many_together(words: RequestWords, idle: IdleDevices, total: int) -> RefusalReason | None:
-    """Return a reason if requests like this one need more whole devices together than a node has."""
-    if idle.anywhere or total <= int(idle.per_node.max()) or not words.takes_whole_devices(idle):
-        return None
-    best = int(idle.per_node.argmax())
-    most = f"the most a node has is {idle.per_node[best]} ({words.inventory.nodes.names[best]})"
-    asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
-    return RefusalReason("devices", asked, most, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
 
 
 def _all_products(words: RequestWords) -> str:

@@ -24,7 +24,6 @@ NO_SAY: Final = -1
 """The vendor has no layout of the node, or devices of other vendors are eligible too."""
 _FEW: Final = 512
 """Up to this many changed devices, update their nodes individually."""
-"""Pairs of a request's shape and a vendor."""
 _MOST: Final = 1 << 14
 """Numbers in use; beyond this many, all nodes are numbered again from 0."""
 
@@ -40,13 +39,17 @@ class NodeClass(Struct, frozen=True):
 
 
 class NodeClasses:
-    """The node classes of one request shape and one vendor. `classes[number]` is a NodeClass."""
+    """The node classes of one request shape and one vendor. `classes[number]` is a NodeClass.
 
-    def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns) -> None:
+    `idle`: as if all devices were idle and healthy.
+    """
+
+    def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns, *, idle: bool = False) -> None:
         self._inventory = inventory
         self._vendor = vendor
         self._column = column
-        self._usage = LogReader(inventory.devices.changes)
+        self._idle = idle
+        self._usage = LogReader(inventory.devices.structure if idle else inventory.devices.changes)
         self._layout: Ints = np.zeros(0, dtype=np.int64)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._known: dict[bytes, int] = {}
@@ -118,7 +121,8 @@ class NodeClasses:
         place[nodes] = np.arange(len(nodes))
         rows = rows[devices.node[rows] >= 0]
         rows = rows[place[devices.node[rows]] >= 0]
-        eligible = self._column.codes[rows] == 0
+        codes = self._column.idle().codes if self._idle else self._column.codes
+        eligible = codes[rows] == 0
         kinds = [sample.id.driver == vendor.profile.driver for sample in devices.kind_samples]
         of_vendor = np.array(kinds, dtype=np.bool_)[devices.kind[rows]]
         known = of_vendor & (position[rows] >= 0)
@@ -132,13 +136,14 @@ class NodeClasses:
         shape = len(nodes), int(position[rows].max(initial=0)) + 1
         card_states: Codes = np.zeros(shape, dtype=np.uint8)
         states: Codes = np.zeros(shape, dtype=np.uint8)
-        card_states[where] = card_states_of(
-            eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_)
-        )
+        cards, nothing = devices.cards(rows), np.zeros(len(rows), dtype=np.int64)
+        if self._idle:
+            cards.slots_used = cards.cores_used = cards.memory_used = cards.mark = nothing
+        card_states[where] = card_states_of(eligible, cards.slots_used == 0, nothing != 0)
         ask = self._column.ask(rows)
         for amounts in (ask.slots, ask.cores, ask.memory):
             amounts[~eligible] = 0
-        states[where] = vendor.states(devices.cards(rows), ask)
+        states[where] = vendor.states(cards, ask)
         for each in np.flatnonzero(says).tolist():
             node = int(nodes[each])
             self.number[node] = self._number(
@@ -160,8 +165,10 @@ class NodeClasses:
         return number
 
 
-def node_classes_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> NodeClasses:
+def node_classes_of(inventory: Inventory, vendor: Vendor, column: RequestColumns, *, idle: bool = False) -> NodeClasses:
     """Return the classes, up to date if the column is."""
-    classes = inventory.of_request(NodeClasses, (vendor.name, column), lambda: NodeClasses(inventory, vendor, column))
+    classes = inventory.of_request(
+        NodeClasses, (vendor.name, column, idle), lambda: NodeClasses(inventory, vendor, column, idle=idle)
+    )
     classes.refresh()
     return classes

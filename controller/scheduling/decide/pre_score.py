@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.scheduling.allocation.ownership import matching_drivers
 from controller.scheduling.allocation.prefilter import RequestColumns
@@ -91,6 +92,33 @@ def estimate_nodes(
     if questions:
         _ask(estimates, questions, chosen, size)
     return estimates
+
+
+def without_legal_set(
+    inventory: Inventory,
+    policies: Policies,
+    view: ResolvedRequest,
+    column: RequestColumns,
+    *,
+    nodes: Positions,
+    drivers: frozenset[str],
+    count: int,
+) -> Bools:
+    """Return which of the nodes have no legal set of `count` devices by the vendors' rules, even if
+    all their devices were idle. Shape (len(nodes),).
+    """
+    refused = np.zeros(len(nodes), dtype=np.bool_)
+    every = np.ones(len(nodes), dtype=np.bool_)
+    for vendor in VENDORS:
+        if vendor.profile.driver not in drivers:
+            continue
+        classes = node_classes_of(inventory, vendor, column, idle=True)
+        question = _NodeQuestion(policies, vendor, classes, view=view, nodes=nodes, own=every)
+        for number in {*question.number.tolist()} - {NO_SAY}:
+            best = _best(vendor, replace(question.node_view(classes[number], 0, 0), count=count))
+            if best is not None and best.code and not (best.parts and classes[number].parts):
+                refused |= question.number == number
+    return refused
 
 
 def estimate_if_uniform(inventory: Inventory, wanted: Wanted, drivers: frozenset[str]) -> NodeEstimates | None:

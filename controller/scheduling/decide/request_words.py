@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.scheduling.allocation.idle_devices import IdleDevices
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.decide.refusal_reason import RefusalReason, memory_text
@@ -98,9 +97,13 @@ class RequestWords:
             0 < int(role.total(devices)[row]) <= int(role.asked(ask)[0]) for role in ROLES if role.kind != "slots"
         )
 
-    def takes_whole_devices(self, idle: IdleDevices) -> bool:
-        """Return whether no two of these requests fit on one device."""
-        return bool(idle.possible.size) and self.is_whole(int(idle.possible[0]))
+    def takes_most(self, role: Role) -> bool:
+        """Return whether it takes more than half of an amount of each device that it could get: no two
+        such requests fit on one.
+        """
+        devices, rows = self.inventory.devices, self.column.idle().possible
+        over_half = 2 * role.asked(self.column.ask(rows)) > role.total(devices)[rows]
+        return not self.view.admin_access and bool((over_half | ~devices.shared[rows]).all())
 
     def devices(self, row: int) -> str:
         """Return what is requested: `4 devices with 2000 MiB each on one node`. `row`: of a device

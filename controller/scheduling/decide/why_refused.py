@@ -9,7 +9,7 @@ placement. Pure.
     the pod as a whole: a volume that no node can have      volume
     each request on idle devices, anywhere                  class, selector, memory, devices, ...
     all requests on idle devices of one node                requests
-    all of them together there, by search                   set, requests, devices
+    all of them together there, by counting                 devices, requests, set
     the nodes where that holds: labels, taints, resources   label, taint, resource, node
     the quota of the namespace                              quota
     free devices                                            memory, whole devices, health, ...
@@ -27,9 +27,8 @@ from msgspec.structs import replace
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
-from controller.scheduling.decide.idle_nodes import IdleNodes
-from controller.scheduling.decide.lasting_reasons import lasting_reason, too_many_together
-from controller.scheduling.decide.lasting_sets import DEMANDS, LastingSets, set_text
+from controller.scheduling.decide.lasting_reasons import lasting_reason
+from controller.scheduling.decide.lasting_sets import DEMANDS, set_text, without_lasting_rules
 from controller.scheduling.decide.listing_annotations import listing_annotations
 from controller.scheduling.decide.node_reasons import NodeReasons
 from controller.scheduling.decide.passing_reasons import passing_reason
@@ -43,11 +42,11 @@ from hami_dra.api.arrays import Bools
 from hami_dra.api.printable import counted, listed, printable
 
 
-def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> RefusalReason:
+def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> RefusalReason:
     """Return the reason of a refusal. `trace`: of the decision, before the inventory changes;
-    `idle`: which nodes could meet the claims with idle devices. Raises SliceSpent.
+    `drivers`: those whose vendors allow only some sets of devices.
     """
-    return _Refusal(inventory, request, trace, idle).why()
+    return _Refusal(inventory, request, trace, drivers).why()
 
 
 def failing_selector(inventory: Inventory, trace: Trace) -> str:
@@ -66,11 +65,11 @@ def failing_selector(inventory: Inventory, trace: Trace) -> str:
 
 
 class _Refusal:
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace, idle: IdleNodes) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> None:
         self._inventory = inventory
         self._request = request
         self._trace = trace
-        self._idle = idle
+        self._drivers = drivers
         self._names = Counter(group.name for group, _ in trace.wanted)
 
     def why(self) -> RefusalReason:
@@ -82,14 +81,9 @@ class _Refusal:
         there = self._there()
         if isinstance(there, RefusalReason):
             return there
-        if (reason := self._too_many()) is not None:
-            return reason
-        if self._idle.needs_search:
-            together = self._idle.could(there)
-            if not together.any():
-                words = [self._words(group, columns) for group, columns in self._trace.wanted]
-                return LastingSets(self._idle, words, there).why()
-            there = together
+        there = self._together_there(there)
+        if isinstance(there, RefusalReason):
+            return there
         left = there & verdicts.mask
         if not left.any():
             return self._elsewhere(NodeReasons(self._inventory, self._request, verdicts, there).why(), there)
@@ -155,18 +149,15 @@ class _Refusal:
         best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
         return RefusalReason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
 
-    def _too_many(self) -> RefusalReason | None:
-        """Whole devices are no longer there for the next request of the same shape."""
-        totals: Counter[object] = Counter()
-        if len(self._trace.wanted) == 1:
-            return None
-        for group, columns in self._trace.wanted:
-            view, idle = group.alternatives[-1], columns[-1].idle()
-            totals[view.shape] += view.count
-            found = too_many_together(self._words(group, columns), idle, totals[view.shape])
-            if found is not None and not group.prioritized:
-                return found
-        return None
+    def _together_there(self, there: Bools) -> Bools | RefusalReason:
+        """Return the nodes where no rule keeps idle devices from being given together, or the rule that does everywhere."""
+        managed, foreign = (
+            [self._words(*each) for each in part if not each[0].prioritized and each[0].alternatives[0].count]
+            for part in (self._trace.wanted[: self._trace.ours], self._trace.wanted[self._trace.ours :])
+        )
+        return without_lasting_rules(
+            self._inventory, self._request, there, managed=managed, foreign=foreign, drivers=self._drivers
+        )
 
     # -- nodes and devices ---------------------------------------------------------------------------
 

@@ -592,8 +592,8 @@ NEVER_TOGETHER = {
         [],
         {},
         (
-            "needs 6 devices on one node (3 devices with 12288 MiB each for one, 2 whole devices for two, "
-            "a device with 2048 MiB for three); 5 of them could be given together (a), so it never will"
+            "needs 5 devices on one node (3 devices with 12288 MiB each for one, 2 whole devices for two); "
+            "4 of them could be given together (a), so it never will"
         ),
     ),
 }
