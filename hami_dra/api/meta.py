@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-NO_LABELS: Final[dict[str, str]] = {}
 NO_ANNOTATIONS: Final[dict[str, str]] = {}
 """Shared by all objects decoded without annotations; never changed."""
 UNREADABLE: Final = "hami.io/unreadable"

@@ -75,7 +75,6 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it belongs to."""
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
-EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
 # --- groups of pods: labels and annotations of pods ------------------------------------------------
 COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"

@@ -24,7 +24,6 @@ ALLOCATION_LIMIT: Final = 8_000_000  # list elements and characters
 WORK_LIMIT: Final = 200_000  # steps through lists, maps and patterns
 
 LIST: Final = 10
-MAP: Final = 30
 _PER_CHARACTER: Final = 0.1
 _PER_PATTERN_CHARACTER: Final = 0.25
 

@@ -246,6 +246,8 @@ class Vendor:
     profile: DriverProfile
     annotations: frozenset[str] = frozenset()
     """Annotations of pod, claim, template and class that it reads; the first object that has one counts."""
+    always_arranges: bool = False
+    """Whether `arranges` is true for every request."""
     parameters: Mapping[str, str] = MappingProxyType({})
     """Fields of `DeviceConfig` (in JSON spelling) → the equivalent annotation. The parameters of a
     claim or class count, request by request, if no object has the annotation.
@@ -283,7 +285,7 @@ class Vendor:
 
     def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (overridden)
         """Return whether `arrange` may return sets: if not, cards of one kind are interchangeable."""
-        return False
+        return self.always_arranges
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (for vendors to override)
         """Return a small number per card that `arrange` needs beyond `CardState`: how sliced, how full it is."""

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 from hami_dra.api import names
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.vendors.ascend.models import series_of_product
-from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import (
     CandidateSets,
     CandidateTier,
@@ -191,9 +190,7 @@ class Ascend(Vendor):
 
     name = "ascend"
     profile = DriverProfile(driver=DRIVER, partition=TEMPLATE, model=MODEL)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (rings are minded for everybody)
-        return True
+    always_arranges = True  # rings are minded for everybody
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         return arrange(node_view)

@@ -5,7 +5,7 @@ Pure. The measure is HAMi's pair score (`topology.pairs`): PCIe distance, and li
 shows them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 
@@ -75,6 +75,7 @@ class Enflame(Vendor):
 
     name = "enflame"
     profile = DriverProfile(driver=DRIVER, parts="slices")
+    always_arranges = True  # closeness is good for everybody
     annotations = frozenset({USE_UUID, NOUSE_UUID})
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:
@@ -82,9 +83,6 @@ class Enflame(Vendor):
 
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-enflame-{index}", f"{node}-GCU-{index}")
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (closeness is good for everybody)
-        return True
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         """1 where the request takes all of the card."""

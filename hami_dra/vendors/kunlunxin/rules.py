@@ -6,7 +6,7 @@ score), docs/kunlun-vxpu-support.md:195 (handles). Everything about slices follo
 card's size is that of the slices on it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
@@ -203,6 +203,7 @@ class Kunlunxin(Vendor):
 
     name = "kunlunxin"
     profile = DriverProfile(driver=DRIVER, ids=(names.ATTR_PCI_BUS_ID,))
+    always_arranges = True  # wings are for everybody
     annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:
@@ -213,9 +214,6 @@ class Kunlunxin(Vendor):
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
         return refuse(cards, ask)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
-        return True
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return states(cards, ask)

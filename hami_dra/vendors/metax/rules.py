@@ -8,7 +8,7 @@ scoreExclusiveDevices), D/metax/device.go (ScoreNode) and HAMi's v2.7.0 release 
 disagree docs/vendors/metax.md says which rule is used here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
@@ -247,6 +247,7 @@ class Metax(Vendor):
 
     name = "metax"
     profile = DriverProfile(driver=DRIVER)
+    always_arranges = True  # zones are minded for everybody
     annotations = ANNOTATIONS
     parameters: Mapping[str, str] = {"qos": QOS, "appClass": APP_CLASS}
 
@@ -259,9 +260,6 @@ class Metax(Vendor):
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
         own = _own(preferences)
         return refuse(cards, ask, own.qos, own.app_class)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (zones are minded for everybody)
-        return True
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return states_of(cards, ask)

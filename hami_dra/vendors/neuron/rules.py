@@ -115,6 +115,7 @@ class Neuron(Vendor):
 
     name = "neuron"
     profile = DriverProfile(driver=DRIVER, memory=None, cores="neuroncores")
+    always_arranges = True  # blocks are for all requests
     annotations = frozenset({USE_UUID, NOUSE_UUID})
 
     def preferences(self, annotations: Mapping[str, str]) -> Preferences:
@@ -122,9 +123,6 @@ class Neuron(Vendor):
 
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-AWSNeuron-{index}",)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are for all requests)
-        return True
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         """Return the free blocks of neighbours, the first one first (as HAMi), for several devices;
