@@ -205,7 +205,7 @@ def test_filters_and_sorting_need_no_button(tab):
     page.wait_for_function("[...document.querySelectorAll('tbody th')].every((e) => e.innerText.includes('train-'))")
     assert page.evaluate("document.activeElement.name") == "q", "typing goes on"
     page.locator("a.sort", has_text="Memory").click()
-    page.wait_for_selector("th[aria-sort=ascending]")
+    page.wait_for_selector("th[aria-sort=ascending]:has-text('Memory')")
     page.locator("a.sort", has_text="Memory").click()
     page.wait_for_selector("th[aria-sort=descending]")
     assert page.locator("input[name=q]").input_value() == "train-"
