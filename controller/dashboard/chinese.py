@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controller.dashboard.chinese_reasons import PENDING, REASONS
+from controller.dashboard.reasons import REASONS
 
 MESSAGES: Final[dict[str, str]] = {
     # frame
@@ -395,6 +395,18 @@ MESSAGES: Final[dict[str, str]] = {
         "有足够空闲资源时即会放置；在此之前可减少请求量或添加节点。"
     ),
     "Would another policy make room?": "换一种策略能腾出空间吗？",
-    **PENDING,
-    **REASONS,
+    # pending
+    "to be fixed": "需要修改",
+    "Nothing but a change of the pod, its claims or its namespace helps.": "只有修改 Pod、其资源申领或命名空间才有用。",
+    "No node fits, even if all were empty.": "即使所有节点都空闲也放不下。",
+    "Placed as soon as there is room.": "一有空间就会放置。",
+    "Not decided yet, or another component is to act.": "尚未决定，或需要其他组件处理。",
+    "Kinds of reasons": "原因类别",
+    "Oldest": "最久",
+    "runner-up {node}": "次选 {node}",
+    "{fitting} of {all} nodes fits": "{all} 个节点中有 {fitting} 个合适",
+    "{fitting} of {all} nodes fit": "{all} 个节点中有 {fitting} 个合适",
+    "Too many logins at once. Try again in a minute.": "同时登录过多。请一分钟后重试。",
+    # reasons
+    **dict(REASONS.values()),
 }

@@ -31,6 +31,10 @@ DASHBOARD = Path(render.__file__).parent
 TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
 
 
+UNDOCUMENTED = {names.NODE_UNFIT_POD}
+"""Of HAMi's codes, those that no decision gives."""
+
+
 def tables():
     """Return all tables of the pages."""
     made = pages.site(Empty(), History(), Readings(None))
@@ -39,7 +43,7 @@ def tables():
 
 
 def messages():
-    found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
+    found = {text.english for text in reasons.REASONS.values()} | {title for _, title in pages.MENU}
     found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.views.explanation
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
     found |= {column.title for table in tables() for column in table.columns if column.title}
@@ -63,6 +67,21 @@ def test_the_catalogue_is_complete_and_has_nothing_more():
 def test_a_message_has_the_same_figures_in_both_languages():
     for english, found in chinese.MESSAGES.items():
         assert sorted(re.findall(r"\{\w*\}", english)) == sorted(re.findall(r"\{\w*\}", found)), english
+
+
+def test_every_reason_code_has_one_text_of_its_own_in_each_language():
+    for language in ("english", "chinese"):
+        texts = [getattr(text, language) for text in reasons.REASONS.values()]
+        assert all(texts)
+        assert len({*texts}) == len(texts)
+
+
+def test_the_table_of_reason_codes_in_the_docs_has_the_codes_of_the_catalogue():
+    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
+    table = page.partition("## Reason codes\n")[2].partition("\n## ")[0]
+    codes = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert len({*codes}) == len(codes)
+    assert {*codes} == {*reasons.REASONS} - UNDOCUMENTED
 
 
 def test_every_reason_code_has_words():
