@@ -170,7 +170,7 @@ def test_many_unknown_keys_cost_little(monkeypatch):
 
 def test_a_claim_that_no_container_uses_is_noted():
     wanted = pod("p", "template:t", "shared")
-    wanted["spec"]["containers"][0]["resources"]["claims"].pop()
+    wanted["spec"]["containers"][1]["resources"]["claims"].pop()
     (warning,) = convert_pod(wanted, "default").warnings
     assert warning == (
         "spec.resourceClaims[c1] is used by no container: its devices are allocated, and no container sees them; add "
