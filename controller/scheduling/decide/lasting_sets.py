@@ -12,6 +12,7 @@ rest is counted. What only a search can tell is left open, and counts as in use 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from controller.scheduling.allocation.constraints import value_of
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.decide.pre_score import without_legal_set
 from controller.scheduling.decide.refusal_reason import RefusalReason
-from controller.scheduling.decide.request_words import REQUESTS_NAMED, ROLES, RequestWords, together_text
+from controller.scheduling.decide.request_words import REQUESTS_NAMED, ROLES, RequestWords, Role, together_text
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import names
@@ -98,7 +99,9 @@ class _Rules:
 
     def each(self) -> Iterator[Rule]:
         for role in ROLES[:2]:
-            rivals = [each for each in self._words if each.takes_most(role)]
+            rivals = self._words
+            if not _keep_each_other_off(rivals, role):
+                rivals = [each for each in self._words if each.takes_most(role)]
             if len(rivals) > 1:
                 yield self._room(rivals)
         for entry in self._request.claims:
@@ -136,7 +139,7 @@ class _Rules:
         ]
         for each in covered:
             yield from self._agreeing(constraint, [each])
-        if len(covered) > 1 and any(all(each.takes_most(role) for each in covered) for role in ROLES[:2]):
+        if len(covered) > 1 and any(_keep_each_other_off(covered, role) for role in ROLES[:2]):
             yield from self._agreeing(constraint, covered)
 
     def _agreeing(self, constraint: DeviceConstraint, covered: Sequence[RequestWords]) -> Iterator[Rule]:
@@ -241,6 +244,17 @@ class _Rules:
         fix = "Relax the annotation, or ask for fewer devices" if stated else "Ask for another number of devices"
         code = names.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else names.NUMA_NOT_FIT
         return words.reason("set", asked, text, never=True, fix=fix, code=code)
+
+
+def _keep_each_other_off(requests: Sequence[RequestWords], role: Role) -> bool:
+    """Return whether no two of the requests fit on one device: each takes more than half of an
+    amount, or, of a few requests, any two take more than all of it.
+    """
+    if all(each.takes_most(role) for each in requests):
+        return True
+    return len(requests) <= REQUESTS_NAMED and all(
+        one.keeps_off(other, role) for one, other in combinations(requests, 2)
+    )
 
 
 def _largest_first(inventory: Inventory, nodes: Positions, sizes: Ints) -> Positions:

@@ -105,6 +105,14 @@ class RequestWords:
         over_half = 2 * role.asked(self.column.ask(rows)) > role.total(devices)[rows]
         return not self.view.admin_access and bool((over_half | ~devices.shared[rows]).all())
 
+    def keeps_off(self, other: "RequestWords", role: Role) -> bool:
+        """Return whether the two take more than all of an amount of each device that both could get."""
+        devices = self.inventory.devices
+        rows = np.intersect1d(self.column.idle().possible, other.column.idle().possible)
+        together = role.asked(self.column.ask(rows)) + role.asked(other.column.ask(rows))
+        over = (together > role.total(devices)[rows]) | ~devices.shared[rows]
+        return not (self.view.admin_access or other.view.admin_access) and bool(over.all())
+
     def devices(self, row: int) -> str:
         """Return what is requested: `4 devices with 2000 MiB each on one node`. `row`: of a device
         that could be given.
