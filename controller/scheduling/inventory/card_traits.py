@@ -6,10 +6,10 @@ attribute objects (`hami_dra.api.sharing`), but for their UUIDs, which are not r
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hami_dra.api.resource import DeviceAttribute
+from hami_dra.api.short_texts import cached_if_short
 from hami_dra.vendors.protocol import DriverProfile
 
 
@@ -41,7 +41,7 @@ _kept: Final[dict[tuple[object, ...], tuple[object, CardTraits]]] = {}
 
 
 def traits_of(profile: DriverProfile, driver: str, attributes: _Attributes) -> CardTraits:
-    values = tuple(map(attributes.get, _names_read(profile, driver)))
+    values = tuple(map(attributes.get, _names_read((profile, driver))))
     key = (id(profile), driver, *map(id, values))
     found = _kept.get(key)
     if found is None:
@@ -96,9 +96,10 @@ def _read(profile: DriverProfile, driver: str, attributes: _Attributes) -> CardT
     )
 
 
-@lru_cache(maxsize=64)
-def _names_read(profile: DriverProfile, driver: str) -> tuple[str, ...]:
-    """Return all names under which `_read` looks for attributes."""
+@cached_if_short(64)
+def _names_read(of: tuple[DriverProfile, str]) -> tuple[str, ...]:
+    """Return all names under which `_read` looks for attributes of a driver's cards."""
+    profile, driver = of
     roles = (profile.index, profile.partition, profile.card_memory, profile.link_group, profile.numa)
     names = [name for name in (*roles, profile.product, profile.links, profile.distance) if name is not None]
     bare = [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == driver]
