@@ -12,6 +12,7 @@ from controller.scheduling.inventory.model import DeviceId
 from hami_dra.api import heldclaims, names
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
+from hami_dra.driver.prepare import vanished
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.driver.prepare.vanished import VanishedClaims, held_claim
 from hami_dra.driver.simulated import machine
@@ -208,17 +209,17 @@ async def test_an_object_that_nobody_imagined_stops_nothing():
     assert uids(found) == ["uid-b"]
 
 
-async def test_one_get_for_each_claim_in_each_interval():
+async def test_one_get_for_each_claim_in_each_interval(monkeypatch):
     """The arithmetic of the docs: 40,000 claims in 5 minutes are 133 GETs a second."""
     cluster, pauses = Asked(**{f"c{number}": f"uid-c{number}" for number in range(8)}), []
     found, _, _ = watch(cluster, *(record(f"c{number}") for number in range(8)))
 
-    async def sleep(seconds):
+    async def pause(_event, seconds):
         pauses.append(seconds)
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    found._pause = sleep
+    monkeypatch.setattr(vanished, "wait_at_most", pause)
     with contextlib.suppress(asyncio.CancelledError):
         await found.run()
     assert (cluster.count, pauses) == (24, [300.0] * 3)
