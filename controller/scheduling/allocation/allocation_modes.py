@@ -268,7 +268,7 @@ class ExactCount:
                 return False
             # A set of the same kinds failed: {a, b} fails like {c, d} if a equals c and b equals d.
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
-                search.skip()
+                search.skip(len(candidates))
                 continue
             # A set is taken whole or not at all.
             for candidate in candidates:

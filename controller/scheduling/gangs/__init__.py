@@ -5,7 +5,7 @@ give the same answer. The members are placed on a `Trial`, which is taken back a
 """
 
 from controller.scheduling.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES, GangKey, Source, gang_of
-from controller.scheduling.gangs.gang_answers import DomainVerdict, GangAnswer, GangDecision, GangUnschedulable
+from controller.scheduling.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable
 from controller.scheduling.gangs.gang_members import has_terms
 from controller.scheduling.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.scheduling.gangs.gang_search import decide_gang
@@ -18,7 +18,6 @@ __all__ = [
     "OPTIONAL_SOURCES",
     "SOURCES",
     "DomainVerdict",
-    "GangAnswer",
     "GangDecision",
     "GangKey",
     "GangRequest",

@@ -62,6 +62,3 @@ class GangUnschedulable(Struct, frozen=True):
         """Return the refusal of a gang whose members are all elastic, and none of which found room."""
         first, refusal = answer.left[0]
         return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
-
-
-GangAnswer = GangDecision | GangUnschedulable

@@ -68,6 +68,7 @@ class _GangSearch:
         self._options = options
         self._placements = placements
         self._most_steps = steps
+        self._members: tuple[Member, ...] = ()
         self._tried: dict[str, int] = {}
         """Name of each domain that was tried → the most members that fitted there."""
         self._domains: list[Domain] = []
@@ -80,7 +81,7 @@ class _GangSearch:
     # -- deciding ----------------------------------------------------------------------------------
 
     def decide(self) -> GangDecision | GangUnschedulable:
-        members = members_of(self._inventory, self._request.members)
+        members = self._members = members_of(self._inventory, self._request.members)
         if not members:
             return GangDecision((), ())
         relations = MemberRelations(self._inventory, members)
@@ -210,8 +211,7 @@ class _GangSearch:
         """Return the domain that could hold the most members with idle devices, if even that is too
         small for the gang.
         """
-        inventory, request = self._inventory, self._request
-        members = members_of(inventory, request.members)
+        inventory, request, members = self._inventory, self._request, self._members
         samples = {member.kind: member.request for member in reversed(members)}
         counts = np.bincount([member.kind for member in members])
         shared, size = shared_claims(request.members), inventory.nodes.size
