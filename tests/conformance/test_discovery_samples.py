@@ -38,6 +38,10 @@ def listed(text):
     return [(row.index, row.model, row.bus_id, row.state, row.uuid) for row in found]
 
 
+def parse_list(text):
+    return metax.parse_list(text, ListingReader("mx-smi -L"))
+
+
 def dmon(text):
     sizes, problems = metax.parse_memory(text)
     assert problems == []
@@ -217,7 +221,7 @@ def test_each_sample_reads_as_expected():
 def test_all_parsers_meet_all_samples():
     """Also those of other tools and listings: an error that is meant, or cards."""
     parsers = [
-        metax.parse_list,
+        parse_list,
         metax.parse_table,
         metax.parse_memory,
         metax.parse_topology,
@@ -241,7 +245,7 @@ def test_all_parsers_meet_all_samples():
 def test_mishaps_of_the_samples():
     texts = there()
     parsers = {
-        "mx-smi": (metax.parse_list, metax.parse_table, metax.parse_memory, metax.parse_topology),
+        "mx-smi": (parse_list, metax.parse_table, metax.parse_memory, metax.parse_topology),
         "xpu-smi": (kunlunxin.parse_xml, kunlunxin.parse_query, kunlunxin.parse_columns),
         "neuron": (neuron.parse_json, neuron.parse_table),
         "efsmi": (enflame.parse_query, enflame.parse_table),
