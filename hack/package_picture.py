@@ -20,9 +20,9 @@ WAY: Final = (
     ("controller.reconcile.runtime", "informers", "the copy of the cluster changes, handlers are called"),
     ("controller.reconcile.queueing", "queue", "its turn: priority, then fairness between namespaces"),
     ("controller.reconcile.scheduling_cycle", "", "one pod at a time: assess, decide, assume"),
-    ("controller.scheduling.decide", "decision", "nodes are filtered, estimated, ranked"),
-    ("controller.scheduling.allocation", "search", "devices of the best node, by DRA's rules"),
-    ("controller.scheduling.scoring", "chooser", "in the order of the device policy"),
+    ("controller.decide", "decision", "nodes are filtered, estimated, ranked"),
+    ("controller.allocation", "search", "devices of the best node, by DRA's rules"),
+    ("controller.scoring", "chooser", "in the order of the device policy"),
     ("controller.reconcile.binding", "claim_commit", "the allocation is written, the gate removed"),
     ("hami_dra.driver", "prepare", "kubelet asks; containers get their devices"),
 )

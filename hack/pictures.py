@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.insight.simulation import SimulationSettings, simulate
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.quantity import Quantity
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies

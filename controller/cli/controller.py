@@ -77,8 +77,8 @@ def controller(
 ) -> None:
     from controller.cli.policy_options import default_policies, feature_gates
     from controller.cli.service import run_service
+    from controller.decide import Options
     from controller.reconcile import runtime
-    from controller.scheduling.decide import Options
     from hami_dra import logs
     from hami_dra.kube.lease import unique_identity
     from hami_dra.vendors.registry import OWN_DRIVERS

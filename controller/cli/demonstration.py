@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from controller.inventory import Inventory
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime import DriverSettings, Settings
-from controller.scheduling.inventory import Inventory
 from controller.settings.controller import FenceSettings, LeadershipSettings
 from controller.views.overview import Card, PlacedPod, overview, placed_pod
 from controller.webhook import Admission, LegacyConversion, memory_webhook

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def device_ranking(text: str) -> "DeviceRanking | None":
-    from controller.scheduling.native_order import native_ranking
-    from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy
+    from controller.scoring import DevicePolicy, InvalidPolicy, native_ranking, parse_device_policy
 
     if text == names.FIRST_FIT:
         return None

@@ -199,7 +199,7 @@ def _computed(
     from controller.insight.explain import of_unmanaged, with_gang
     from controller.insight.manifests import BadManifest
     from controller.insight.simulation import NoSuchPod, question
-    from controller.scheduling.inventory import Heartbeat
+    from controller.inventory import Heartbeat
     from controller.views.explanation import Explanation
 
     with Progress() as progress:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from controller.allocation import FeatureGates, UnknownGate
 from controller.cli.errors import CommandError
 from controller.cli.profile_options import driver_profiles
 from controller.insight.simulation import SimulationSettings
-from controller.scheduling.allocation import FeatureGates, UnknownGate
-from controller.scheduling.scoring import (
+from controller.scoring import (
     DevicePolicy,
     InvalidPolicy,
     Packing,

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
+from controller.allocation import FeatureGates
 from controller.cli.errors import CommandError
+from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from controller.insight.manifests import BadManifest, Item, gather
-from controller.scheduling.allocation import FeatureGates
-from controller.scheduling.gang_key import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
-from controller.scheduling.inventory import Inventory, PoolGates
+from controller.inventory import Inventory, PoolGates
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
@@ -44,7 +44,7 @@ class Seen(Struct):
         groups = self.items[kinds.POD_GROUP.name]  # of every API group
         if not groups:
             return partial(gang_of, also=OPTIONAL_SOURCES)
-        from controller.scheduling.gangs import Gangs  # brings the search for placements along
+        from controller.gangs import Gangs  # brings the search for placements along
 
         found = Gangs(OPTIONAL_SOURCES)
         for item in groups:

@@ -30,7 +30,7 @@ from hami_dra.kube.documents import Document
 from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from controller.scheduling.gang_key import Source
+    from controller.cluster.pods.gang_key import Source
     from hami_dra.kube.http import HttpCluster
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def gang_sources_in(arguments: str) -> "frozenset[Source] | None":
     """Return the optional kinds of gangs that a controller with these arguments reads; None where they
     are not known.
     """
-    from controller.scheduling.gang_key import OPTIONAL_SOURCES
+    from controller.cluster.pods.gang_key import OPTIONAL_SOURCES
 
     found = re.findall(r"^--gangs-of[=\n](\S+)$", arguments, re.MULTILINE)
     return OPTIONAL_SOURCES.intersection(found) if arguments else None

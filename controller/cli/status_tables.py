@@ -13,7 +13,7 @@ from hami_dra.api.times import age
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
     from controller.insight.simulation import PendingPod, PendingPods
-    from controller.scheduling.inventory import QuotaLine
+    from controller.inventory import QuotaLine
     from controller.views.overview import Card, NodeView, Overview, Packing, Reservation, Tenant, Vanished
 
 _BAD: Final = "red"

@@ -16,9 +16,9 @@ from controller.cli.tables import Line, TextLayout
 
 if TYPE_CHECKING:
     from controller.cli.container_usage import UsedCard
+    from controller.gangs import GangKey
     from controller.insight.simulation import PendingPods
-    from controller.scheduling.gangs import GangKey
-    from controller.scheduling.inventory import Inventory, QuotaLine
+    from controller.inventory import Inventory, QuotaLine
     from controller.views.overview import Overview
     from hami_dra.api.core import Node, Pod
     from hami_dra.api.resource import ResourceClaim

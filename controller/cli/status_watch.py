@@ -45,9 +45,9 @@ async def _watching(
 ) -> None:
     """Show updates until cancelled; `layout` None: as JSON lines. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
+    from controller.gangs import OPTIONAL_SOURCES
+    from controller.inventory import Inventory
     from controller.reconcile.runtime import Informers, LoopClock, taint_rule_kind
-    from controller.scheduling.gangs import OPTIONAL_SOURCES
-    from controller.scheduling.inventory import Inventory
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError, Forbidden
 

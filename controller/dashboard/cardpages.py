@@ -22,7 +22,7 @@ from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import allocated_share, summary
 from controller.dashboard.tables import Context, Query
-from controller.scheduling.inventory import DeviceId
+from controller.inventory import DeviceId
 from controller.views.overview import (
     Card,
     CardTable,

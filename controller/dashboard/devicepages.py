@@ -18,7 +18,7 @@ from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import by_card, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import DESCENDING, Context, PageTable, Query
-from controller.scheduling.inventory import Device
+from controller.inventory import Device
 from controller.views.columns import Column, Columns, plain
 from controller.views.overview import Card, CardTable, vendor_name
 from hami_dra.api.arrays import Ints, Positions

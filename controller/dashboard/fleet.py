@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.scheduling.inventory import products_of
+from controller.inventory import products_of
 from controller.views.overview import CORDONED, READY, CardTable, vendor_name
 from hami_dra.api.arrays import Ints
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from controller.dashboard.pacing import paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.tables import PageTable, Query
-from controller.scheduling.gangs import GangState
+from controller.gangs import GangState
 from controller.views.columns import Column, Columns, plain
 from controller.views.overview import Reservation
 

@@ -1,7 +1,7 @@
 """A `Source` for users who may view some namespaces only.
 
 Pods, claims and decisions of other namespaces do not exist in it. Texts of decisions name objects
-of the pod's own namespace only (`node_filter.pod_names`). Nodes and devices are those of the whole
+of the pod's own namespace only (`cluster.pods.pod_names`). Nodes and devices are those of the whole
 cluster, with all amounts: capacity belongs to no namespace. What the inventory knows of namespaces
 is left out by its readers (`Source.namespaces`).
 """
@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from controller.dashboard.source import ControllerState, Decisions, Heard, Source
+from controller.gangs import GangKey, GangState
+from controller.inventory import Inventory
 from controller.reconcile.runtime import SchedulingSettings
-from controller.scheduling.gangs import GangKey, GangState
-from controller.scheduling.inventory import Inventory
 from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind

@@ -17,8 +17,8 @@ from controller.dashboard.paging import page_slice
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query, ordered
+from controller.gangs import GangKey, GangState
 from controller.reconcile.runtime import Mode
-from controller.scheduling.gangs import GangKey, GangState
 from controller.views.columns import Column, Columns, plain
 from controller.views.explanation import Explanation
 from controller.views.overview import Reservation

@@ -10,7 +10,7 @@ from controller.dashboard.pacing import paced
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query
-from controller.scheduling.inventory import Amounts, DeviceId, Holding, holdings_of, used_of
+from controller.inventory import Amounts, DeviceId, Holding, holdings_of, used_of
 from controller.views.columns import Column, Columns, plain, values
 from controller.views.overview import node_of, placed_pod
 from hami_dra.api import names

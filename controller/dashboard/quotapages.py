@@ -11,7 +11,7 @@ from controller.dashboard.fleet import node_rows
 from controller.dashboard.pacing import breath
 from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query
-from controller.scheduling.inventory import QuotaLine
+from controller.inventory import QuotaLine
 from controller.views.overview import CardTable, NamespaceUsage, NamespaceView
 from controller.views.shared_tables import NAMESPACES, QUOTAS
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.scheduling.inventory import Inventory
+from controller.inventory import Inventory
 from controller.views.overview import ContainerUse, container_uses, samples_of
 from hami_dra.api import names
 

@@ -7,7 +7,7 @@ In: a `Source`. Out: `Reservation`s (`controller.views.overview`). Reads the pod
 from collections.abc import Iterable, Mapping
 
 from controller.dashboard.source import Source
-from controller.scheduling.inventory import DeviceId
+from controller.inventory import DeviceId
 from controller.views.overview import NO_CARD, CardTable, Reservation, reservations
 
 

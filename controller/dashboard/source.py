@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 from prometheus_client import Gauge
 
+from controller.gangs import GangKey, GangState
+from controller.inventory import Inventory
 from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
 from controller.reconcile.runtime import Informers, Mode, SchedulingSettings
-from controller.scheduling.gangs import GangKey, GangState
-from controller.scheduling.inventory import Inventory
 from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind

@@ -16,7 +16,7 @@ from controller.dashboard.source import Source
 from controller.insight.manifests import BadManifest
 from controller.insight.simulation import SimulationSettings, documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
-from controller.scheduling.scoring import DevicePolicy, InvalidPolicy, parse_device_policy, parse_node_policy
+from controller.scoring import DevicePolicy, InvalidPolicy, parse_device_policy, parse_node_policy
 from controller.views.comparison import Comparison, Unplaced
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind

@@ -15,6 +15,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.decide import decide as default_decide
+from controller.gangs import GangKey
+from controller.inventory import Inventory
 from controller.reconcile.fence import require_fenceable
 from controller.reconcile.observability import Scrape, SideServices, watched
 from controller.reconcile.queueing import Conversion
@@ -39,9 +42,6 @@ from controller.reconcile.runtime import (
 )
 from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
-from controller.scheduling.decide import decide as default_decide
-from controller.scheduling.gangs import GangKey
-from controller.scheduling.inventory import Inventory
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.httpserver import Exposition, serving

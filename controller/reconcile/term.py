@@ -15,6 +15,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.decide import Options
+from controller.gangs import GangKey
+from controller.inventory import DeviceId, Inventory
 from controller.reconcile.binding import (
     AssumedPods,
     BindingCycle,
@@ -42,9 +45,6 @@ from controller.reconcile.repair import (
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
-from controller.scheduling.decide import Options
-from controller.scheduling.gangs import GangKey
-from controller.scheduling.inventory import DeviceId, Inventory
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from controller.scheduling.decide import RefusalReason
+from controller.decide import RefusalReason
 from controller.views import View
 
 Outcome = Literal["placed", "refused", "error", "waiting", "unmanaged"]

@@ -6,7 +6,7 @@ from controller.views.columns import Column, Columns, plain
 from hami_dra.api.printable import in_bytes
 
 if TYPE_CHECKING:
-    from controller.scheduling.inventory import QuotaLine
+    from controller.inventory import QuotaLine
     from controller.views.overview import NamespaceView
 
 QUOTAS: "Final[Columns[QuotaLine]]" = (

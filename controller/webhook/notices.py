@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.scheduling.gang_key import OPTIONAL_SOURCES, gang_of, size_problem, stated_size
-from controller.scheduling.scoring import invalid_values
+from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, gang_of, size_problem, stated_size
+from controller.scoring import invalid_values
 from controller.webhook.raw_pod import Raw, containers_of, object_in, objects_in
 from hami_dra.api import names
 from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec

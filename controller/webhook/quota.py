@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.scheduling.inventory import limits_of
+from controller.inventory import limits_of
 from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota

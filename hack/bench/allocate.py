@@ -25,12 +25,12 @@ if __name__ == "__main__":
 
 import msgspec
 
-from controller.scheduling.allocation.chooser import Chooser, FirstFit
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.allocation.search import solve
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.chooser import PolicyChooser
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.allocation.chooser import Chooser, FirstFit
+from controller.allocation.request import prepare
+from controller.allocation.search import solve
+from controller.inventory.inventory import Inventory
+from controller.scoring.chooser import PolicyChooser
+from controller.scoring.policies import DevicePolicy, Policies
 from hack.bench.decide import DRIVER, card
 from hami_dra.api import names
 from hami_dra.api.core import Node

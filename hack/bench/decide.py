@@ -25,9 +25,9 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.cli.heap import collect_in_pieces
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 

@@ -22,9 +22,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from controller.cli.heap import collect_in_pieces
+from controller.decide import Decision, Options, decide
 from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.scheduling.decide import Decision, Options, decide
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from hack.bench.decide import DRIVER, REQUESTS, STAYING, furnished, scheduling_request
 
 DETAILED = 1e12

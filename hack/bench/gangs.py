@@ -30,8 +30,8 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.cli.heap import collect_in_pieces
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, decide
-from controller.scheduling.gangs import (
+from controller.decide import Decision, Options, SchedulingRequest, decide
+from controller.gangs import (
     GangDecision,
     GangKey,
     GangRequest,
@@ -39,8 +39,8 @@ from controller.scheduling.gangs import (
     TopologyConstraint,
     decide_gang,
 )
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
 from hack.bench.decide import DRIVER, furnished, scheduling_request
 
 OPTIONS = Options(managed=frozenset({DRIVER}))

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from controller.cli.heap import collect_in_pieces
-from controller.scheduling.scoring.policies import InvalidPolicy
+from controller.scoring.policies import InvalidPolicy
 from hack.bench.packing_figures import BadFigures, about, read_figures, write_figures
 from hack.bench.packing_replay import Arrival, Churn, Policy, arrival, churn, policy_of
 from hack.bench.packing_report import Row, picture, table

@@ -16,15 +16,15 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.request import ResolvedRequest
-from controller.scheduling.incremental.changes import ChangeLog, LruCache
-from controller.scheduling.incremental.derived_column import LogReader
-from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.roles import WHOLE_CARD
-from controller.scheduling.node_filter.pod_resources import pod_requests
-from controller.scheduling.scoring.device_selection import first_of, fit_keys
-from controller.scheduling.scoring.free_capacity import (
+from controller.allocation.request import ResolvedRequest
+from controller.cluster.incremental.changes import ChangeLog, LruCache
+from controller.cluster.incremental.derived_column import LogReader
+from controller.cluster.pod_resources import pod_requests
+from controller.inventory.card_grid import CardGrid
+from controller.inventory.inventory import Inventory
+from controller.inventory.roles import WHOLE_CARD
+from controller.scoring.device_selection import first_of, fit_keys
+from controller.scoring.free_capacity import (
     AfterPlacement,
     NodeDevices,
     NodeTable,
@@ -32,9 +32,9 @@ from controller.scheduling.scoring.free_capacity import (
     card_grid_of,
     shape_key,
 )
-from controller.scheduling.scoring.packing import Packing
-from controller.scheduling.scoring.policies import Policies
-from controller.scheduling.scoring.ranking import Ranking, rank_nodes
+from controller.scoring.packing import Packing
+from controller.scoring.policies import Policies
+from controller.scoring.ranking import Ranking, rank_nodes
 from hack.bench.packing_shapes import PodShapes
 from hack.bench.packing_typical import Narrow, Typical
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions

@@ -17,16 +17,16 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import (
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import (
     DevicePolicy,
     Policies,
     parse_device_policy,
     parse_node_policy,
     parse_packing_weights,
 )
-from controller.scheduling.scoring.ranking import rank_nodes
+from controller.scoring.ranking import rank_nodes
 from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_trace import CARD, WIDE, Job, Machine, Trace
 from hami_dra.api import names

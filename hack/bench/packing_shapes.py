@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.scheduling.node_filter.pod_resources import pod_requests
+from controller.cluster.pod_resources import pod_requests
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 

@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import ResolvedRequest, prepare
-from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
+from controller.allocation.errors import AllocatorError
+from controller.allocation.ownership import Scope
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.request import ResolvedRequest, prepare
+from controller.inventory.card_grid import CardGrid
+from controller.inventory.inventory import Inventory
+from controller.inventory.roles import WHOLE_CARD, asked_shares
 from hack.bench.packing_shapes import PodShapes, Shape
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints

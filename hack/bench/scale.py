@@ -38,11 +38,11 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.cli.heap import collect_in_pieces
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from hack.bench.rounds import orders, spread
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator

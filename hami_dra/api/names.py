@@ -251,7 +251,7 @@ FIRST_FIT: Final = "first-fit"
 FAIR_SHARE: Final = "fair-share"
 HAMI_NODE_POLICIES: Final = (BINPACK, SPREAD)
 NODE_POLICIES: Final = (*HAMI_NODE_POLICIES, FAIR_SHARE)
-"""Those that HAMi lacks have a ranking of their own (`controller.scheduling.scoring.ranking`), which orders the cards
+"""Those that HAMi lacks have a ranking of their own (`controller.scoring.ranking`), which orders the cards
 of a node, too; to vendors they are a `binpack`. Help, completion, dashboard and chart list what is here.
 """
 DEVICE_POLICIES: Final = (SPREAD, BINPACK, TOPOLOGY_AWARE, MUTEX, NUMA)

@@ -3,7 +3,7 @@
 The API server stores `config[].opaque.parameters` byte by byte. Claims, templates and classes are
 settled here right after they are decoded. Afterwards the parameters decode, encode and mean the
 same to every reader, or they are the marker. Code that needs them then refuses the object by name
-(`controller.scheduling.allocation.parameters`, the driver's `prepare.claim`). The object itself
+(`controller.allocation.parameters`, the driver's `prepare.claim`). The object itself
 stays readable: what it is allocated still counts.
 """
 

@@ -1,5 +1,5 @@
 """The preferences of one claim for every vendor. Created by
-`controller.scheduling.scoring.policy_resolution`, read wherever a vendor is called.
+`controller.scoring.policy_resolution`, read wherever a vendor is called.
 """
 
 from collections.abc import Iterator

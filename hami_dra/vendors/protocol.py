@@ -1,8 +1,8 @@
 """The interface of a vendor module for scheduling, and the driver profile by which any DRA driver's
 devices are read.
 
-Called by `controller.scheduling.allocation.prefilter` (whole columns),
-`controller.scheduling.decide.pre_score` and `controller.scheduling.scoring.chooser` (the cards of
+Called by `controller.allocation.prefilter` (whole columns),
+`controller.decide.pre_score` and `controller.scoring.chooser` (the cards of
 one node). Nothing outside `hami_dra.vendors` imports one vendor's folder. Rules depend on the
 device's driver, not on how it was requested. Everything here is pure: what a vendor needs to know
 of earlier decisions it reads from usage and marks, which come from the allocations themselves.

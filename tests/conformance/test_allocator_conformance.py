@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.scheduling.allocation.chooser import FirstFit
-from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.features import GATES, FeatureGates
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.allocation.search import solve
-from controller.scheduling.inventory.model import DeviceId
-from controller.scheduling.inventory.pools import PoolBook, compile_slice
+from controller.allocation.chooser import FirstFit
+from controller.allocation.errors import AllocatorError
+from controller.allocation.features import GATES, FeatureGates
+from controller.allocation.request import prepare
+from controller.allocation.search import solve
+from controller.inventory.model import DeviceId
+from controller.inventory.pools import PoolBook, compile_slice
 from hami_dra.api.core import Node
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice

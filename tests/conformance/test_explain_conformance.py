@@ -2,10 +2,10 @@
 
 import math
 
+from controller.allocation.features import GATES, FeatureGates
 from controller.insight.explain.explain import explain
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.question import question
-from controller.scheduling.allocation.features import GATES, FeatureGates
 from controller.views.explanation import from_json, to_json
 from tests.conformance.test_simulate_conformance import CASES, documents
 

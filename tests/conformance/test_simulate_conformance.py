@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from controller.allocation.features import GATES, FeatureGates
 from controller.insight.simulation import SimulationSettings, simulate
-from controller.scheduling.allocation.features import GATES, FeatureGates
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.documents import Document
 

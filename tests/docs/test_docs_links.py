@@ -8,7 +8,7 @@ from tests.docs.commands_in_docs import DOCUMENTS, ROOT
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.{},-]*)`")
-"""Paths in backticks: `manifests/webhook.yaml`, `controller/scheduling/decide/`."""
+"""Paths in backticks: `manifests/webhook.yaml`, `controller/decide/`."""
 OURS = {path.name for path in ROOT.iterdir()}
 
 

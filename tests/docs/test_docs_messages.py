@@ -77,7 +77,8 @@ def literals():
 @cache
 def expected():
     """What other tests expect: their string literals and the events of tests/fixtures/mistakes, all figures as 0."""
-    folders = (ROOT / "tests/unit/scheduling", ROOT / "tests/unit/reconcile", ROOT / "tests/e2e")
+    units = ("allocation", "decide", "gangs", "inventory", "rules", "scoring", "reconcile")
+    folders = (*(ROOT / "tests/unit" / name for name in units), ROOT / "tests/e2e")
     texts = [text for folder in folders for path in folder.rglob("*.py") for text in strings_in(path)]
     texts += [path.read_text() for path in (ROOT / "tests/fixtures/mistakes").rglob("*") if path.is_file()]
     return re.sub(r"\d+", "0", " ".join("\n".join(texts).split()))

@@ -28,9 +28,7 @@ FROM_HAMI = {
         f"{CONVERT}::test_the_runtime_class_is_set_as_hami_does",
         f"{CONVERT}::test_two_vendors_with_different_runtime_classes_are_refused",
     ],
-    "an unknown policy": [
-        "unit/scheduling/scoring/test_policies.py::test_an_unknown_policy_names_object_value_and_choices"
-    ],
+    "an unknown policy": ["unit/scoring/test_policies.py::test_an_unknown_policy_names_object_value_and_choices"],
     "plain `nvidia.com/gpu: 1`": [f"{MANIFESTS}::test_each_request_is_placed_as_hami_would"],
     "pods in `kube-system` (HAMi's Enflame examples)": [f"{NOTICES}::test_namespaces_that_are_not_converted_are_named"],
     "a list of cards that is empty": [f"{CONVERT}::test_an_empty_list_is_no_constraint"],
@@ -53,7 +51,7 @@ FROM_HAMI = {
     "`nvidia.com/vgpu-mode: mps`": [REFUSED],
     "`huawei.com/vnpu-mode: hami-core` (soft slices of an NPU, memory and percent of cores)": [REFUSED],
     "of equal cards": [
-        "unit/scheduling/scoring/test_formulas.py::test_score_comes_before_numa_and_index_breaks_ties",
+        "unit/scoring/test_formulas.py::test_score_comes_before_numa_and_index_breaks_ties",
         "property/test_vendor_neuron_singles.py::test_from_an_idle_machine_singles_go_in_hamis_order_under_every_policy",
     ],
     "`16Gi` for `nvidia.com/gpumem`": [REFUSED],
@@ -62,7 +60,7 @@ FROM_HAMI = {
         "node/test_node_runs.py::test_legacy_pods_and_claim_pods_share_cards_and_leave_nothing"
     ],
     "quota": [
-        "unit/scheduling/quota/test_vendors.py::test_what_a_request_counts",
+        "unit/inventory/quota/test_vendors.py::test_what_a_request_counts",
         "e2e/test_quota.py::test_many_pods_at_once_take_what_the_quota_allows_and_no_more",
     ],
     "events": ["unit/reconcile/runtime/test_events.py", "e2e/test_explain_on_cluster.py"],

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.assessment import Fault
 from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, simulate
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import CONTROLLER
-from controller.scheduling.assessment import Fault
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from controller.webhook.files import convert_documents
 from hami_dra.api import names
 from hami_dra.kube.documents import Document, read_documents

@@ -14,11 +14,11 @@ MODULES = sorted(
     if ">>> " in path.read_text()
 )
 NEED_ONE = {
-    "controller.scheduling.incremental": ["changes", "derived_column", "growth", "node_scores", "saturation"],
-    "controller.scheduling.node_filter": ["pod_resources"],
-    "controller.scheduling.scoring": ["device_selection", "fair_share", "formulas", "node_views", "policies"],
-    "controller.scheduling.allocation": ["bounds", "capacity", "first_reasons"],
-    "controller.scheduling.decide": ["pre_score", "quotas", "ranked_nodes"],
+    "controller.cluster.incremental": ["changes", "derived_column", "growth", "node_scores", "saturation"],
+    "controller.cluster": ["pod_resources"],
+    "controller.scoring": ["device_selection", "fair_share", "formulas", "node_views", "policies"],
+    "controller.allocation": ["bounds", "capacity", "first_reasons"],
+    "controller.decide": ["pre_score", "quotas", "ranked_nodes"],
 }
 """By package: modules with formulas or array tricks that a reader cannot check at sight."""
 

@@ -17,7 +17,7 @@ from tests.cards import node, pod
 from tests.hostile import test_volumes
 from tests.hostile.test_volumes import using
 from tests.support.examples import SOAK, examples
-from tests.unit.scheduling.node_filter.filtered import Filtered
+from tests.unit.rules.filtered import Filtered
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
 REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))

@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from controller.cluster.incremental.saturation import CARD_MOST, MOST, saturated, sums
+from controller.cluster.pod_resources import pod_requests
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.insight.explain.explain import explain
+from controller.inventory.inventory import Inventory
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime.informers import allocated_devices
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
-from controller.scheduling.incremental.saturation import CARD_MOST, MOST, saturated, sums
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.pod_resources import pod_requests
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from controller.views.overview.card_table import CardTable
 from controller.views.overview.read import overview
 from hami_dra.api.legacy_metrics import NameSet

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from controller.allocation.errors import AllocatorError
+from controller.allocation.request import prepare
 from controller.cli.errors import CommandError
 from controller.cli.seen import seen
 from controller.cli.state import read_cluster
-from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig, read_device_config

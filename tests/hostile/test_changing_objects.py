@@ -5,7 +5,7 @@ An honest pod of another namespace waits no longer than without them, and of wha
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from tests.property.test_nothing_kept import BOUNDED
 from tests.support.census import census, grown
@@ -19,8 +19,8 @@ TICK = 0.05
 """How exactly a wait is seen."""
 
 
-PACKAGES = ("controller.reconcile", "controller.scheduling.gangs", "hami_dra.kube.reflector", "hami_dra.kube.store")
-"""Not the tables of shapes in node_filter and inventory: they are bounded by number, not by what lives."""
+PACKAGES = ("controller.reconcile", "controller.gangs", "hami_dra.kube.reflector", "hami_dra.kube.store")
+"""Not the tables of shapes in rules and inventory: they are bounded by number, not by what lives."""
 LATEST = {"UnplacedPods._refused": "the refusals of the latest signatures"}
 
 

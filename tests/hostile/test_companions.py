@@ -9,14 +9,14 @@ from contextlib import suppress
 
 import pytest
 
-from controller.scheduling.decide import Decision, Options, decide
-from controller.scheduling.decide.companions import MOST_SHAPES, grouped
-from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
-from controller.scheduling.node_filter import pod_groups
+from controller.cluster.pods import pod_groups
+from controller.decide import Decision, Options, decide
+from controller.decide.companions import MOST_SHAPES, grouped
+from controller.inventory.selector_budget import Heartbeat, SliceSpent
 from hami_dra.api.core import Pod
 from tests.support.allocation import claim, device, exactly, parse
-from tests.unit.scheduling.decide.test_attempts import request
-from tests.unit.scheduling.decide.test_hostile import add_node, furnished
+from tests.unit.decide.test_attempts import request
+from tests.unit.decide.test_hostile import add_node, furnished
 
 HOST = "kubernetes.io/hostname"
 RUNNING, SLICE = 20, 50

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from controller.cli.heap import collect_in_pieces
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import ClusterError
 from tests.hostile.test_accepted_maximum import LENGTHS, OPERATORS, evil

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.config import merge, read_device_config
 from hami_dra.driver.prepare.claim import read_claim

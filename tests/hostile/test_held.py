@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.insight.doctor.allocations import claims as examine_claims
-from controller.scheduling.inventory import vanished
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.inventory import vanished
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from controller.views.overview.read import overview
 from hami_dra.api import heldclaims, names
 from hami_dra.api.heldclaims import HeldClaim, HeldDevice, InvalidHeldClaims

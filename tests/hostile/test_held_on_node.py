@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from hami_dra.api import heldclaims, names
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from controller.scheduling.node_filter.affinity_terms import AffinityTerm
+from controller.cluster.pods.affinity_terms import AffinityTerm
 from hami_dra.api import kinds, names
 from tests.support.apart import TIMINGS, Stage
 from tests.support.harness import SPACE, claim, first_fit, pod

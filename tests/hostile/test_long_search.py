@@ -1,7 +1,7 @@
 """C3, of the search: one that explodes on a node is bounded, in attempts of twice the length of the one before, and holds up nobody."""
 
-from controller.scheduling.allocation.search import Search
-from controller.scheduling.decide import decide
+from controller.allocation.search import Search
+from controller.decide import decide
 from hami_dra.api import kinds
 from tests.hostile.counted_work import CountedWork
 from tests.support.harness import DRIVER, claim, play, pod

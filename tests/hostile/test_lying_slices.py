@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.insight.doctor.hardware import slices as examine_slices
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from hami_dra.vendors.registry import OWN_DRIVERS
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 from tests.support import manifests

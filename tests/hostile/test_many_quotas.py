@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from controller.scheduling.inventory import quota_limits, quotas
-from controller.scheduling.inventory.quotas import QuotaBook
+from controller.inventory import quota_limits, quotas
+from controller.inventory.quotas import QuotaBook
 from hami_dra.vendors.registry import QUOTA_NAMES
 from tests.support.quotas import quota_object
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from tests.support.harness import claim, gpu_slice, node, play, pod
 

@@ -7,12 +7,12 @@ import uuid
 
 import pytest
 
+from controller.inventory.inventory import Inventory
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.packing import Packing
-from controller.scheduling.scoring.policies import InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve_policies
+from controller.scoring.packing import Packing
+from controller.scoring.policies import InvalidPolicy, Policies
+from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.decoding import read_object

@@ -4,19 +4,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from controller.scheduling.incremental.changes import Shared
-from controller.scheduling.inventory.selector_budget import Heartbeat, SliceSpent
-from controller.scheduling.node_filter.affinity_terms import AffinityTerm
-from controller.scheduling.node_filter.existing_terms import _PENDING_KEPT, Blamed, PodClass
-from controller.scheduling.node_filter.node_column import NodeColumn
-from controller.scheduling.node_filter.node_ports import host_ports
-from controller.scheduling.node_filter.pod_groups import PodGroups
-from controller.scheduling.node_preferences.image_index import ImageIndex
+from controller.cluster.incremental.changes import Shared
+from controller.cluster.nodes.node_column import NodeColumn
+from controller.cluster.pods.affinity_terms import AffinityTerm
+from controller.cluster.pods.existing_terms import _PENDING_KEPT, Blamed, PodClass
+from controller.cluster.pods.pod_groups import PodGroups
+from controller.inventory.selector_budget import Heartbeat, SliceSpent
+from controller.rules.node_ports import host_ports
+from controller.rules.preferences.image_index import ImageIndex
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node
 from hami_dra.api.kinds import POD
 from tests.cards import node, pod
-from tests.unit.scheduling.node_filter.filtered import Filtered
+from tests.unit.rules.filtered import Filtered
 
 HOST = "kubernetes.io/hostname"
 REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
@@ -97,9 +97,7 @@ def test_a_thousand_ports_at_addresses_of_their_own_are_read_once_for_each_pod(m
         *[asking(f"evil-{number}", f"10.0.0.{number}", nodeName=f"n{number}") for number in range(NODES)]
     )
     read = []
-    monkeypatch.setattr(
-        "controller.scheduling.node_filter.node_ports.host_ports", lambda each: read.append(each) or host_ports(each)
-    )
+    monkeypatch.setattr("controller.rules.node_ports.host_ports", lambda each: read.append(each) or host_ports(each))
     assert found.refused(asking("another", "10.0.1.1")) == {}
     assert found.refused(asking("again", "10.0.0.3")) == {"n3": names.NODE_PORTS}
     assert len(found.refused(asking("every", "0.0.0.0"))) == NODES
@@ -309,7 +307,7 @@ def test_a_pod_that_writes_more_than_is_read_is_refused_before_a_node_is_looked_
 @pytest.mark.parametrize("operator", ["In", "NotIn"])
 def test_thousands_of_values_are_looked_up_and_read_for_no_node(operator, monkeypatch):
     """Each node read all of them: 20,000 took a second at 5,000 nodes."""
-    monkeypatch.setattr("controller.scheduling.node_filter.node_rules.admits", None)
+    monkeypatch.setattr("controller.rules.node_rules.admits", None)
     values = [f"n{number}" for number in range(0, 20_000, 2)]
     wanted = requirement(HOST, operator, *values)
     refused = world().refused(pod("evil", affinity=node_affinity(wanted, requirement("evil", "DoesNotExist"))))
@@ -355,7 +353,7 @@ def with_images(name, images):
 
 def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is_counted_stays(monkeypatch):
     """64 terms took half a second beside 2,000 sets of labels, in which nothing else was decided."""
-    monkeypatch.setattr("controller.scheduling.node_filter.pod_groups._PORTION", 20)
+    monkeypatch.setattr("controller.cluster.pods.pod_groups._PORTION", 20)
     found = world().run(
         *[pod(f"r{n}", labels={"app": f"a{n}"}, nodeName=f"n{n % NODES}") for n in range(100)],
         pod("near", labels={"app": "q0"}, nodeName="n3"),
@@ -446,7 +444,7 @@ def test_terms_that_are_left_for_later_are_looked_at_once_until_the_holds_change
 
 def test_terms_that_concern_many_label_sets_have_a_bound_and_are_read_again(monkeypatch):
     """Each of 256 sets of labels kept each of 64,000 terms about it: gigabytes."""
-    monkeypatch.setattr("controller.scheduling.node_filter.existing_terms._LINKS_KEPT", 100)
+    monkeypatch.setattr("controller.cluster.pods.existing_terms._LINKS_KEPT", 100)
     found = world()
     terms = found.inventory._assembly.state.anti_affinity
     apart = {"matchExpressions": [requirement("app", "NotIn", "1", "2")]}

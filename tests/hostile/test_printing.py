@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.decide import decide
 from controller.reconcile.runtime.messages import warning
-from controller.scheduling.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.printable import escaped, event_note
 from hami_dra.logs import LogFormat, configure

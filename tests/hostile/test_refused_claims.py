@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from controller.scheduling.allocation import constraints
-from controller.scheduling.decide import Options, Unschedulable, decide, lasting_sets
+from controller.allocation import constraints
+from controller.decide import Options, Unschedulable, decide, lasting_sets
 from tests.support.allocation import DRIVER, claim, device, exactly
-from tests.unit.scheduling.decide.test_attempts import request
-from tests.unit.scheduling.decide.test_hostile import add_node, furnished
+from tests.unit.decide.test_attempts import request
+from tests.unit.decide.test_hostile import add_node, furnished
 
 NODES, DEVICES, CLAIMS, REQUESTS, CONSTRAINTS = 40, 4, 4, 32, 32
 

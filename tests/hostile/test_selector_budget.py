@@ -2,11 +2,11 @@
 
 import pytest
 
+from controller.decide import decide
+from controller.inventory.selector_budget import OverBudget, Payer, SliceSpent
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import SelectorLimits
-from controller.scheduling.decide import decide
-from controller.scheduling.inventory.selector_budget import OverBudget, Payer, SliceSpent
 from hami_dra.api import kinds
 from hami_dra.cel import SHORT, CostLimitExceeded, DeviceInput, EvaluationError, Selector, compile_selector
 from tests.cards import claim as card_claim

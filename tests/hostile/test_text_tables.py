@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling.inventory.model import value_of
-from controller.scheduling.node_filter.pod_resources import amount
+from controller.cluster.pod_resources import amount
+from controller.inventory.model import value_of
 from hami_dra.api.config import read_device_config
 from hami_dra.api.meta import LabelSelectorRequirement
 from hami_dra.api.opaque import problem_of
@@ -25,10 +25,10 @@ MIB = 1 << 20
 MANY = examples(450)
 """Texts of 8 KB."""
 BY_LENGTH = {
-    "controller/scheduling/scoring/chooser.py": "256 pairs of annotations, 8 KiB at most",
-    "controller/scheduling/scoring/policies.py": "a policy is one of a few words",
-    "controller/scheduling/decide/problems.py": "the key of the fence, which the administrator sets",
-    "controller/scheduling/inventory/layouts.py": "of nodes: instance types and cards",
+    "controller/scoring/chooser.py": "256 pairs of annotations, 8 KiB at most",
+    "controller/scoring/policies.py": "a policy is one of a few words",
+    "controller/decide/problems.py": "the key of the fence, which the administrator sets",
+    "controller/inventory/layouts.py": "of nodes: instance types and cards",
     "controller/dashboard/render.py": "files of the package",
     "controller/cli": "a command ends",
     "hami_dra/discovery/cdi_specs.py": "files of the driver's own node",

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
+from controller.inventory.inventory import Inventory
 from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
 from controller.reconcile.repair.uninstall import LeftBehind, Plan, Uninstaller
 from controller.reconcile.runtime.events import Events
-from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator
 from hami_dra.driver.node.claims import HeldClaims

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from controller.scheduling.node_filter.node_labels import NodeLabels
-from controller.scheduling.node_filter.volumes.static_volumes import _Fitting
-from controller.scheduling.node_filter.volumes.storage_capacity import StorageCapacities
-from controller.scheduling.node_filter.volumes.volume_binding import VolumeBinding
+from controller.cluster.nodes.node_labels import NodeLabels
+from controller.cluster.volumes.static_volumes import _Fitting
+from controller.cluster.volumes.storage_capacity import StorageCapacities
+from controller.cluster.volumes.volume_binding import VolumeBinding
 from hami_dra.api import kinds, names
 from hami_dra.api.kinds import POD
 from tests.cards import node, pod
-from tests.unit.scheduling.node_filter.filtered import Filtered
+from tests.unit.rules.filtered import Filtered
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NODES, MANY = 20, 1000
@@ -75,7 +75,7 @@ def test_claims_of_one_pod_are_matched_once_for_all_nodes_that_reach_the_same_vo
 
 
 def test_what_is_left_after_many_tries_is_up_to_kube_scheduler(monkeypatch):
-    monkeypatch.setattr("controller.scheduling.node_filter.volumes.volume_binding._MOST_TRIED", 10)
+    monkeypatch.setattr("controller.cluster.volumes.volume_binding._MOST_TRIED", 10)
     found = World()
     for number in range(NODES):
         found.volume(f"local-{number}", requirement(HOST, "In", f"n{number}"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from controller.cluster.pod_resources import pod_requests
 from controller.insight.manifests import gather
-from controller.scheduling.inventory import quotas
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.pod_resources import pod_requests
+from controller.inventory import quotas
+from controller.inventory.inventory import Inventory
 from hami_dra.api import kinds, sharing, weight
 from hami_dra.api.core import PodSpec, ResourceQuota
 from hami_dra.kube.decoding import read_added, read_object, read_page

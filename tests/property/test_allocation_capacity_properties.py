@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.capacity import consumed_amounts, percentage, whole
+from controller.allocation.capacity import consumed_amounts, percentage, whole
 from hami_dra.api.resource import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 
 amounts = st.integers(0, 10**6)

@@ -10,11 +10,11 @@ from zlib import crc32
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.bounds import is_infeasible
-from controller.scheduling.allocation.chooser import FirstFit
-from controller.scheduling.allocation.request import AllocationInput
-from controller.scheduling.allocation.search import DEFAULT_BUDGET, Search, solve
-from controller.scheduling.inventory.model import Pool
+from controller.allocation.bounds import is_infeasible
+from controller.allocation.chooser import FirstFit
+from controller.allocation.request import AllocationInput
+from controller.allocation.search import DEFAULT_BUDGET, Search, solve
+from controller.inventory.model import Pool
 from hami_dra.api.core import Node
 from tests.support.allocation import (
     DRIVER,

@@ -11,9 +11,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from tests.support.examples import examples

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision, ranked_nodes
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision, ranked_nodes
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import ResourceClaim
 from tests.support.changing import MACHINES, NODES, ChangingCluster

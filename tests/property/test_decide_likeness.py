@@ -4,11 +4,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.prefilter import request_columns
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.decide.node_equivalence import NO_SAY, NodeClasses, node_classes_of
+from controller.allocation.features import FeatureGates
+from controller.allocation.ownership import Scope
+from controller.allocation.prefilter import request_columns
+from controller.allocation.request import prepare
+from controller.decide.node_equivalence import NO_SAY, NodeClasses, node_classes_of
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.registry import VENDORS
 from tests.support.changing import MACHINES, NODES, ChangingCluster

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
 from hami_dra.kube.protocol import Conflict, NotFound, Unavailable

@@ -9,7 +9,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs import GangDecision, GangUnschedulable, decide_gang
 from tests.cards import card, claim, node, request, slice_of
 from tests.support.gang_requests import DRIVER, OPTIONS, RACK, cluster, gang, held, member, within
 

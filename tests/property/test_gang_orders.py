@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from controller.scheduling.decide import Decision, decide
-from controller.scheduling.gangs import GangDecision, Trial, decide_gang
+from controller.decide import Decision, decide
+from controller.gangs import GangDecision, Trial, decide_gang
 from tests.cards import pod
 from tests.support.examples import examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, held, member

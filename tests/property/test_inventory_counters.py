@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from controller.scheduling.allocation.counters import Counters
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.model import DeviceId
+from controller.allocation.counters import Counters
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from tests.cards import node, slice_of

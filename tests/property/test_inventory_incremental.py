@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.inventory.inventory import Inventory
+from controller.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceTaintRule
 from tests.cards import DRIVER, card, claim, device_class, node, pod, slice_of, whole
 

@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.codes import CODES
-from controller.scheduling.node_filter.node_affinity import admits
+from controller.inventory.inventory import Inventory
+from controller.rules.codes import CODES
+from controller.rules.node_affinity import admits
 from hami_dra.api import names
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.selectors import label_selector_matches, tolerates

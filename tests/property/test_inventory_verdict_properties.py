@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.inventory.inventory import Inventory
+from controller.inventory.inventory import Inventory
 from hami_dra.cel import EvaluationError, compile_selector
 from tests.cards import slice_of
 

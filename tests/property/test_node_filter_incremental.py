@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.codes import CODES
+from controller.inventory.inventory import Inventory
+from controller.rules.codes import CODES
 from hami_dra.api.core import Namespace
 from tests.cards import node, pod
 

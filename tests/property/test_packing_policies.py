@@ -13,11 +13,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.scoring import free_capacity
-from controller.scheduling.scoring import ranking as rankings
-from controller.scheduling.scoring.free_capacity import card_grid_of
-from controller.scheduling.scoring.packing import Packing
+from controller.inventory.card_grid import CardGrid
+from controller.scoring import free_capacity
+from controller.scoring import ranking as rankings
+from controller.scoring.free_capacity import card_grid_of
+from controller.scoring.packing import Packing
 from hack.bench import packing_fgd
 from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_replay import Cluster, Policy, policy_of

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
+from controller.decide import Decision, decide
 from controller.reconcile.queueing.queue import Queue
-from controller.scheduling.decide import Decision, decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
 from hami_dra.kube.protocol import NotFound

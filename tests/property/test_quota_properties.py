@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import allocated, card, claim, device_class, node, pod, request, slice_of
 from tests.support.quotas import MIB, quota_object
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import AlreadyExists, Conflict, NotFound, Unavailable

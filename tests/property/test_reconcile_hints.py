@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from controller.scheduling.decide import Decision, decide
+from controller.decide import Decision, decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
 from hami_dra.kube.protocol import NotFound

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve_policies
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
+from controller.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api.core import Pod
 from hami_dra.api.names import CUSTOM_FILTER_RULE
 from hami_dra.api.resource import ResourceClaim

@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from controller.scheduling.inventory.layouts import layout_of
-from controller.scheduling.inventory.model import Device, DeviceId
+from controller.inventory.layouts import layout_of
+from controller.inventory.model import Device, DeviceId
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.insight.simulation import SimulationSettings, play
 from controller.insight.simulation.essence import documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import kinds, names
 from hami_dra.api.core import PodResourceClaimStatus
 from tests.support.manifests import claim, cluster, documents, part, pod, template

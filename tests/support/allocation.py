@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from controller.scheduling.allocation.chooser import Chooser, FirstFit
-from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.request import AllocationInput, prepare
-from controller.scheduling.allocation.result import Solution
-from controller.scheduling.allocation.search import DEFAULT_BUDGET, solve
-from controller.scheduling.inventory.model import DeviceId, Pool
-from controller.scheduling.inventory.pools import PoolBook, compile_slice
+from controller.allocation.chooser import Chooser, FirstFit
+from controller.allocation.features import FeatureGates
+from controller.allocation.request import AllocationInput, prepare
+from controller.allocation.result import Solution
+from controller.allocation.search import DEFAULT_BUDGET, solve
+from controller.inventory.model import DeviceId, Pool
+from controller.inventory.pools import PoolBook, compile_slice
 from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.scheduling.inventory.inventory import Inventory
+from controller.inventory.inventory import Inventory
 from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.driver.simulated import machine

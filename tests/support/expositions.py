@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
+from controller.decide import decide
 from controller.reconcile.controller import Controller
-from controller.scheduling.decide import decide
 from controller.webhook.server.certificates import renewed
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import kinds

@@ -1,9 +1,9 @@
 """Small clusters and gangs for tests of `decide_gang`."""
 
-from controller.scheduling.decide import Options, PodClaim, SchedulingRequest
-from controller.scheduling.gangs import GangKey, GangRequest, TopologyConstraint
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.decide import Options, PodClaim, SchedulingRequest
+from controller.gangs import GangKey, GangRequest, TopologyConstraint
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 
 OPTIONS = Options(managed=frozenset({DRIVER}))

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from controller.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
+from controller.decide.company import Company
+from controller.inventory.inventory import Inventory
 from controller.reconcile.controller import Controller
-from controller.scheduling.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
-from controller.scheduling.decide.company import Company
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.codes import CODES
+from controller.rules.codes import CODES
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Pod

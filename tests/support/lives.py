@@ -21,13 +21,13 @@ from unittest.mock import patch
 
 import msgspec
 
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory import Inventory
 from controller.reconcile.binding import AssumedPods, ClaimWriter
 from controller.reconcile.runtime import Context, Informers, taint_rule_kind
 from controller.reconcile.scheduling_cycle import search_attempts
 from controller.reconcile.scheduling_cycle.cycle import SchedulingCycle
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory import Inventory
-from controller.scheduling.scoring import Policies
+from controller.scoring import Policies
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending

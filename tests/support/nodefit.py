@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.node_filter.codes import CODES
-from controller.scheduling.node_filter.codes import PLUGINS as PLUGIN_OF
-from controller.scheduling.node_filter.node_filters import NodeFit
+from controller.inventory.inventory import Inventory
+from controller.rules.codes import CODES
+from controller.rules.codes import PLUGINS as PLUGIN_OF
+from controller.rules.node_filters import NodeFit
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import BY_GVK, POD
 from hami_dra.kube.decoding import read_object

@@ -14,7 +14,7 @@ from typing import Any, Final, TypedDict, TypeVar
 
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.features import GATES
+from controller.allocation.features import GATES
 from hami_dra.api import names
 from hami_dra.vendors.registry import PREFERENCE_ANNOTATIONS, VENDORS
 

@@ -19,15 +19,15 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.scheduling.allocation.chooser import FirstFit
-from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
-from controller.scheduling.allocation.features import GATES, FeatureGates
-from controller.scheduling.allocation.request import prepare
-from controller.scheduling.allocation.search import solve
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, Policies
-from controller.scheduling.scoring.policy_resolution import resolve_policies
+from controller.allocation.chooser import FirstFit
+from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
+from controller.allocation.features import GATES, FeatureGates
+from controller.allocation.request import prepare
+from controller.allocation.search import solve
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, InvalidPolicy, Policies
+from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

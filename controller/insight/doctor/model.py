@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from controller.insight.simulation import PendingPod
-from controller.scheduling.inventory import Inventory
+from controller.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

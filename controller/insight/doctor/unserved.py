@@ -5,9 +5,9 @@ to claims; and what pods and workloads say without effect. Pure.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from controller.allocation import FeatureGates, Owner, ownership_of
 from controller.insight.doctor.model import Finding, State
 from controller.insight.doctor.phrases import some
-from controller.scheduling.allocation import FeatureGates, Owner, ownership_of
 from controller.webhook import bypassed
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

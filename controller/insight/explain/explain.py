@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from controller.decide import Options, SchedulingRequest, decide
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import Options, SchedulingRequest, decide
-from controller.scheduling.inventory import Inventory
+from controller.inventory import Inventory
 from controller.views.explanation import Explanation, GangExplanation
 
 MOST_NODES: Final = 1_000

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from controller.scheduling.decide import RefusalReason
-from controller.scheduling.gangs import DomainVerdict, GangState, GangUnschedulable
+from controller.decide import RefusalReason
+from controller.gangs import DomainVerdict, GangState, GangUnschedulable
 from controller.views.explanation import GangDomain, GangExplanation, GangMember
 
 

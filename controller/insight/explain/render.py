@@ -9,13 +9,13 @@ from datetime import datetime
 
 import numpy as np
 
+from controller.allocation import NOT_OF_CLASS
+from controller.cluster.incremental import node_terms
+from controller.decide import Decision, Unschedulable, listing_annotations
 from controller.insight.explain import wording
 from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
-from controller.scheduling.allocation import NOT_OF_CLASS
-from controller.scheduling.decide import Decision, Unschedulable, listing_annotations
-from controller.scheduling.incremental import node_terms
-from controller.scheduling.inventory import UNNUMBERED, Device, DeviceId
-from controller.scheduling.scoring import device_terms
+from controller.inventory import UNNUMBERED, Device, DeviceId
+from controller.scoring import device_terms
 from controller.views.explanation import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from hami_dra.api.printable import counted
 from hami_dra.vendors.protocol import CardRequest, Cards

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.scheduling.decide import MOST_OVERESTIMATED, SchedulingRequest, Trace
-from controller.scheduling.inventory import Inventory
-from controller.scheduling.scoring import best_node
+from controller.decide import MOST_OVERESTIMATED, SchedulingRequest, Trace
+from controller.inventory import Inventory
+from controller.scoring import best_node
 from controller.views.explanation import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints, Positions

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
+from controller.allocation import UNJUDGED, ResolvedRequest
+from controller.decide import Decision, Options, SchedulingRequest, Trace, Unschedulable, without_trace
 from controller.insight.explain.runner_up import Contenders
-from controller.scheduling.allocation import UNJUDGED, ResolvedRequest
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, Trace, Unschedulable, without_trace
-from controller.scheduling.inventory import Amounts, Device, Inventory, consumed_of
-from controller.scheduling.scoring import CardOfRequest, Policies
+from controller.inventory import Amounts, Device, Inventory, consumed_of
+from controller.scoring import CardOfRequest, Policies
 from controller.views.explanation import RunnerUp
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.protocol import CardRequest, Cards

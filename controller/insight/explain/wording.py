@@ -9,9 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.scheduling.allocation import ResolvedRequest
-from controller.scheduling.inventory import Device
-from controller.scheduling.scoring import Policies
+from controller.allocation import ResolvedRequest
+from controller.inventory import Device
+from controller.scoring import Policies
 from controller.views.explanation import PolicyUsed, RequestAsked
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes, printable

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from controller.decide import SharedClaims
+from controller.gangs import GangKey
 from controller.insight.manifests import Item, gather
 from controller.insight.simulation.placing import AssessedUnit, Placing, Unit, UnitDecision, settled
 from controller.insight.simulation.report import SimulationReport
@@ -17,8 +19,6 @@ from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
-from controller.scheduling.decide import SharedClaims
-from controller.scheduling.gangs import GangKey
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_finished, is_pending, is_probe, scheduled_condition

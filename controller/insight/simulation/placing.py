@@ -12,22 +12,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.insight.explain import explain, explained_gang, refused_gang, with_gang
-from controller.insight.manifests import Raw, read
-from controller.insight.simulation.label_keys import with_label_keys
-from controller.insight.simulation.report import SimulationReport, claim_entry
-from controller.insight.simulation.settings import SimulationSettings
-from controller.insight.simulation.view import SimulatedCluster
-from controller.scheduling.allocation import stamped
-from controller.scheduling.assessment import Foreign, Ignored, Waiting, assess, shared_claims
-from controller.scheduling.decide import (
+from controller.allocation import stamped
+from controller.assessment import Foreign, Ignored, Waiting, assess, shared_claims
+from controller.decide import (
     Decision,
     SchedulingRequest,
     SharedClaims,
     Unschedulable,
     decide,
 )
-from controller.scheduling.gangs import (
+from controller.gangs import (
     GangKey,
     GangRequest,
     GangState,
@@ -35,6 +29,12 @@ from controller.scheduling.gangs import (
     constraints_of,
     decide_gang,
 )
+from controller.insight.explain import explain, explained_gang, refused_gang, with_gang
+from controller.insight.manifests import Raw, read
+from controller.insight.simulation.label_keys import with_label_keys
+from controller.insight.simulation.report import SimulationReport, claim_entry
+from controller.insight.simulation.settings import SimulationSettings
+from controller.insight.simulation.view import SimulatedCluster
 from controller.views.explanation import GangExplanation
 from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
 from controller.webhook import Options as ConvertOptions

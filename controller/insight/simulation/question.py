@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from controller.decide import Options, SchedulingRequest, SharedClaims
 from controller.insight.manifests import Item, Raw, gather, read
 from controller.insight.simulation.placing import AssessedUnit, Placing, settled, units
 from controller.insight.simulation.report import SimulationReport
@@ -18,8 +19,7 @@ from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
-from controller.scheduling.decide import Options, SchedulingRequest, SharedClaims
-from controller.scheduling.inventory import Heartbeat, Inventory
+from controller.inventory import Heartbeat, Inventory
 from controller.views.explanation import GangExplanation
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from controller.scheduling.decide import RefusalReason, Score
-from controller.scheduling.gangs import GangState
+from controller.decide import RefusalReason, Score
+from controller.gangs import GangState
 from controller.views.explanation import Explanation
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim

@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from controller.decide import SharedClaims
 from controller.insight.manifests import Item, Raw, derived_uid, describe, gather, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.placing import Placing, WaitingPod, settled, units
@@ -19,8 +20,7 @@ from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.volume_claims import of_ephemeral_volumes
 from controller.insight.simulation.workloads import EXPANDED, Workloads
-from controller.scheduling.decide import SharedClaims
-from controller.scheduling.inventory import Heartbeat
+from controller.inventory import Heartbeat
 from controller.webhook import asks_for_cards, metadata_notices
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
-from controller.scheduling.allocation import FeatureGates, new_share_id
-from controller.scheduling.assessment import AssessmentSettings
-from controller.scheduling.decide import Options
-from controller.scheduling.gangs import Source
-from controller.scheduling.scoring import Policies
+from controller.allocation import FeatureGates, new_share_id
+from controller.assessment import AssessmentSettings
+from controller.decide import Options
+from controller.gangs import Source
+from controller.scoring import Policies
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.allocation import ClaimOwnership, Owner, ownership_of
+from controller.gangs import SOURCES, Gangs
 from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
-from controller.scheduling.allocation import ClaimOwnership, Owner, ownership_of
-from controller.scheduling.gangs import SOURCES, Gangs
-from controller.scheduling.inventory import Inventory, PoolGates
+from controller.inventory import Inventory, PoolGates
 from controller.webhook import IGNORE, UNCONVERTED, LegacyConversion
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod

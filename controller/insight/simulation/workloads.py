@@ -13,7 +13,7 @@ from typing import Final
 from controller.insight.manifests import BadManifest, Item, Raw, describe, read
 from controller.insight.simulation.pod_sets import DeclaredGroups, jobs_of, leaders_and_workers, pod_count
 from controller.insight.simulation.volume_claims import of_stateful_set, with_claims
-from controller.scheduling.node_filter import admits, pinned_names, taint_code
+from controller.rules import admits, pinned_names, taint_code
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.podstate import is_live

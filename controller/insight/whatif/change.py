@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from controller.insight.manifests import READ, Item, gather
 from controller.insight.simulation import SimulationSettings
-from controller.scheduling.node_filter import pinned_names
+from controller.rules import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

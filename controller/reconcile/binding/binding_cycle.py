@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from controller.decide import Decision
+from controller.gangs import GangKey
 from controller.reconcile.binding.assumed_pods import AssumedPods
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
@@ -18,8 +20,6 @@ from controller.reconcile.binding.gang_commit import GangCommit
 from controller.reconcile.binding.gate import GateKeeper
 from controller.reconcile.queueing import Triggers, WaitingPods, rank
 from controller.reconcile.runtime import Context, messages
-from controller.scheduling.decide import Decision
-from controller.scheduling.gangs import GangKey
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys

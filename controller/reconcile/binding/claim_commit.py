@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from controller.allocation import new_share_id, stamped
+from controller.decide import ClaimAllocation, Decision
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
 from controller.reconcile.binding.consumers import consumer_of, is_of_group
 from controller.reconcile.runtime import Context, patches
-from controller.scheduling.allocation import new_share_id, stamped
-from controller.scheduling.decide import ClaimAllocation, Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import has_our_gate, is_bound, is_live, other_gates

@@ -17,11 +17,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from controller.decide import Decision
+from controller.gangs import GangKey, has_terms
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
-from controller.scheduling.decide import Decision
-from controller.scheduling.gangs import GangKey, has_terms
 from hami_dra.api.core import Pod
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.scheduling.allocation import (
+from controller.allocation import (
     AllocatorError,
     BudgetExceeded,
     FeatureGates,
@@ -25,7 +25,7 @@ from controller.scheduling.allocation import (
     prepare,
     solve,
 )
-from controller.scheduling.inventory import NOWHERE, DeviceId, Inventory
+from controller.inventory import NOWHERE, DeviceId, Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim

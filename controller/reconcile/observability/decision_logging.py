@@ -8,9 +8,9 @@ HAMi docs/scheduler-event-log.md. Pure but for logging.
 import logging
 from typing import Final
 
+from controller.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.insight.explain import explanation_of, take
-from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
-from controller.scheduling.inventory import Inventory
+from controller.inventory import Inventory
 from controller.views.explanation import CardExplanation, Explanation, NodeExplanation
 from hami_dra.api.core import Pod
 from hami_dra.logs import DECISIONS, DETAILS, NODES

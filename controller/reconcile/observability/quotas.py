@@ -15,8 +15,8 @@ from collections import defaultdict
 from functools import partial
 from typing import Final
 
+from controller.inventory import QuotaLine
 from controller.reconcile.runtime import Context, messages
-from controller.scheduling.inventory import QuotaLine
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.backoff import Backoff

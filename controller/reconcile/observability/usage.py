@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.scheduling.incremental import MOST
-from controller.scheduling.inventory import Amount, DeviceId, DeviceUsage
+from controller.cluster.incremental import MOST
+from controller.inventory import Amount, DeviceId, DeviceUsage
 
 
 class UsageCollector(Collector):

@@ -1,13 +1,13 @@
 """Reports deleted claims whose devices pods still hold: one event on each such pod.
 
-Subscribed by `term` while this process leads. `controller.scheduling.inventory.vanished` decides
+Subscribed by `term` while this process leads. `controller.inventory.vanished` decides
 what counts and until when; this module only checks for changes.
 """
 
 from typing import Final
 
+from controller.inventory import VanishedClaim
 from controller.reconcile.runtime import Context, messages
-from controller.scheduling.inventory import VanishedClaim
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Object
 

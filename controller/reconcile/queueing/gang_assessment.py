@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from controller.cluster.incremental import digest_of
+from controller.gangs import GangState, TopologyConstraint, constraints_of
 from controller.reconcile.queueing.pod_assessment import Answer, Pending, Schedulable
-from controller.scheduling.gangs import GangState, TopologyConstraint, constraints_of
-from controller.scheduling.incremental import digest_of
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import priority
 

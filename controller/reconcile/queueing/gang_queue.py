@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.triggers import rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context, State
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object

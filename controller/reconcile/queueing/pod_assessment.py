@@ -13,10 +13,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.reconcile.queueing.waiting_pods import WaitingPods
-from controller.reconcile.runtime import Context, messages
-from controller.scheduling.allocation import ClaimOwnership, ownership_of
-from controller.scheduling.assessment import (
+from controller.allocation import ClaimOwnership, ownership_of
+from controller.assessment import (
     AssessmentSettings,
     Fault,
     Foreign,
@@ -26,8 +24,10 @@ from controller.scheduling.assessment import (
     shared_claims,
     signature,
 )
-from controller.scheduling.decide import Companions, SchedulingRequest
-from controller.scheduling.inventory import Inventory
+from controller.decide import Companions, SchedulingRequest
+from controller.inventory import Inventory
+from controller.reconcile.queueing.waiting_pods import WaitingPods
+from controller.reconcile.runtime import Context, messages
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import ClaimRef
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate

@@ -29,8 +29,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from controller.scheduling.decide import Unschedulable
-from controller.scheduling.node_filter import VOLUME_CODES, effective_taints
+from controller.decide import Unschedulable
+from controller.rules import VOLUME_CODES, effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
 

@@ -24,9 +24,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.cluster.incremental import digest_of_text
+from controller.inventory import OverBudget, Overrun, Payer, SliceSpent
 from controller.reconcile.runtime import Metrics, SelectorLimits
-from controller.scheduling.incremental import digest_of_text
-from controller.scheduling.inventory import OverBudget, Overrun, Payer, SliceSpent
 from hami_dra.api.printable import counted
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT

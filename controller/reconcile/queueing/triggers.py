@@ -9,14 +9,14 @@ collected as `news`, and one pod of each refused group that they may help is tri
 
 from collections.abc import Callable
 
+from controller.assessment import has_devices
+from controller.decide import pod_shape
+from controller.gangs import OPTIONAL_SOURCES, gang_of
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
 from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context
-from controller.scheduling.assessment import has_devices
-from controller.scheduling.decide import pod_shape
-from controller.scheduling.gangs import OPTIONAL_SOURCES, gang_of
-from controller.scheduling.node_filter import resize_state
+from controller.rules import resize_state
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_keys

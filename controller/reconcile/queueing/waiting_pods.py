@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.decide import SharedClaims
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.runtime import InFlight
-from controller.scheduling.decide import SharedClaims
 from controller.settings.controller import QueueingSettings
 
 _CREATED_AFTER: Final = 2.5

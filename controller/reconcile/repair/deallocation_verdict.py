@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.reconcile.queueing import FOREVER
 from controller.reconcile.runtime import Settings
-from controller.scheduling.node_filter import taint_code
+from controller.rules import taint_code
 from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition

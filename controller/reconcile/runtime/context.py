@@ -2,13 +2,13 @@
 
 from msgspec import Struct
 
+from controller.inventory import Inventory
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Settings
 from controller.reconcile.runtime.writer import LeadershipLost, Writer
-from controller.scheduling.inventory import Inventory
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 

@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.allocation import SelectorOverBudget
+from controller.decide import Decision, EqualRefusals, Options, SchedulingRequest, Unschedulable
 from controller.insight.explain import DecisionSnapshot, bare, explanation_of, share_parts, take
-from controller.scheduling.allocation import SelectorOverBudget
-from controller.scheduling.decide import Decision, EqualRefusals, Options, SchedulingRequest, Unschedulable
-from controller.scheduling.inventory import Inventory, SliceSpent
+from controller.inventory import Inventory, SliceSpent
 from controller.views.explanation import Explanation, GangExplanation
 from hami_dra.api.core import Pod
 

@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.cluster.pods.gang_key import GangKey
+from controller.inventory import TermReading
 from controller.reconcile.runtime.stalled import PodRef
-from controller.scheduling.gang_key import GangKey
-from controller.scheduling.inventory import TermReading
 from hami_dra.api.core import Pod
 
 BEAT_SECONDS: Final = 0.5

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
+from controller.gangs import GangKey, Gangs
+from controller.inventory import Blamed
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.metrics import Metrics
@@ -26,14 +28,12 @@ from controller.reconcile.runtime.stalled import (
     read,
     seconds_left,
 )
-from controller.scheduling.gangs import GangKey, Gangs
-from controller.scheduling.inventory import Blamed
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.kube.lease import Election
 
 if TYPE_CHECKING:
-    from controller.scheduling.gangs import Source
+    from controller.gangs import Source
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from controller.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, Gangs, Source
+from controller.inventory import Inventory
 from controller.reconcile.runtime.clock import Clock
-from controller.scheduling.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, Gangs, Source
-from controller.scheduling.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.kinds import Kind

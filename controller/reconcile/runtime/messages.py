@@ -9,9 +9,9 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from controller.scheduling.assessment import Fault
-from controller.scheduling.decide import Decision, LeftOut, Unschedulable, with_command
-from controller.scheduling.gangs import GangState, GangUnschedulable
+from controller.assessment import Fault
+from controller.decide import Decision, LeftOut, Unschedulable, with_command
+from controller.gangs import GangState, GangUnschedulable
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from controller.inventory import Payer
 from controller.reconcile.runtime.queue_stats import QueueStats
-from controller.scheduling.inventory import Payer
 from hami_dra.kube.guard import LoopGuard
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)

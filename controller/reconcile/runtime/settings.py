@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from controller.scheduling.decide import Options
-from controller.scheduling.gangs import Source
-from controller.scheduling.scoring import Policies
+from controller.decide import Options
+from controller.gangs import Source
+from controller.scoring import Policies
 from controller.settings.controller import (
     BindingSettings,
     FenceSettings,

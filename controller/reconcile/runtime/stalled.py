@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from controller.scheduling.gang_key import GangKey
+from controller.cluster.pods.gang_key import GangKey
 from hami_dra.api.core import Pod
 from hami_dra.api.times import timestamp
 from hami_dra.kube.backoff import doubled

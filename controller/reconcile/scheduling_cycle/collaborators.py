@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from controller.decide import Answer, Decision, Options, SchedulingRequest
+from controller.inventory import Inventory
 from controller.reconcile.binding import AssumedPods, BindingCycle, ClaimWriter, GateKeeper
 from controller.reconcile.fence import Fence
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets
 from controller.reconcile.repair import Deallocator
 from controller.reconcile.runtime import DecisionLog, HeldBack
-from controller.scheduling.decide import Answer, Decision, Options, SchedulingRequest
-from controller.scheduling.inventory import Inventory
 
 Decide = Callable[[Inventory, SchedulingRequest, Options], Answer]
 

@@ -16,6 +16,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controller.allocation import AttemptSpent
+from controller.assessment import Foreign, Ignored
+from controller.decide import (
+    Decision,
+    EqualRefusals,
+    SchedulingRequest,
+    Unschedulable,
+    without_trace,
+)
+from controller.inventory import SliceSpent
 from controller.reconcile.observability import decision_logging
 from controller.reconcile.queueing import (
     Answer,
@@ -33,16 +43,6 @@ from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding
 from controller.reconcile.scheduling_cycle.gangs import GangCycle
 from controller.reconcile.scheduling_cycle.search_attempts import SearchAttempts
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.allocation import AttemptSpent
-from controller.scheduling.assessment import Foreign, Ignored
-from controller.scheduling.decide import (
-    Decision,
-    EqualRefusals,
-    SchedulingRequest,
-    Unschedulable,
-    without_trace,
-)
-from controller.scheduling.inventory import SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys

@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+from controller.gangs import GangKey, GangState
 from controller.reconcile.binding import is_of_group
 from controller.reconcile.queueing import FOREVER, GangQueue
 from controller.reconcile.runtime import Context
 from controller.reconcile.scheduling_cycle.collaborators import Acting
-from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_bound
 

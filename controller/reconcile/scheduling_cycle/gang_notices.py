@@ -16,12 +16,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from controller.decide import Decision, SchedulingRequest, Unschedulable
+from controller.gangs import GangDecision, GangKey, GangUnschedulable
 from controller.insight.explain import explained_gang, refused_gang
 from controller.reconcile.queueing import GangAssessment, GangQueue
 from controller.reconcile.runtime import Context, messages
 from controller.reconcile.scheduling_cycle.collaborators import Deciding
-from controller.scheduling.decide import Decision, SchedulingRequest, Unschedulable
-from controller.scheduling.gangs import GangDecision, GangKey, GangUnschedulable
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import is_pending

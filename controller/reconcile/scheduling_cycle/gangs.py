@@ -16,6 +16,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controller.allocation import AttemptSpent
+from controller.gangs import (
+    API_GROUPS,
+    GangDecision,
+    GangKey,
+    GangRequest,
+    GangState,
+    GangUnschedulable,
+    decide_gang,
+)
 from controller.reconcile.queueing import (
     FOREVER,
     Change,
@@ -32,16 +42,6 @@ from controller.reconcile.scheduling_cycle.gang_holdings import GangHoldings
 from controller.reconcile.scheduling_cycle.gang_notices import ARRIVAL, NOTED, GangNotices
 from controller.reconcile.scheduling_cycle.search_attempts import SearchAttempts
 from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
-from controller.scheduling.allocation import AttemptSpent
-from controller.scheduling.gangs import (
-    API_GROUPS,
-    GangDecision,
-    GangKey,
-    GangRequest,
-    GangState,
-    GangUnschedulable,
-    decide_gang,
-)
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import other_gates
 from hami_dra.kube.protocol import ClusterError

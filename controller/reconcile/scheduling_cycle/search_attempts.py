@@ -6,8 +6,8 @@ Kept by pod or gang, of the latest only: one that is forgotten begins with a sho
 from collections.abc import Hashable
 from typing import Final
 
-from controller.scheduling.allocation import FIRST_ATTEMPT, Attempt
-from controller.scheduling.incremental import LruCache
+from controller.allocation import FIRST_ATTEMPT, Attempt
+from controller.cluster.incremental import LruCache
 
 _KEPT: Final = 1_024
 

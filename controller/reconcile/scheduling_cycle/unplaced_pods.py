@@ -9,11 +9,11 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
+from controller.assessment import Foreign
+from controller.decide import Unschedulable
 from controller.reconcile.binding import GateKeeper
 from controller.reconcile.queueing import FOREIGN, FOREVER, News, Pending, Schedulable, WaitingPods, helpful
 from controller.reconcile.runtime import Context, DecisionLog, messages
-from controller.scheduling.assessment import Foreign
-from controller.scheduling.decide import Unschedulable
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import has_our_gate

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental import LogReader, grown
-from controller.scheduling.inventory import NOWHERE, Device, Inventory
-from controller.scheduling.node_filter import (
+from controller.cluster.incremental import LogReader, grown
+from controller.inventory import NOWHERE, Device, Inventory
+from controller.rules import (
     NOT_READY_TAINT,
     UNREACHABLE_TAINT,
     UNSCHEDULABLE_TAINT,

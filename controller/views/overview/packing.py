@@ -26,8 +26,8 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.incremental import sums
-from controller.scheduling.inventory import Inventory
+from controller.cluster.incremental import sums
+from controller.inventory import Inventory
 from controller.views.overview.card_table import CardTable, vendor_name
 from controller.views.overview.model import Packing
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions

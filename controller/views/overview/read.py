@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from controller.scheduling.gang_key import GangKey
-from controller.scheduling.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
+from controller.cluster.pods.gang_key import GangKey
+from controller.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
 from controller.views.overview.card_table import (
     CORDONED,
     NO_CARD,

@@ -10,8 +10,8 @@ to be further values of `kind`, and are then shown wherever these are.
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from controller.scheduling.gang_key import GangKey
-from controller.scheduling.inventory import DeviceId, Inventory
+from controller.cluster.pods.gang_key import GangKey
+from controller.inventory import DeviceId, Inventory
 from controller.views.overview.model import Reservation
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

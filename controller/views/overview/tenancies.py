@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.scheduling.inventory import (
+from controller.inventory import (
     Amounts,
     Device,
     DeviceId,

@@ -2,7 +2,7 @@
 
 Called by the embedded scheduler and workload controllers. The meaning of selectors and tolerations
 is in `hami_dra.api.selectors`. The sums are deliberately not shared with the controller
-(`controller.scheduling.inventory`), which keeps columns and caches: on a real cluster these are two
+(`controller.inventory`), which keeps columns and caches: on a real cluster these are two
 programs, and a mistake of the controller must show here as it would there. Modelled: readiness,
 cordon, taints, nodeSelector, required node affinity, every resource of `allocatable`.
 """

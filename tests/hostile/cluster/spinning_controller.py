@@ -5,7 +5,7 @@ A program of the tests: no part of the product can be told to do this. It stands
 
 import functools
 
-import controller.scheduling.decide as package
+import controller.decide as package
 from controller.cli.main import run
 
 

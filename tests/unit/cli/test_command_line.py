@@ -19,6 +19,7 @@ from controller.cli.namespace_options import check_namespace, listed_namespace, 
 from controller.cli.plain_values import read_plain_values
 from controller.cli.tables import TextLayout, TextTable
 from hack.cli_reference import PATH, cli_reference
+from hack.conventions import CORE
 from hami_dra.api import names
 from tests.support.commands import Typed
 from tests.support.manifests import cluster, documents, pod
@@ -54,26 +55,26 @@ def test_completing_a_name_imports_no_vendor_and_no_http_library(tmp_path):
     with Served([*cluster("n1")]) as served:
         imported = imported_by("__complete", "status", "--kubeconfig", str(served.kubeconfig(tmp_path)), "--node", "")
     assert [path for path, _ in served.seen] == ["/api/v1/nodes"]
-    assert imported & (HEAVY - {"yaml"} | {"hami_dra.vendors", "controller.scheduling"}) == set()
+    assert imported & (HEAVY - {"yaml"} | {"hami_dra.vendors", *CORE}) == set()
 
 
 @pytest.mark.parametrize(
     ("words", "unused"),
     [
-        (["version"], {"pydantic", "numpy", "hami_dra.vendors", "controller.scheduling"}),
+        (["version"], {"pydantic", "numpy", "hami_dra.vendors", *CORE}),
         (
             ["status", "--by", "node", "-o", "wide", "--vendor", "nvidia"],
             {
                 "pydantic",
                 "prometheus_client",
-                "controller.scheduling.decide",
+                "controller.decide",
                 "controller.webhook",
                 "controller.reconcile",
             },
         ),
         (["explain", "p", "-n", "default"], {"pydantic", "prometheus_client", "controller.reconcile"}),
         (["whatif", "--node-policy", "binpack"], {"pydantic", "prometheus_client", "controller.reconcile"}),
-        (["topology", "n1"], {"pydantic", "prometheus_client", "controller.scheduling", "controller.webhook"}),
+        (["topology", "n1"], {"pydantic", "prometheus_client", *CORE, "controller.webhook"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(tmp_path, words, unused):

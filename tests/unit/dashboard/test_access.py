@@ -21,8 +21,8 @@ from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.review_queue import AT_ONCE, BURST
 from controller.dashboard.source import ControllerState
+from controller.inventory.inventory import Inventory
 from controller.reconcile.runtime import Mode, SchedulingSettings
-from controller.scheduling.inventory.inventory import Inventory
 from controller.settings.controller import DashboardSettings, parse_bind
 from controller.views.explanation import Explanation
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW

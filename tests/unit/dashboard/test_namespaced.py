@@ -9,8 +9,8 @@ from controller.dashboard.access import AccessVerdict, Grant
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.history import History
 from controller.dashboard.source import ControllerState
+from controller.gangs import GangKey, GangState
 from controller.reconcile.runtime import Mode, SchedulingSettings
-from controller.scheduling.gangs import GangKey, GangState
 from controller.views.explanation import Explanation, NodeExplanation
 from hami_dra.api.core import ResourceQuota
 from tests.cards import DRIVER, card, pod, slice_of

@@ -20,12 +20,12 @@ from controller.dashboard.pending import (
     pods_by_kind,
 )
 from controller.dashboard.source import ControllerState
+from controller.decide import RefusalReason
+from controller.gangs import GangKey, GangState
 from controller.insight.explain import explain
 from controller.insight.simulation import SimulationSettings, question
+from controller.inventory import Inventory
 from controller.reconcile.runtime import Mode, SchedulingSettings
-from controller.scheduling.decide import RefusalReason
-from controller.scheduling.gangs import GangKey, GangState
-from controller.scheduling.inventory import Inventory
 from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
 from hami_dra.api.meta import Condition

@@ -11,7 +11,7 @@ from controller.dashboard import render
 from controller.dashboard.history import History
 from controller.dashboard.pages import site
 from controller.dashboard.readings import Readings
-from controller.scheduling.gangs import GangKey, GangState
+from controller.gangs import GangKey, GangState
 from tests.cards import card, pod, slice_of
 from tests.unit.dashboard.test_access import Empty
 from tests.unit.insight.test_overview import cluster, holding, share

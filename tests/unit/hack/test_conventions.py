@@ -53,8 +53,8 @@ def test_lines_of_code_leave_out_what_explains_them():
 
 
 def test_a_station_of_the_way_that_is_gone_is_named(monkeypatch):
-    monkeypatch.setattr(package_picture, "WAY", (("controller.scheduling", "no_such_module", ""),))
-    with pytest.raises(ValueError, match=r"controller\.scheduling\.no_such_module"):
+    monkeypatch.setattr(package_picture, "WAY", (("controller.decide", "no_such_module", ""),))
+    with pytest.raises(ValueError, match=r"controller\.decide\.no_such_module"):
         package_picture.package_picture()
 
 
@@ -76,24 +76,24 @@ def test_prose_of_documents_is_short_and_plain(line, found):
 @pytest.mark.parametrize(
     ("name", "line", "found"),
     [
-        ("controller/cli/x.py", "from controller.scheduling.b import x", None),
-        ("controller/cli/x.py", "from controller.scheduling.b import c", "c in controller.cli.x"),
+        ("controller/cli/x.py", "from controller.decide import x", None),
+        ("controller/cli/x.py", "from controller.decide import c", "c in controller.cli.x"),
         (
             "controller/cli/x.py",
-            "from controller.scheduling.b.c import x",
-            "controller.scheduling.b.c in controller.cli.x",
+            "from controller.decide.c import x",
+            "controller.decide.c in controller.cli.x",
         ),
-        ("controller/cli/x.py", "from controller.scheduling.d import anything", None),
-        ("controller/scheduling/e/x.py", "from controller.scheduling.b.c import x", None),
+        ("controller/cli/x.py", "from controller.rules.d import anything", None),
+        ("controller/gangs/e/x.py", "from controller.decide.c import x", None),
         ("controller/reconcile/e/x.py", "from controller.reconcile.f.g import y", "y in controller.reconcile.e.x"),
         ("controller/reconcile/f/x.py", "from controller.reconcile.f.g import y", None),
     ],
 )
 def test_who_is_outside_imports_the_faces_of_packages(name, line, found, monkeypatch):
     texts = {
-        "controller/scheduling/b/__init__.py": "from controller.scheduling.b.c import x\n__all__ = ['x']\n",
-        "controller/scheduling/b/c.py": "x = 1\n",
-        "controller/scheduling/d.py": "anything = 1\n",
+        "controller/decide/__init__.py": "from controller.decide.c import x\n__all__ = ['x']\n",
+        "controller/decide/c.py": "x = 1\n",
+        "controller/rules/d.py": "anything = 1\n",
         "controller/reconcile/f/__init__.py": "__all__ = ['z']\n",
         "controller/reconcile/f/g.py": "y = 1\n",
         name: f"{line}\n",

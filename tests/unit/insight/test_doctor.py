@@ -19,8 +19,8 @@ from controller.insight.doctor.model import (
 )
 from controller.insight.doctor.phrases import in_words, older
 from controller.insight.doctor.rights import needed_rights
+from controller.inventory.inventory import Inventory
 from controller.reconcile.fence.rules import rule_body, rule_names
-from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.server.certificates import renewed
 from hami_dra.api import names
 from hami_dra.api.allocator import with_allocator

@@ -5,14 +5,14 @@ import json
 import msgspec
 import pytest
 
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.insight.explain.explain import explain
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.packing import Packing
-from controller.scheduling.scoring.policies import DevicePolicy, Policies, Weights
-from controller.scheduling.scoring.policy_resolution import resolve_policies
+from controller.inventory.inventory import Inventory
+from controller.scoring.packing import Packing
+from controller.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scoring.policy_resolution import resolve_policies
 from controller.views.explanation import from_json, to_json
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint

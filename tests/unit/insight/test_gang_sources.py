@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.cli.state import gang_sources_in
+from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, Source
 from controller.insight.simulation import SimulationSettings, pending_pods, question
 from controller.insight.simulation.run import play
 from controller.insight.whatif import Change, compare
-from controller.scheduling.gang_key import OPTIONAL_SOURCES, Source
 from controller.webhook import Options, convert_pod
 from tests.support.gang_objects import (
     KUEUE_COUNT,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller.scheduling.inventory.inventory import Inventory
+from controller.inventory.inventory import Inventory
 from controller.views.overview.card_table import CardTable
 from controller.views.overview.model import Overview
 from controller.views.overview.packing import figures, packing

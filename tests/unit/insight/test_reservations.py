@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from controller.scheduling.gangs import gang_of
+from controller.gangs import gang_of
 from controller.views.overview.reservations import reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of

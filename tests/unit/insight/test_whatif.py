@@ -4,7 +4,7 @@ import pytest
 
 from controller.insight.simulation import SimulationSettings
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from controller.views.comparison import Move, Placement
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload

@@ -1,6 +1,6 @@
 """Gangs on the scene of the harness: two nodes with two cards of 16 GiB each, real decisions."""
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from tests.support.gang_objects import in_labelled_group, in_pod_group, pod_group
 from tests.support.harness import SPACE, play, pod, template

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.scheduling.gangs import GangKey
+from controller.gangs import GangKey
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Invalid, Unavailable
 from tests.support.harness import SPACE, pod

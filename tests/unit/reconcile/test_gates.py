@@ -5,7 +5,7 @@ kube-scheduler's words follow a lifted gate, and would be the last that a user r
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds, names
 from tests.support.harness import SPACE, claim, device_class, play, pod
 from tests.unit.reconcile.gang_stories import member

@@ -2,9 +2,9 @@
 
 import pytest
 
+from controller.decide import decide
 from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.queueing import PodAssessor
-from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import allocator_of
 from tests.support.harness import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from controller.decide import decide
 from controller.reconcile.repair.uninstall import Plan, Uninstaller
 from controller.reconcile.runtime.settings import Mode
-from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Conflict, Invalid, Unavailable
 from tests.support.harness import SPACE, claim, device_class, pod, template

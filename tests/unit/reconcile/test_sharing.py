@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from tests.support.harness import SPACE, claim, first_fit, play, pod
 

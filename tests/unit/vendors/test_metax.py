@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scheduling.scoring.policies import Policies
+from controller.scoring.policies import Policies
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.api.names import CONFIG_API_VERSION as API_VERSION
 from hami_dra.vendors.metax.publish import MetaxPublishing

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from controller.scheduling.scoring.policies import Policies
+from controller.scoring.policies import Policies
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies

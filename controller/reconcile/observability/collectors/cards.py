@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from controller.cluster.incremental import LogReader
+from controller.inventory import UNNUMBERED, Device
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.scheduling.incremental import LogReader
-from controller.scheduling.inventory import UNNUMBERED, Device
 from controller.views.overview import CardTable, troubles, vendor_name
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions

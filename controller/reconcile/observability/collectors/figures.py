@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.scheduling.inventory import Inventory, QuotaLine
+from controller.inventory import Inventory, QuotaLine
 from controller.views.overview import CardTable, Packing, packing
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.vendors.quotas import PREFIX

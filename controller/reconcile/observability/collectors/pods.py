@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from controller.cluster.incremental import LogReader
+from controller.inventory import Holding, holdings_of, used_of
 from controller.reconcile.observability.collectors.cards import core_unit, node_of
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
-from controller.scheduling.incremental import LogReader
-from controller.scheduling.inventory import Holding, holdings_of, used_of
 from controller.views.overview import NO_CARD, CardTable
 from hami_dra.api.core import Pod
 from hami_dra.api.legacy_metrics import NameSet

@@ -10,13 +10,13 @@ from datetime import datetime
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from controller.inventory import Inventory
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime import Informers, Metrics
-from controller.scheduling.inventory import Inventory
 from controller.views.overview import CardTable
 from hami_dra.api.legacy_metrics import NameSet
 

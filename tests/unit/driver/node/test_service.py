@@ -7,8 +7,8 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from controller.scheduling.native_order import native_ranking
-from controller.scheduling.scoring.policies import DevicePolicy
+from controller.scoring.native_order import native_ranking
+from controller.scoring.policies import DevicePolicy
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.discovery.errors import ToolMissing
 from hami_dra.driver.kubelet.protocol import Verdict

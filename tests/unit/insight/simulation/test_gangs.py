@@ -2,8 +2,8 @@
 
 import pytest
 
+from controller.gangs import OPTIONAL_SOURCES
 from controller.insight.manifests import BadManifest
-from controller.scheduling.gangs import OPTIONAL_SOURCES
 from tests.support.gang_objects import (
     COSCHEDULING_LABEL,
     coscheduling_group,

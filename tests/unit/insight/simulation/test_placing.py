@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from tests.support.manifests import (
     claim,
     cluster,

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from controller.gangs import GangKey
 from controller.reconcile.binding.claim_commit import Prepared
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.reconcile.binding.gang_commit import GangCommit
 from controller.reconcile.runtime.writer import LeadershipLost
-from controller.scheduling.gangs import GangKey
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodSpec, TopologySpreadConstraint
 from hami_dra.api.meta import ObjectMeta

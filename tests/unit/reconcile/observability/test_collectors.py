@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.inventory.inventory import Inventory
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
@@ -19,7 +20,6 @@ from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.metrics import Metrics
-from controller.scheduling.inventory.inventory import Inventory
 from controller.views.overview.card_table import CardTable
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod

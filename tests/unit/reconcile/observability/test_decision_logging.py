@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from controller.decide import Options, PodClaim, SchedulingRequest, decide
+from controller.inventory.inventory import Inventory
 from controller.reconcile.observability import decision_logging
-from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import Policies
+from controller.scoring.policies import Policies
 from hami_dra import logs
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 

@@ -3,8 +3,8 @@
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
+from controller.inventory.ledger import Ledger
 from controller.reconcile.observability.usage import UsageCollector
-from controller.scheduling.inventory.ledger import Ledger
 from hami_dra.api.resource import AllocationResult
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from controller.inventory.inventory import Inventory
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.queueing_hints import Change, News
 from controller.reconcile.queueing.refused_groups import Rank
-from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from tests.cards import node as node_object
 from tests.cards import pod as pod_object

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
 from tests.support.harness import SPACE, play, pod, template

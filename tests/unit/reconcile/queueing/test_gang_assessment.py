@@ -1,10 +1,10 @@
 """Which members of a gang can be decided, and how few looks that takes while claims are still being generated."""
 
+from controller.assessment import Ignored
+from controller.decide import SchedulingRequest
+from controller.gangs import GangKey, GangState
 from controller.reconcile.queueing import assess_gang
 from controller.reconcile.queueing.pod_assessment import Pending, Schedulable
-from controller.scheduling.assessment import Ignored
-from controller.scheduling.decide import SchedulingRequest
-from controller.scheduling.gangs import GangKey, GangState
 from hami_dra.api.core import Pod, PodSpec
 from hami_dra.api.meta import ObjectMeta
 

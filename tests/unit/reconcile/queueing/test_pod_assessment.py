@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from controller.allocation.stamping import stamped
+from controller.assessment import signature
+from controller.decide import PodClaim, SchedulingRequest
+from controller.decide.companions import grouped
 from controller.reconcile.runtime import patches
-from controller.scheduling.allocation.stamping import stamped
-from controller.scheduling.assessment import signature
-from controller.scheduling.decide import PodClaim, SchedulingRequest
-from controller.scheduling.decide.companions import grouped
-from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names, podclaims
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs

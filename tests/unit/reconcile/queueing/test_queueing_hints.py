@@ -2,8 +2,8 @@
 
 import pytest
 
+from controller.decide import Unschedulable, decide
 from controller.reconcile.queueing.queueing_hints import ANY, Change, helpful, node_change
-from controller.scheduling.decide import Unschedulable, decide
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus
 from hami_dra.api.meta import Condition, ObjectMeta

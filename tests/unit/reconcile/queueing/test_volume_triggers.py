@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from controller.scheduling.decide import decide
+from controller.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Forbidden
 from tests.support.gang_objects import in_labelled_group

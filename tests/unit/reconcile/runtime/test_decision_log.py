@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from controller.decide import Options, PodClaim, SchedulingRequest, decide
+from controller.decide.answers import EqualRefusals, without_trace
 from controller.insight.explain.explain import explain
+from controller.inventory.inventory import Inventory
 from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
-from controller.scheduling.decide.answers import EqualRefusals, without_trace
-from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.scoring.policies import Policies
+from controller.scoring.policies import Policies
 from controller.views.explanation import GangExplanation, GangMember
 from hami_dra.api import kinds
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of

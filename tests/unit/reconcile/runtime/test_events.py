@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from controller.decide import Decision, Score, Unschedulable
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.metrics import Metrics
-from controller.scheduling.decide import Decision, Score, Unschedulable
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta

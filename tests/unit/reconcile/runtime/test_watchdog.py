@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controller.cluster.pods.gang_key import GangKey
 from controller.reconcile.runtime.heartbeat import Deciding, Heartbeat
 from controller.reconcile.runtime.stalled import (
     PodRef,
@@ -18,7 +19,6 @@ from controller.reconcile.runtime.stalled import (
     taken_back,
 )
 from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
-from controller.scheduling.gang_key import GangKey
 from hami_dra.api import kinds, names
 from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH

@@ -1,0 +1,31 @@
+"""What is to be decided about a pod, or why there is nothing to decide: one rule for the controller
+and for simulations.
+"""
+
+from controller.assessment.pod_assessment import (
+    Assessment,
+    AssessmentSettings,
+    ClusterView,
+    Fault,
+    Foreign,
+    Ignored,
+    Waiting,
+    assess,
+    has_devices,
+    shared_claims,
+    signature,
+)
+
+__all__ = [
+    "Assessment",
+    "AssessmentSettings",
+    "ClusterView",
+    "Fault",
+    "Foreign",
+    "Ignored",
+    "Waiting",
+    "assess",
+    "has_devices",
+    "shared_claims",
+    "signature",
+]

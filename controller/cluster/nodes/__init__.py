@@ -1,0 +1,1 @@
+"""Nodes, their labels and what is counted per node, as columns that are updated by difference. Pure."""

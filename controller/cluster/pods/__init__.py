@@ -1,0 +1,1 @@
+"""Pods: those that count on nodes, what equal pods share, and their groups. Pure."""

@@ -1,0 +1,46 @@
+"""Choose the node and the devices of a pod, or say why there are none.
+
+Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no
+I/O; the same inventory and scheduling request always give the same answer. The answer is not stamped:
+shareIDs and the allocation timestamp are added by the caller.
+"""
+
+from controller.decide.answers import (
+    Answer,
+    ClaimAllocation,
+    Decision,
+    EqualRefusals,
+    Score,
+    Unschedulable,
+    without_trace,
+)
+from controller.decide.companions import Companions, SharedClaims, pod_shape
+from controller.decide.company import LeftOut
+from controller.decide.decision import MOST_OVERESTIMATED, decide
+from controller.decide.listing_annotations import listing_annotations
+from controller.decide.refusal_reason import RefusalReason, with_command
+from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
+from controller.decide.trace import Trace
+
+__all__ = [
+    "MOST_OVERESTIMATED",
+    "Answer",
+    "ClaimAllocation",
+    "Companions",
+    "Decision",
+    "EqualRefusals",
+    "LeftOut",
+    "Options",
+    "PodClaim",
+    "RefusalReason",
+    "SchedulingRequest",
+    "Score",
+    "SharedClaims",
+    "Trace",
+    "Unschedulable",
+    "decide",
+    "listing_annotations",
+    "pod_shape",
+    "with_command",
+    "without_trace",
+]

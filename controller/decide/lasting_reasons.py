@@ -1,0 +1,139 @@
+"""Why no device of the cluster could meet a request, even if all were idle.
+
+Called by `why_refused`. What depends only on the published devices is cached with them
+(`IdleDevices`), so it is not computed again for each refused pod. Pure.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from controller.allocation.idle_devices import IdleDevices
+from controller.decide.refusal_reason import RefusalReason
+from controller.decide.request_words import ROLES, RequestWords
+from controller.inventory.products import products_of
+from hami_dra.api import names
+from hami_dra.api.arrays import Positions
+from hami_dra.api.printable import listed, printable
+from hami_dra.api.resource import DeviceCapacity
+from hami_dra.vendors.reasons import CODES
+
+_CAPACITIES_NAMED: Final = 8
+_NODES_NAMED: Final = 3
+_EXPRESSION: Final = 200
+"""Characters of selectors in a message."""
+_SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
+
+
+def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+    """Return why no node could meet the request."""
+    rows = idle.kept("of class", lambda: idle.rows_of_class)
+    if not rows.size:
+        asked = f"needs a device of DeviceClass {printable(words.view.device_class.key)}"
+        there = idle.kept("all products", lambda: _all_products(words))
+        best = f"this cluster has {f'only {there}' if there else 'no devices at all'}"
+        fix = "Start its driver, which publishes ResourceSlices, or ask for another class"
+        return words.reason("class", asked, best, code=names.NODE_INSUFFICIENT_DEVICE, never=True, fix=fix)
+    if idle.possible.size or idle.anywhere:
+        return _too_few(words, idle)
+    if (free := idle.kept("without node", lambda: rows[idle.codes[rows] == 0])).size:
+        return _without_node(words, free)
+    # The last check that a device reached: of cards that an annotation excludes, and others that
+    # are too small, the size is what is wrong.
+    number = idle.kept("last", lambda: int(idle.codes[rows].max()))
+    of_code = idle.kept("of code", lambda: rows[idle.codes[rows] == number])
+    code = CODES[number]
+    if code in _SELECTING:
+        return _selected(words, code, idle.kept("products", lambda: products_of(words.inventory).counted(rows)))
+    return _too_small(words, code, of_code, some_excluded=len(of_code) < len(rows))
+
+
+def _all_products(words: RequestWords) -> str:
+    """Return the products of all devices of the cluster, with their numbers."""
+    return products_of(words.inventory).counted(np.flatnonzero(words.inventory.devices.active))
+
+
+def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+    best = idle.kept("best node", lambda: int(idle.per_node.argmax()))
+    most, node = int(idle.per_node[best]) + idle.anywhere, words.inventory.nodes.names[best]
+    such = " such devices" if idle.kept("most of class", lambda: int(idle.of_class.max())) > most else ""
+    row = idle.kept("possible", lambda: int(np.flatnonzero(idle.codes == 0)[0]))
+    asked, code = f"needs {words.devices(row)}", names.NODE_INSUFFICIENT_DEVICE
+    return words.reason("devices", asked, f"the most{such} a node has is {most} ({node})", code=code, never=True)
+
+
+def _without_node(words: RequestWords, rows: Positions) -> RefusalReason:
+    """Return where the devices are that could be given: their slices name nodes without an object."""
+    nodes = dict.fromkeys(words.inventory.devices.device(row).slice.spec.node_name or "" for row in rows.tolist())
+    one = len(rows) == 1
+    that = f"{'the device' if one else f'the {len(rows)} devices'} that could give it {'is' if one else 'are'}"
+    where = "a node that does not exist" if len(nodes) == 1 else "nodes that do not exist"
+    best = f"{that} on {where} ({listed(sorted(map(printable, nodes)), _NODES_NAMED)})"
+    return words.reason("node", f"needs {words.devices(int(rows[0]))}", best, fix="See kubectl get nodes")
+
+
+def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded: bool) -> RefusalReason:
+    """Return the figures of the largest device. `rows`: the devices that only this excludes."""
+    devices = words.inventory.devices
+    for role in ROLES:
+        if role.code == code:
+            totals = role.total(devices)
+            best = int(rows[totals[rows].argmax()])
+            on = "one device" if words.count == 1 else f"each of {words.count} devices"
+            allowed = " that the pod's selectors and annotations allow" if some_excluded else ""
+            asked = f"needs {words.wanted(role, devices.device(best).profile)} on {on}"
+            most = f"the largest{allowed} has {role.text(int(totals[best]))} ({products_of(words.inventory).of(best)})"
+            return words.reason(role.kind, asked, most, code=code, never=True)
+    return _unpublished(words, code, int(rows[0]))
+
+
+def _unpublished(words: RequestWords, code: str, row: int) -> RefusalReason:
+    """Return the capacities that there are, where the request names another one, or an amount that
+    no device may give.
+    """
+    requests = words.view.capacity_requests
+    published = sorted(words.inventory.devices.device(row).spec.capacity)
+    there = f"published: {', '.join(map(printable, published[:_CAPACITIES_NAMED])) or 'none'}"
+    for name in requests:
+        if name not in published:
+            asked = f'capacity "{printable(name)}" is not published'
+            fix = "Correct the name in capacity.requests"
+            return words.reason("capacity", asked, there, code=code, never=True, fix=fix)
+    amounts = ", ".join(f"{printable(name)}={printable(text)}" for name, text in requests.items())
+    asked = f"asks for {amounts or 'all capacities'}, which the requestPolicy of no device allows"
+    capacity = words.inventory.devices.device(row).spec.capacity
+    allowed = [f"{printable(name)} {_allowed(capacity[name])}" for name in requests or published]
+    best = f"allowed: {listed(allowed, _CAPACITIES_NAMED)}" if allowed else there
+    return words.reason("capacity", asked, best, code=code, never=True)
+
+
+def _allowed(capacity: DeviceCapacity) -> str:
+    """Return which amounts of a capacity may be requested: `1Mi to 16Gi in steps of 1Mi`."""
+    policy = capacity.request_policy
+    values = policy.valid_values if policy is not None else ()
+    limits = policy.valid_range if policy is not None else None
+    if values:
+        return listed([printable(str(each)) for each in values], _CAPACITIES_NAMED)
+    if limits is None:
+        return f"up to {printable(str(capacity.value))}"
+    step = f" in steps of {printable(str(limits.step))}" if limits.step is not None else ""
+    return f"{printable(str(limits.min))} to {printable(str(limits.max or capacity.value))}{step}"
+
+
+def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:
+    """Return which annotation or selector leaves no device. `there`: the products that there are.
+
+    Annotations come first: where the webhook converted the pod, a selector says the same in CEL.
+    """
+    if words.annotations:
+        named = " and ".join(f"{name}={printable(value)}" for name, value in words.annotations)
+        several = len(words.annotations) > 1
+        asked = f"annotation{'s' if several else ''} {named} exclude{'' if several else 's'} all devices"
+        kind, fix = "annotation", f"Correct the annotation{'s' if several else ''}"
+        if code == names.CARD_UUID_MISMATCH:
+            fix += "; hami-dra status -o wide lists the UUIDs"
+    else:
+        expressions = " && ".join(each.expression for each in words.view.selectors)
+        asked = f"selector {printable(expressions, _EXPRESSION)} matches no device"
+        kind, fix = "selector", "Correct the selector"
+    return words.reason(kind, asked, f"there are {there}", code=code, never=True, fix=fix)

@@ -1,0 +1,268 @@
+"""Why no node could give the requested devices together, though each has enough of them: they are
+not linked, on several NUMA nodes, do not agree in an attribute, or leave no room for each other.
+
+Called by `why_refused`. Nothing is searched: the vendors judge idle nodes, equal ones once, and the
+rest is counted. What only a search can tell is left open, and counts as in use now. Pure.
+
+    rule                    the most devices that an idle node could give
+    several requests        the devices, where no two of the requests fit on one
+    matchAttribute          devices with equal values
+    distinctAttribute       different values
+    of the vendor           the largest set that it allows
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from controller.allocation.constraints import value_of
+from controller.allocation.errors import AllocatorError
+from controller.decide.pre_score import without_legal_set
+from controller.decide.refusal_reason import RefusalReason
+from controller.decide.request_words import REQUESTS_NAMED, ROLES, RequestWords, Role, together_text
+from controller.decide.scheduling_request import SchedulingRequest
+from controller.inventory.inventory import Inventory
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints, Positions
+from hami_dra.api.printable import counted, listed, printable
+from hami_dra.api.resource import DeviceConstraint
+
+DEMANDS: Final = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
+"""Annotations that ask for devices of a set."""
+_READ: Final = 50_000
+"""Attributes of devices that one refusal reads, in some 100 ms; constraints beyond that are left open."""
+_DIFFERENT: Final = 64
+"""Nodes, those with the most devices, whose largest smaller set is looked for."""
+_SETS: Final = {names.GPU_TOPOLOGY: "linked to each other", names.NUMA_BIND: "on one NUMA node"}
+
+
+class Rule(Struct, frozen=True):
+    """Something that devices of one node must have in common, or have room for."""
+
+    count: int
+    """Number of devices."""
+    most: Ints
+    """The most that each node could give. Shape (nodes.size,)."""
+    reason: Callable[[int, str], RefusalReason]
+    """Makes the reason if no node gives enough, of the most that one gives and its name."""
+
+
+def without_lasting_rules(
+    inventory: Inventory,
+    request: SchedulingRequest,
+    there: Bools,
+    *,
+    managed: Sequence[RequestWords],
+    foreign: Sequence[RequestWords],
+    drivers: frozenset[str],
+) -> Bools | RefusalReason:
+    """Return those of the nodes `there` that no rule excludes, or the reason of the rule that excludes the last.
+
+    `managed`, `foreign`: the requests that have one alternative and a number of devices, by who
+    allocates these. `drivers`: those whose vendors allow only some sets.
+    """
+    for rule in _Rules(inventory, request, managed, foreign, drivers).each():
+        left = there & (rule.most >= rule.count)
+        if not left.any():
+            best = int(_largest_first(inventory, np.flatnonzero(there), rule.most)[0])
+            return rule.reason(int(rule.most[best]), inventory.nodes.names[best])
+        there = left
+    return there
+
+
+def set_text(annotations: Sequence[str]) -> str:
+    """Return which sets of devices these annotations allow: `linked to each other`."""
+    found = [text for name, text in _SETS.items() if name in annotations]
+    return " and ".join(found) or "in a set that the vendor's rules allow"
+
+
+class _Rules:
+    def __init__(
+        self,
+        inventory: Inventory,
+        request: SchedulingRequest,
+        managed: Sequence[RequestWords],
+        foreign: Sequence[RequestWords],
+        drivers: frozenset[str],
+    ) -> None:
+        self._inventory = inventory
+        self._request = request
+        # Devices of no node in particular are left to the search.
+        self._words = [each for each in (*managed, *foreign) if not each.column.idle().anywhere]
+        self._arranged = [each for each in managed if drivers and not each.view.admin_access]
+        self._drivers = drivers
+        self._attributes_read = 0
+        self._read: set[Hashable] = set()
+
+    def each(self) -> Iterator[Rule]:
+        for role in ROLES[:2]:
+            rivals = self._words
+            if not _keep_each_other_off(rivals, role):
+                rivals = [each for each in self._words if each.takes_most(role)]
+            if len(rivals) > 1:
+                yield self._room(rivals)
+        for entry in self._request.claims:
+            for constraint in entry.claim.spec.devices.constraints:
+                yield from self._constraint(constraint, entry.claim.key)
+        for words in self._arranged:
+            yield self._set(words)
+
+    # -- several requests ------------------------------------------------------------------------------
+
+    def _room(self, rivals: Sequence[RequestWords]) -> Rule:
+        """Return that requests of which no two fit on one device need a device for each."""
+        total = sum(each.count for each in rivals)
+        most = np.bincount(self._inventory.devices.node[_possible(rivals)], minlength=self._inventory.nodes.size)
+        code = names.NODE_INSUFFICIENT_DEVICE
+
+        def reason(best: int, node: str) -> RefusalReason:
+            if all(each.is_whole(int(each.column.idle().possible[0])) for each in rivals) and best == int(most.max()):
+                asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
+                return RefusalReason("devices", asked, f"the most a node has is {best} ({node})", never=True, code=code)
+            text = f"{best} of them could be given together ({node})"
+            return RefusalReason("requests", together_text(rivals), text, never=True, code=code)
+
+        return Rule(total, most, reason)
+
+    # -- constraints -----------------------------------------------------------------------------------
+
+    def _constraint(self, constraint: DeviceConstraint, claim: str) -> Iterator[Rule]:
+        """Yield the rule for each request that it covers, then for all of them, where no two fit on one device."""
+        requests = {each.partition("/")[0] for each in constraint.requests}
+        covered = [
+            each
+            for each in self._words
+            if each.view.claim_key == claim and (not requests or each.view.parent_name in requests)
+        ]
+        for each in covered:
+            yield from self._agreeing(constraint, [each])
+        if len(covered) > 1 and any(_keep_each_other_off(covered, role) for role in ROLES[:2]):
+            yield from self._agreeing(constraint, covered)
+
+    def _agreeing(self, constraint: DeviceConstraint, covered: Sequence[RequestWords]) -> Iterator[Rule]:
+        matches = constraint.match_attribute is not None
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        rows, first = _possible(covered), covered[0]
+        key = name, matches, tuple([each.view.shape for each in covered])
+        if key not in self._read:
+            self._attributes_read += len(rows)
+            self._read.add(key)
+        if self._attributes_read > _READ or (covered[1:] and any(name in each.view.derived for each in covered)):
+            return
+        most = first.column.idle().kept(key, lambda: self._values(name, first, rows, matches=matches))
+        if most is None:
+            return
+        field = "matchAttribute" if matches else "distinctAttribute"
+        total = sum(each.count for each in covered)
+
+        def reason(best: int, node: str) -> RefusalReason:
+            several = (
+                f" for requests {listed([each.short_name for each in covered], REQUESTS_NAMED)}" if covered[1:] else ""
+            )
+            relation = f"{'the same' if matches else 'different'} {printable(name)} ({field})"
+            asked = f"needs {counted(total, 'device')}{several} with {relation} on one node"
+            fix = "Ask for fewer devices, or drop the constraint"
+            if not most.any():
+                text, fix = "no device has this attribute", f"Correct {field} in the claim's constraints"
+            elif best <= 1:
+                text = f"no two devices of a node {'agree' if matches else 'differ'} in it"
+            elif covered[1:]:
+                text = f"{best} of them could be given together ({node})"
+            else:
+                text = f"the most that a node has is {best} ({node})"
+            request = "" if covered[1:] else first.name
+            return RefusalReason("set", asked, text, never=True, request=request, fix=fix)
+
+        yield Rule(total, most, reason)
+
+    def _values(self, name: str, words: RequestWords, rows: Positions, *, matches: bool) -> Ints | None:
+        """Return per node how many of the devices agree in the attribute, or how many different
+        values they have. None: the search will report an error.
+
+        A device with a list counts for each element. Without the feature gate for lists, one is a
+        value that agrees with no other.
+        """
+        lists = words.view.features.list_type_attributes
+        values: dict[tuple[int, str, object], int] = {}
+        for row, node in zip(rows.tolist(), self._inventory.devices.node[rows].tolist(), strict=True):
+            try:
+                value = value_of(name, words.view, self._inventory.devices.device(row), lists=lists)
+            except AllocatorError:
+                return None
+            if value is not None:
+                for element in value[1] or ((None,) if not lists else ()):
+                    key = node, value[0], element
+                    values[key] = values.get(key, 0) + 1 if value[1] else 1
+        most: Ints = np.zeros(self._inventory.nodes.size, dtype=np.int64)
+        for (node, *_), count in values.items():
+            most[node] = max(most[node], count) if matches else most[node] + 1
+        return most
+
+    # -- the vendors' rules ----------------------------------------------------------------------------
+
+    def _set(self, words: RequestWords) -> Rule:
+        """Return the size of the largest set that each node could give; of nodes that could not give
+        one of the requested size, only that of the largest.
+        """
+        most: Ints = np.full(self._inventory.nodes.size, words.count, dtype=np.int64)
+        idle = words.column.idle()
+        nodes = np.flatnonzero(idle.enough(words.count))
+        for count in range(words.count, 0, -1):
+            refused = without_legal_set(
+                self._inventory,
+                self._request.policies,
+                words.view,
+                words.column,
+                nodes=nodes,
+                drivers=self._drivers,
+                count=count,
+            )
+            nodes = nodes[refused]
+            most[nodes] = count - 1
+            if not nodes.size or not refused.all():
+                break
+            nodes = _largest_first(self._inventory, nodes, idle.per_node)[:_DIFFERENT]
+        return Rule(words.count, most, lambda best, node: self._no_set(words, best, node))
+
+    def _no_set(self, words: RequestWords, best: int, node: str) -> RefusalReason:
+        stated = [
+            each for each in self._request.policies.stated.get(words.view.claim_key, ()) if each.annotation in DEMANDS
+        ]
+        keys = [each.annotation for each in stated]
+        asked = f"needs {counted(words.count, 'device')} {set_text(keys)}"
+        if stated:
+            asked += f" ({', '.join(f'{each.annotation}={printable(each.value)}' for each in stated)})"
+        if {*keys} == {names.GPU_TOPOLOGY}:
+            text = f"the largest island has {best} ({node})" if best > 1 else "no two devices of a node are linked"
+        elif {*keys} == {names.NUMA_BIND}:
+            text = f"the most on one NUMA node is {best} ({node})"
+        else:
+            text = f"the largest such set of fewer has {best} ({node})" if best else "no node has such a set"
+        fix = "Relax the annotation, or ask for fewer devices" if stated else "Ask for another number of devices"
+        code = names.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else names.NUMA_NOT_FIT
+        return words.reason("set", asked, text, never=True, fix=fix, code=code)
+
+
+def _keep_each_other_off(requests: Sequence[RequestWords], role: Role) -> bool:
+    """Return whether no two of the requests fit on one device: each takes more than half of an
+    amount, or, of a few requests, any two take more than all of it.
+    """
+    if all(each.takes_most(role) for each in requests):
+        return True
+    return len(requests) <= REQUESTS_NAMED and all(
+        one.keeps_off(other, role) for one, other in combinations(requests, 2)
+    )
+
+
+def _largest_first(inventory: Inventory, nodes: Positions, sizes: Ints) -> Positions:
+    """Return the rows of nodes by size, equal ones by name."""
+    return nodes[np.lexsort((inventory.nodes.rank[nodes], -sizes[nodes]))]
+
+
+def _possible(requests: Iterable[RequestWords]) -> Positions:
+    """Return the rows of the devices that could be given to any of the requests."""
+    rows = [each.column.idle().possible for each in requests]
+    return rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows))

@@ -1,0 +1,231 @@
+"""Why nodes whose devices would do are refused for something else: label, taint, resource, cordon.
+
+Called by `why_refused`. In: the nodes that could meet all requests, and the verdicts of the node
+filter. Out: a `RefusalReason` that names the label, the taint or the resource with both figures.
+Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from controller.cluster.nodes.node_labels import NO_DOMAIN
+from controller.decide.node_filter import NodeFilter
+from controller.decide.refusal_reason import RefusalReason
+from controller.decide.repelling_nodes import LOOKED_AT, REPELLING, repelling_reason, with_repelling
+from controller.decide.scheduling_request import SchedulingRequest
+from controller.inventory.inventory import Inventory
+from controller.rules.codes import CODES, PLUGINS
+from controller.rules.node_affinity import admits, expression_text, required_affinity
+from controller.rules.node_resources import figure, wanted_by
+from controller.rules.pod_topology_spread import is_hard
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Positions
+from hami_dra.api.core import NodeSelectorTerm
+from hami_dra.api.printable import counted, listed, printable
+
+_VALUES_NAMED: Final = 5
+_NAMED: Final = 3
+"""Nodes that a sentence names."""
+_TEXTS: Final[Mapping[str, str]] = {
+    names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
+    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the same devices there",
+    names.NODE_OUTSIDE_DOMAIN: "they are outside the topology domain that the pod's gang was tried in",
+}
+
+
+_FIXES: Final[Mapping[str, str]] = {
+    names.NODE_POD_AFFINITY: "It fits once such a pod runs there; else change the affinity",
+}
+_SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
+"""Labels and fields that identify a node: only kubelet sets them."""
+
+
+class NodeReasons:
+    """The reasons of one pod. `there`: nodes whose devices could meet all its requests; `free`:
+    they could now, and the pod may use other nodes, which could not.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        request: SchedulingRequest,
+        verdicts: NodeFilter,
+        there: Bools,
+        *,
+        free: bool = False,
+    ) -> None:
+        self._inventory = inventory
+        self._request = request
+        self._verdicts = verdicts
+        self._there = there
+        self._free = free
+        self._having = "with free devices" if free else "with the requested devices"
+
+    def why(self) -> RefusalReason:
+        """Return why none of the nodes may be used: the last check that one of them reached."""
+        by_code = self._by_code()
+        code = list(by_code)[-1]
+        pod, rows = self._request.pod, by_code[code]
+        repelled = np.concatenate([by_code[each] for each in REPELLING if each in by_code] or [rows[:0]])
+        if code in REPELLING:
+            few = repelled if len(repelled) <= LOOKED_AT else rows
+            return repelling_reason(self._inventory, pod, few, self._having)
+        reason = self._of_plugin(code, rows)
+        for resource, amount in wanted_by(pod):
+            repelled = repelled[self._inventory.left(pod, resource)[repelled] >= amount]
+        return with_repelling(reason, self._inventory, pod, repelled) if code in PLUGINS else reason
+
+    def _of_plugin(self, code: str, rows: Positions) -> RefusalReason:
+        match code:
+            case names.NODE_AFFINITY:
+                return self._affinity(rows)
+            case names.NODE_RESOURCES:
+                return self._resource(rows)
+            case names.NODE_TOPOLOGY_SPREAD | names.NODE_POD_AFFINITY:
+                return self._topology_key(code) or self._other(code, rows)
+            case _:
+                return self._other(code, rows)
+
+    def _by_code(self) -> dict[str, Positions]:
+        """Return the refused nodes by reason code, in the order of the checks. Nodes that node
+        affinity would exclude as well count for it, while there are few.
+        """
+        codes = self._verdicts.codes
+        found: dict[str, Positions] = {}
+        pod = self._request.pod
+        for number, code in enumerate(CODES):
+            rows = np.flatnonzero(self._there & (codes == number))
+            if not code or not rows.size:
+                continue
+            if code in REPELLING and len(rows) <= LOOKED_AT:
+                allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
+                rows = rows[np.array(allowed, dtype=np.bool_)]
+            if code != names.NODE_AFFINITY or not found:
+                found.update({code: rows} if len(rows) else {})
+        for code, mask in self._verdicts.reasons:
+            if len(rows := np.flatnonzero(self._there & mask)):
+                found[code] = rows
+        return found or {names.NODE_AFFINITY: np.flatnonzero(self._there)}
+
+    # -- labels --------------------------------------------------------------------------------------
+
+    def _affinity(self, rows: Positions) -> RefusalReason:
+        if self._request.required_node:
+            asked = f"spec.nodeName is {printable(self._request.required_node)}"
+            best = f"{counted(len(rows), 'other node')} could meet its requests"
+            return self._label(asked, best, "Remove nodeName, so that hami-dra can choose")
+        labels, pod = self._inventory.labels, self._request.pod
+        for key, value in pod.spec.node_selector.items():
+            if not (labels.with_labels({key: value}) & self._there).any():
+                asked = f"nodeSelector wants {printable(key)}={printable(value)}"
+                return self._label(asked, self._values(key, {key: value}), _label_fix(key, "nodeSelector"))
+        required = required_affinity(pod)
+        for term in required.node_selector_terms if required is not None else ():
+            for each in (*term.match_expressions, *term.match_fields):
+                alone = NodeSelectorTerm(match_expressions=(each,))
+                if each in term.match_fields or not (labels.of_term(alone) & self._there).any():
+                    asked = f"the required node affinity wants {printable(expression_text(each))}"
+                    return self._label(asked, self._values(each.key), _label_fix(each.key, "the affinity"))
+        if self._free:
+            asked = "nodeSelector and the required node affinity want labels on one node"
+            return self._label(asked, self._values(""), "Change one of them")
+        asked = "no node has all labels that nodeSelector and the required node affinity want"
+        return self._label(asked, "each of them is on some node", "Change one of them")
+
+    def _values(self, key: str, wanted: Mapping[str, str] | None = None) -> str:
+        """Return which values of a label the nodes have, with their numbers."""
+        if self._free:
+            return self._would_do(np.flatnonzero(self._there), "do not have it", "does not have it")
+        nodes, labels = self._inventory.nodes, self._inventory.labels
+        present = nodes.present[: nodes.size]
+        if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
+            return f"only {counted(other, 'node')} without the requested devices {'has' if other == 1 else 'have'} it"
+        if key not in nodes.label_keys:
+            return f"no node has the label {printable(key)}"
+        column = labels.column(key)
+        counts = np.bincount(column.current()[present] - NO_DOMAIN, minlength=len(column.numbers) + 1)[1:]
+        found = sorted(zip(column.numbers, counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
+        found = [each for each in found if each[1]]
+        most = max((count for _, count in found), default=0)
+        texts = [
+            f"{printable(value)} ({count})" if most > 1 else printable(value) for value, count in found[:_VALUES_NAMED]
+        ]
+        more = f", {len(found) - _VALUES_NAMED} more values" if len(found) > _VALUES_NAMED else ""
+        return f"on the nodes {printable(key)} is {', '.join(texts)}{more}"
+
+    def _topology_key(self, code: str) -> RefusalReason | None:
+        """Return the topologyKey of the pod's spread constraints or affinity that no node has."""
+        spec = self._request.pod.spec
+        if code == names.NODE_TOPOLOGY_SPREAD:
+            what, rules = "a topology spread constraint", spec.topology_spread_constraints
+            keys = [each.topology_key for each in rules if is_hard(each)]
+        else:
+            what = "the pod affinity"
+            affinity = spec.affinity.pod_affinity if spec.affinity is not None else None
+            terms = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else ()
+            keys = [each.topology_key for each in terms]
+        missing = [key for key in keys if key not in self._inventory.nodes.label_keys]
+        if not missing:
+            return None
+        asked = f"{what} has topologyKey {printable(missing[0])}"
+        return self._label(asked, "no node has this label", "Label the nodes, or change topologyKey", code)
+
+    def _label(self, asked: str, best: str, fix: str, code: str = names.NODE_AFFINITY) -> RefusalReason:
+        return RefusalReason("label", asked, best, never=True, fix=fix, code=code)
+
+    # -- resources, other plugins -------------------------------------------------------------------
+
+    def _resource(self, rows: Positions) -> RefusalReason:
+        """Return the first resource that is lacking on all of the nodes, else that of the first."""
+        nodes, pod = self._inventory.nodes, self._request.pod
+        for resource, amount in wanted_by(pod):
+            left, offers = self._inventory.left(pod, resource)[rows], nodes.offers(resource)[rows]
+            if int(left.max()) >= amount:
+                continue
+            best = int(left.argmax())
+            where = f"a node {self._having}" if self._free else "one node"
+            what = "CPU" if resource == "cpu" else f"of {printable(resource)}"
+            asked = f"needs {figure(resource, amount)} {what} on {where}"
+            name = nodes.names[int(rows[best])]
+            if amount > int(offers.max()):
+                best = int(offers.argmax())
+                name = nodes.names[int(rows[best])]
+                most = f"the most a node offers is {figure(resource, int(offers[best]))} ({name})"
+                if not offers.any():
+                    most = "no node offers it"
+                return RefusalReason("resource", asked, most, never=True, code=names.NODE_RESOURCES)
+            most = f"the most free is {figure(resource, max(int(left[best]), 0))} of {figure(resource, int(offers[best]))} ({name})"
+            return RefusalReason("resource", asked, most, code=names.NODE_RESOURCES)
+        return self._other(names.NODE_RESOURCES, rows)
+
+    def _other(self, code: str, rows: Positions) -> RefusalReason:
+        """Return the plugin's own sentence about the first of the nodes."""
+        row = self._first(rows)
+        name = self._inventory.nodes.names[row]
+        text = self._verdicts.why(row) or _TEXTS.get(code, "")
+        if code == names.NODE_REFUSED:
+            said = self._request.refused_nodes.get(name, "")
+            text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
+        asked = f"on {name}: {printable(text or code, 300)}"
+        others = rows[rows != row]
+        refused = f"with such devices {'is' if len(others) == 1 else 'are'} refused as well ({self._names(others)})"
+        best = f"{counted(len(others), 'other node')} {refused}" if len(others) else ""
+        return RefusalReason("node", asked, best, fix=_FIXES.get(code, ""), code=code)
+
+    def _would_do(self, rows: Positions, several: str, one: str) -> str:
+        """Return `2 nodes with free devices do not have it (a10g-0, t4-0)`."""
+        verb = one if len(rows) == 1 else several
+        return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._names(rows)})"
+
+    def _names(self, rows: Positions) -> str:
+        nodes = self._inventory.nodes
+        return listed([nodes.names[row] for row in rows[np.argsort(nodes.rank[rows])[: _NAMED + 1]].tolist()], _NAMED)
+
+    def _first(self, rows: Positions) -> int:
+        return int(rows[np.argmin(self._inventory.nodes.rank[rows])])
+
+
+def _label_fix(key: str, what: str) -> str:
+    return f"Change {what}" if key in _SET_BY_KUBELET else f"Label a node, or change {what}"

@@ -1,0 +1,197 @@
+"""One request of a refused pod in words: what it asks for of each device, and of how many.
+
+Called by `lasting_reasons` and `passing_reasons`. Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.request import ResolvedRequest
+from controller.decide.refusal_reason import RefusalReason, memory_text
+from controller.inventory.columns import DeviceColumns
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import value_of
+from hami_dra.api import names
+from hami_dra.api.arrays import Ints
+from hami_dra.api.printable import counted, listed
+from hami_dra.vendors.protocol import CardRequest, DriverProfile
+
+
+class Role(Struct, frozen=True):
+    """One of the amounts that a request takes of a device."""
+
+    kind: str
+    code: str
+    """The reason code of a device that has too little of it."""
+    text: Callable[[int], str]
+    name: Callable[[DriverProfile], str | None]
+    """The capacity that a driver publishes it as."""
+    total: Callable[[DeviceColumns], Ints]
+    used: Callable[[DeviceColumns], Ints]
+    asked: Callable[[CardRequest], Ints]
+
+
+ROLES: Final = (
+    Role(
+        "memory",
+        names.CARD_INSUFFICIENT_MEMORY,
+        memory_text,
+        lambda profile: profile.memory,
+        lambda devices: devices.memory_total,
+        lambda devices: devices.memory_used,
+        lambda ask: ask.memory,
+    ),
+    Role(
+        "cores",
+        names.CARD_INSUFFICIENT_CORE,
+        lambda amount: counted(amount, "core"),
+        lambda profile: profile.cores,
+        lambda devices: devices.cores_total,
+        lambda devices: devices.cores_used,
+        lambda ask: ask.cores,
+    ),
+    Role(
+        "slots",
+        names.CARD_TIME_SLICING_EXHAUSTED,
+        lambda amount: counted(amount, "slot"),
+        lambda profile: profile.shares,
+        lambda devices: devices.slots_total,
+        lambda devices: devices.slots_used,
+        lambda ask: ask.slots,
+    ),
+)
+
+
+Key = tuple[str, str]
+"""(claim, request): names a request among those of all claims of a pod."""
+REQUESTS_NAMED: Final = 4
+"""Requests that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWords:
+    inventory: Inventory
+    view: ResolvedRequest
+    column: RequestColumns
+    annotations: Sequence[tuple[str, str]]
+    """(name, value) of those that allow only some devices."""
+    name: str
+    """How to call the request; empty if the pod has only one."""
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", max(self.view.count, 1))
+
+    def is_whole(self, row: int) -> bool:
+        """Return whether the request takes all memory or all cores of a device that it could get."""
+        devices = self.inventory.devices
+        if not devices.shared[row]:
+            return True
+        ask = self._ask(row)
+        return any(
+            0 < int(role.total(devices)[row]) <= int(role.asked(ask)[0]) for role in ROLES if role.kind != "slots"
+        )
+
+    def takes_most(self, role: Role) -> bool:
+        """Return whether it takes more than half of an amount of each device that it could get: no two
+        such requests fit on one.
+        """
+        devices, rows = self.inventory.devices, self.column.idle().possible
+        over_half = 2 * role.asked(self.column.ask(rows)) > role.total(devices)[rows]
+        return not self.view.admin_access and bool((over_half | ~devices.shared[rows]).all())
+
+    def keeps_off(self, other: "RequestWords", role: Role) -> bool:
+        """Return whether the two take more than all of an amount of each device that both could get."""
+        devices = self.inventory.devices
+        rows = np.intersect1d(self.column.idle().possible, other.column.idle().possible)
+        together = role.asked(self.column.ask(rows)) + role.asked(other.column.ask(rows))
+        over = (together > role.total(devices)[rows]) | ~devices.shared[rows]
+        return not (self.view.admin_access or other.view.admin_access) and bool(over.all())
+
+    def devices(self, row: int) -> str:
+        """Return what is requested: `4 devices with 2000 MiB each on one node`. `row`: of a device
+        that could be given.
+        """
+        return f"{devices_text(self.count, self.kind_of_device(row))}{' on one node' if self.count > 1 else ''}"
+
+    def kind_of_device(self, row: int) -> tuple[str, str]:
+        """Return what one of the devices is called, and what the request takes of it: `device`,
+        `20000 MiB and 10 cores`.
+        """
+        if self.is_whole(row):
+            return "whole device", ""
+        ask = self._ask(row)
+        amounts = [role.text(amount) for role in ROLES[:2] if (amount := int(role.asked(ask)[0]))]
+        return "device", " and ".join(amounts)
+
+    def cores_left_out(self, row: int) -> str:
+        """Return the fix for a claim that asks for a part of the memory and names no cores, which
+        means all of them; empty for any other.
+        """
+        named = self.view.capacity_requests
+        if names.CAP_MEMORY not in named or names.CAP_CORES in named or not self.inventory.devices.cores_total[row]:
+            return ""
+        return f'The request names no {names.CAP_CORES}, which means all of them: add {names.CAP_CORES}: "0" to its capacity.requests'
+
+    def amount(self, role: Role, row: int) -> str:
+        """Return what it takes of a device that it could get."""
+        return role.text(int(role.asked(self._ask(row))[0]))
+
+    def wanted(self, role: Role, profile: DriverProfile) -> str:
+        """Return the amount as the request names it: no device could give it."""
+        spelt = self.view.capacity_requests.get(role.name(profile) or "")
+        if spelt is not None:
+            return role.text(value_of(spelt))
+        percent = max(self.view.memory_percents.values(), default=100)
+        return f"{percent} % of the {role.kind}"
+
+    def reason(
+        self, kind: str, asked: str, best: str, *, code: str = "", never: bool = False, fix: str = ""
+    ) -> RefusalReason:
+        return RefusalReason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
+
+    @property
+    def key(self) -> Key:
+        return self.view.claim_key, self.view.parent_name
+
+    @property
+    def short_name(self) -> str:
+        """How to call one of several requests in a list of them."""
+        return self.name.removeprefix("request ")
+
+    def _ask(self, row: int) -> CardRequest:
+        return self.column.ask(np.array([row], dtype=np.intp))
+
+
+def devices_text(count: int, kind: tuple[str, str]) -> str:
+    """Return a number of devices with what is requested of each.
+
+    >>> devices_text(1, ("device", "8 MiB")), devices_text(4, ("device", "8 MiB")), devices_text(1, ("whole device", ""))
+    ('a device with 8 MiB', '4 devices with 8 MiB each', 'a whole device')
+    """
+    noun, amounts = kind
+    number = f"a {noun}" if count == 1 else counted(count, noun)
+    return f"{number}{f' with {amounts}' if amounts else ''}{' each' if amounts and count > 1 else ''}"
+
+
+def together_text(requests: Sequence[RequestWords]) -> str:
+    """Return what several requests ask for on one node: `needs 5 devices with 20000 MiB each on one
+    node (1 for one, 4 for two)`.
+    """
+    kinds = [each.kind_of_device(int(np.flatnonzero(each.column.idle().codes == 0)[0])) for each in requests]
+    total = sum(each.count for each in requests)
+    if len({*kinds}) == 1:
+        asked = devices_text(total, kinds[0])
+        parts = [f"{each.count} for {each.short_name}" for each in requests]
+    else:
+        asked = counted(total, "device")
+        parts = [
+            f"{devices_text(each.count, kind)} for {each.short_name}"
+            for each, kind in zip(requests, kinds, strict=True)
+        ]
+    return f"needs {asked} on one node ({listed(parts, REQUESTS_NAMED)})"

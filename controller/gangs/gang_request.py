@@ -1,0 +1,33 @@
+"""The input of `decide_gang`: the members to be placed together, and where. Pure."""
+
+from msgspec import Struct
+
+from controller.cluster.pods.gang_key import GangKey
+from controller.decide.scheduling_request import SchedulingRequest
+
+
+class TopologyConstraint(Struct, frozen=True):
+    """The members run on nodes that agree in the value of a label."""
+
+    key: str
+    """Key of the node label."""
+    required: bool
+    """False: it is only preferred."""
+    source: str
+    """Object and field for messages: `PodGroup team/train spec.schedulingConstraints.topology[0].key`."""
+
+
+class GangRequest(Struct, frozen=True):
+    key: GangKey
+    members: tuple[SchedulingRequest, ...]
+    """The members that are not bound, oldest first, each as if it were decided alone. Claims that
+    are allocated pin their member to a node.
+    """
+    least: int
+    """How many of `members` must be placed at once: minCount less the members that are bound,
+    0 <= least <= len(members). The others are elastic.
+    """
+    topology: tuple[TopologyConstraint, ...] = ()
+    """Required ones first; within either the narrowest first (clique, rack, zone)."""
+    settled_nodes: tuple[str, ...] = ()
+    """Nodes of the members that are bound: the others join their domain."""

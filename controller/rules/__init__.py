@@ -1,0 +1,32 @@
+"""The nodes that kube-scheduler's filter plugins let a pod run on, devices apart: nodes and the
+pods on them as columns, one module per plugin. Updated by difference. Pure.
+"""
+
+from controller.cluster.nodes.node_column import NodeColumn
+from controller.cluster.nodes.nodes import (
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+    effective_taints,
+)
+from controller.cluster.pods.resized_requests import resize_state
+from controller.rules.codes import PLUGINS
+from controller.rules.node_affinity import admits, pinned_names
+from controller.rules.pod_topology_spread import is_hard
+from controller.rules.taint_toleration import taint_code
+from controller.rules.volumes.volume_plugins import CODES as VOLUME_CODES
+
+__all__ = [
+    "NOT_READY_TAINT",
+    "PLUGINS",
+    "UNREACHABLE_TAINT",
+    "UNSCHEDULABLE_TAINT",
+    "VOLUME_CODES",
+    "NodeColumn",
+    "admits",
+    "effective_taints",
+    "is_hard",
+    "pinned_names",
+    "resize_state",
+    "taint_code",
+]

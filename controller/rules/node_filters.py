@@ -1,0 +1,239 @@
+"""Nodes that fit a pod, devices apart: kube-scheduler's filter plugins, in its order.
+
+Called by `decide` through the inventory. Cordons, taints, node affinity, ports and resources judge
+a node by itself and its pods: their verdicts are kept per shape of pod and updated for nodes that
+changed, or whose pods did. The other plugins (`plugin.FilterPlugin`) keep a column per shape and
+are laid over these. The first plugin that refuses a node decides its code.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from controller.cluster.incremental.changes import ChangeLog
+from controller.cluster.incremental.derived_column import LogReader
+from controller.cluster.nodes.nodes import NodeColumns, Placed
+from controller.rules.codes import ABSENT, CODES, NUMBERS
+from controller.rules.filter_state import FilterState
+from controller.rules.node_affinity import affinity_sentence, required_affinity
+from controller.rules.node_ports import HostPorts, NodePorts, host_ports
+from controller.rules.node_resources import NodeResources, Wanted, wanted_by
+from controller.rules.plugin import FilterPlugin, PodFilter, PodRefusal
+from controller.rules.pod_size import excess_of
+from controller.rules.taint_toleration import taint_sentence
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Positions
+from hami_dra.api.core import Pod
+
+_FEW: Final = 8
+"""Up to this many changed nodes are judged one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Per node row, shape (size,)."""
+
+    mask: Bools
+    """The pod fits; rows without a node are False."""
+    codes: Codes
+    """Number of the first failing reason (`codes.CODES`), 0 where it fits, 255 where there is no node."""
+    refusal: PodRefusal | None = None
+    """Why the pod fits no node, whatever room there is."""
+    filters: tuple[PodFilter, ...] = field(default=(), compare=False, repr=False)
+    """Filters beyond those that judge a node by itself; updated in place, as long as the inventory."""
+
+
+class ShapeFit:
+    """The verdicts on one shape of pod that counts nowhere yet. Itself the key of that shape."""
+
+    def __init__(self) -> None:
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
+        """See `NodeFit`. Callers must not change it."""
+        self.changes = ChangeLog()
+        """Rows whose code changed."""
+
+    def renew(self, codes: Codes) -> None:
+        """Replace all codes."""
+        if len(codes) != len(self.codes):
+            self.changes.restart()
+        else:
+            self.note(np.flatnonzero(codes != self.codes))
+        self.codes = codes
+
+    def note(self, rows: Positions) -> None:
+        """Log rows whose code changed."""
+        if len(rows) > len(self.codes) // 2:
+            self.changes.restart()
+        else:
+            for row in rows.tolist():
+                self.changes.add(row)
+
+
+class NodeByNodeFit(ShapeFit):
+    """The verdicts of the plugins that judge a node by itself, as the readers last saw the nodes and their loads."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        super().__init__()
+        self.readers = LogReader(nodes.changes), LogReader(nodes.loads)
+
+
+class LayeredFit(ShapeFit):
+    """A fit with the verdicts of further filters laid over it."""
+
+    def __init__(self, base: ShapeFit, filters: tuple[PodFilter, ...]) -> None:
+        super().__init__()
+        self._base = base
+        self._filters = filters
+        self._seen: tuple[int, ...] = ()
+
+    def refresh(self) -> None:
+        """Bring `codes` up to date; base and filters are."""
+        versions = (self._base.changes.version, *[each.version for each in self._filters])
+        if versions != self._seen or len(self.codes) != len(self._base.codes):
+            self.renew(layered(self._base.codes, self._filters))
+            self._seen = versions
+
+
+def layered(codes: Codes, filters: Sequence[PodFilter]) -> Codes:
+    """Return the codes with those of further filters where no earlier plugin refuses the node."""
+    codes = codes.copy()
+    for each in filters:
+        codes[(codes == 0) & each.refused] = each.number
+    return codes
+
+
+class NodeFilters:
+    """`plugins`: those that keep columns of their own, in kube-scheduler's order."""
+
+    def __init__(
+        self, state: FilterState, resources: NodeResources, ports: NodePorts, plugins: Sequence[FilterPlugin]
+    ) -> None:
+        self._nodes, self._rules, self._shapes = state.nodes, state.rules, state.shapes
+        self._resources = resources
+        self._ports = ports
+        self._plugins = plugins
+
+    def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
+        """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count against it."""
+        if (excess := excess_of(pod)) is not None:
+            codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
+            return NodeFit(np.zeros(self._nodes.size, dtype=np.bool_), codes, excess)
+        wanted, ports = wanted_by(pod), host_ports(pod)
+        filters, refusal = self._filters_of(pod, own)
+        codes = layered(self._base(pod, wanted, ports).codes, () if own is not None else filters)
+        if own is not None:
+            if (row := self._nodes.index_of(own.node)) >= 0:
+                codes[row] = self._judged(pod, wanted, ports, np.array([row], dtype=np.intp), own=own)[0]
+            codes = layered(codes, filters)
+        if refusal is not None:
+            codes[codes == 0] = NUMBERS[refusal.code]
+        return NodeFit(codes == 0, codes, refusal, filters)
+
+    def of_shape(self, pod: Pod) -> ShapeFit | None:
+        """Return the cached fit of a pod that counts nowhere yet; None if it fits no node at all."""
+        if excess_of(pod) is not None:
+            return None
+        base = self._base(pod, wanted_by(pod), host_ports(pod))
+        filters, refusal = self._filters_of(pod, None)
+        if refusal is not None:
+            return None
+        if not filters:
+            return base
+        fit = self._shapes.of(pod, "layered", (base, filters), lambda: LayeredFit(base, filters))
+        fit.refresh()
+        return fit
+
+    def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
+        """Return whether the node admits the pod regardless of which `unbound` pods are bound before it."""
+        filters, refusal = self._filters_of(pod, own) if unbound and excess_of(pod) is None else ((), None)
+        return refusal is None and all(each.holds_in_any_order(row, unbound) for each in filters)
+
+    def sentence(self, pod: Pod, own: Placed | None, fit: NodeFit, row: int) -> str:
+        """Return why the node is refused: plugin, object and figure. Empty if it is not."""
+        code = int(fit.codes[row])
+        if code in {0, ABSENT}:
+            return ""
+        if fit.refusal is not None and code == NUMBERS[fit.refusal.code]:
+            return fit.refusal.sentence
+        for each in fit.filters:
+            if each.number == code:
+                return each.sentence(pod, row)
+        node = self._nodes.node(row)
+        match CODES[code]:
+            case names.NODE_AFFINITY:
+                return affinity_sentence(pod, node)
+            case names.NODE_PORTS:
+                return self._ports.sentence(pod, row, own)
+            case names.NODE_RESOURCES:
+                return self._resources.sentence(pod, row, own)
+            case _:
+                return taint_sentence(pod.spec.tolerations, node)
+
+    def _filters_of(self, pod: Pod, own: Placed | None) -> tuple[tuple[PodFilter, ...], PodRefusal | None]:
+        """Return the filters that have something to say about the pod, current, and the first
+        refusal of the pod as a whole.
+        """
+        filters: list[PodFilter] = []
+        for plugin in self._plugins:
+            found = plugin.filter_for(pod, own)
+            if isinstance(found, PodRefusal):
+                return tuple(filters), found
+            if found is not None:
+                found.refresh()
+                filters.append(found)
+        return tuple(filters), None
+
+    def _base(self, pod: Pod, wanted: Wanted, ports: HostPorts) -> ShapeFit:
+        """Return the verdicts of the plugins that judge a node by itself, for a pod that counts nowhere yet."""
+        nodes, spec = self._nodes, pod.spec
+        selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
+        key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports
+        kept = self._shapes.of(pod, "node by node", key, lambda: NodeByNodeFit(nodes))
+        changes, loads = kept.readers
+        if not (changes.is_current and loads.is_current):
+            changed, loaded = changes.entries(), loads.entries()
+            if changed is None or loaded is None or len(kept.codes) != nodes.size:
+                kept.renew(self._judged(pod, wanted, ports, np.arange(nodes.size)))
+            elif len(few := {*changed, *loaded}) <= _FEW:
+                self._update(kept, pod, wanted, ports, few)
+            else:
+                rows = np.array([*few], dtype=np.intp)
+                codes = self._judged(pod, wanted, ports, rows)
+                different = rows[codes != kept.codes[rows]]
+                kept.codes[rows] = codes
+                kept.note(different)
+            changes.done()
+            loads.done()
+        return kept
+
+    def _update(self, kept: ShapeFit, pod: Pod, wanted: Wanted, ports: HostPorts, rows: AbstractSet[int]) -> None:
+        """Judge few nodes again: as `_judged`, without numpy, whose overhead is ten times the work."""
+        taints = self._rules.taint_codes(pod)
+        admitted = self._rules.admitted(pod) if pod.spec.node_selector or pod.spec.affinity is not None else None
+        taken = self._ports.taken(ports, np.arange(self._nodes.size)) if ports else None
+        for row in rows:
+            code = taints.item(row)
+            if code == 0 and admitted is not None and not admitted[row]:
+                code = NUMBERS[names.NODE_AFFINITY]
+            if code == 0 and taken is not None and taken[row]:
+                code = NUMBERS[names.NODE_PORTS]
+            if code == 0 and self._resources.lacks(wanted, row):
+                code = NUMBERS[names.NODE_RESOURCES]
+            if code != kept.codes.item(row):
+                kept.codes[row] = code
+                kept.changes.add(row)
+
+    def _judged(
+        self, pod: Pod, wanted: Wanted, ports: HostPorts, rows: Positions, *, own: Placed | None = None
+    ) -> Codes:
+        """Return the first failing reason of each row. `own`: subtracted from the usage."""
+        codes: Codes = self._rules.taint_codes(pod)[rows].astype(np.uint8)
+        if pod.spec.node_selector or pod.spec.affinity is not None:
+            codes[(codes == 0) & ~self._rules.admitted(pod)[rows]] = NUMBERS[names.NODE_AFFINITY]
+        if ports:
+            codes[(codes == 0) & self._ports.taken(ports, rows, own)] = NUMBERS[names.NODE_PORTS]
+        codes[(codes == 0) & self._resources.lacking(wanted, rows, own)] = NUMBERS[names.NODE_RESOURCES]
+        return codes

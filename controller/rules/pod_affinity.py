@@ -1,0 +1,118 @@
+"""Required pod affinity (the first part of kube-scheduler's InterPodAffinity,
+interpodaffinity/filtering.go).
+
+A node is admitted if in its domains a pod runs that matches all terms. The first pod of a series
+that wants to be together may start: it matches its own terms, and no pod anywhere does.
+"""
+
+import numpy as np
+
+from controller.cluster.nodes.node_labels import NO_DOMAIN, place_in_words
+from controller.cluster.nodes.nodes import Placed
+from controller.cluster.pods.affinity_terms import AffinityTerm, affinity_problem, required_terms
+from controller.rules.counted_shape import CountedShape, counted_by
+from controller.rules.filter_state import FilterState
+from controller.rules.plugin import PodRefusal, RecomputedFilter
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Pod
+
+
+class PodAffinityPlugin:
+    """Asked before `PodAntiAffinityPlugin`, it also refuses pods with a term that cannot be parsed."""
+
+    def __init__(self, state: FilterState) -> None:
+        self._state = state
+
+    def filter_for(self, pod: Pod, own: Placed | None) -> "PodAffinityFilter | PodRefusal | None":
+        affinity = pod.spec.affinity
+        if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+            return None
+        if problem := affinity_problem(pod):
+            return PodRefusal(names.NODE_POD_AFFINITY, f"InterPodAffinity: {problem}")
+        terms = required_terms(pod, affinity.pod_affinity)
+        if not terms:
+            return None
+        itself = _matches_itself(pod, terms, self._state)
+        key = tuple([each.key for each in terms]), itself
+        shape = self._state.shapes.of(
+            pod,
+            names.NODE_POD_AFFINITY,
+            key,
+            lambda: PodAffinityFilter(self._state, terms, matches_itself=itself),
+            len(terms),
+        )
+        return shape.current(own)
+
+
+class PodAffinityFilter(CountedShape, RecomputedFilter):
+    """The affinity of pods of one shape."""
+
+    def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], *, matches_itself: bool) -> None:
+        RecomputedFilter.__init__(self, names.NODE_POD_AFFINITY)
+        CountedShape.__init__(self, state, [counted_by(state, terms)], leaving=True, terms=terms)
+        self._matches_itself = matches_itself
+        (self._pods,) = self.counts
+        """The pods that match all terms."""
+
+    def holds_in_any_order(self, row: int, unbound: tuple[Placed, ...]) -> bool:
+        """The affinity must hold without the pods that are bound later. Where no pod is bound yet,
+        the first of a series may start, and the others must be in its domains.
+        """
+        later = [each for each in unbound if each is not self._own and self._pods.counts(each.pod)]
+        if not later:
+            return True
+        bound = self._column(self._pods).copy()
+        rows = [found for each in later if (found := self._state.nodes.index_of(each.node)) >= 0]
+        for each in rows:
+            bound[each] -= 1
+        if self._counts_anywhere(bound):
+            return bool(self._admits(bound)[row])
+        domains = [self._state.labels.domains(term.topology_key) for term in self._terms]
+        together = all(domain[each] == domain[row] for domain in domains for each in rows)
+        return self._matches_itself and together
+
+    def sentence(self, pod: Pod, row: int) -> str:
+        node = self._state.nodes.node(row)
+        for term in self._terms:
+            if term.topology_key not in node.metadata.labels:
+                return (
+                    f"InterPodAffinity: the node has no label {term.topology_key}, the topologyKey of the pod's affinity to "
+                    f"{term.words}"
+                )
+        for term in self._terms:
+            if not self._one_of(self._pods.pods(), node, term.topology_key):
+                where = place_in_words(node, term.topology_key)
+                return f"InterPodAffinity: no pod with {term.words} runs {where}, which the pod's affinity requires"
+        return f"InterPodAffinity: the affinity of pod {pod.key} is not met"
+
+    def _versions(self) -> object:
+        return self._state.nodes.changes.version, self._pods.version
+
+    def _compute(self) -> Bools:
+        return ~self._admits(self._column(self._pods))
+
+    def _admits(self, column: Ints) -> Bools:
+        """Return the nodes that the affinity admits, by the number of pods per node that match it."""
+        state = self._state
+        near: Bools = np.ones(state.nodes.size, dtype=np.bool_)
+        first = self._matches_itself and not self._counts_anywhere(column)
+        for term in self._terms:
+            near &= (
+                state.labels.domains(term.topology_key) != NO_DOMAIN
+                if first
+                else self._reached(column, term.topology_key)
+            )
+        return near
+
+    def _counts_anywhere(self, column: Ints) -> bool:
+        """Return whether a pod that matches is in some domain of a term; pods elsewhere do not count."""
+        counted = column > 0
+        return any(
+            bool((counted & (self._state.labels.domains(term.topology_key) != NO_DOMAIN)).any()) for term in self._terms
+        )
+
+
+def _matches_itself(pod: Pod, terms: tuple[AffinityTerm, ...], state: FilterState) -> bool:
+    meta = pod.metadata
+    return all(state.pods_of(term).matches(meta.namespace, meta.labels) for term in terms)

@@ -1,0 +1,32 @@
+"""Scores and orders: policies, node and device scores, the order in which devices are tried. HAMi's semantics."""
+
+from controller.scoring.chooser import CardOfRequest
+from controller.scoring.formulas import best_node, device_terms
+from controller.scoring.native_order import native_ranking
+from controller.scoring.packing import Packing
+from controller.scoring.policies import (
+    DevicePolicy,
+    InvalidPolicy,
+    Policies,
+    parse_device_policy,
+    parse_node_policy,
+    parse_packing_weights,
+)
+from controller.scoring.policy_resolution import check_preferences, invalid_values, resolve_policies
+
+__all__ = [
+    "CardOfRequest",
+    "DevicePolicy",
+    "InvalidPolicy",
+    "Packing",
+    "Policies",
+    "best_node",
+    "check_preferences",
+    "device_terms",
+    "invalid_values",
+    "native_ranking",
+    "parse_device_policy",
+    "parse_node_policy",
+    "parse_packing_weights",
+    "resolve_policies",
+]

@@ -1,0 +1,58 @@
+"""Gangs under a limit of steps for each attempt: the answer is the same in any number of attempts, and there is an end."""
+
+from msgspec.structs import replace
+
+from controller.allocation import Attempt, AttemptSpent
+from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from tests.support.allocation import DRIVER, claim, exactly
+from tests.support.gang_requests import gang, held
+from tests.unit.decide.test_attempts import OPTIONS, request
+from tests.unit.decide.test_hostile import furnished
+
+IN_ONE_RACK = [{"matchAttribute": f"{DRIVER}/rack"}]
+
+
+def member(name, count):
+    wanted = claim(exactly(count=count), name=name, constraints=IN_ONE_RACK)
+    wanted["metadata"]["uid"] = name
+    return request(wanted, pod=name)
+
+
+def decided(inventory, wanted, most=16_000):
+    """The answer, and how many attempts it took. `most`: steps of the longest."""
+    steps = 20
+    for attempts in range(1, 100):
+        before, attempt = held(inventory), Attempt(min(steps, most), is_last=steps >= most)
+        try:
+            return decide_gang(inventory, wanted, replace(OPTIONS, attempt=attempt)), attempts
+        except AttemptSpent:
+            steps *= 2
+        finally:
+            assert held(inventory) == before
+    raise AssertionError("no progress")
+
+
+def test_a_gang_is_placed_in_many_attempts_as_in_one():
+    inventory = furnished(4)
+    wanted = gang(member("p0", 6), member("p1", 17), member("p2", 6), least=2)
+    answer, attempts = decided(inventory, wanted)
+    assert attempts > 1
+    assert isinstance(answer, GangDecision)
+    alone = decide_gang(inventory, wanted, OPTIONS)
+    assert [decision for _, decision in answer.placed] == [decision for _, decision in alone.placed]
+    assert [each.pod.metadata.name for each, _ in answer.left] == ["p1"]
+
+
+def test_a_gang_with_a_member_that_no_node_fits_is_refused_after_some_attempts():
+    inventory = furnished(4)
+    answer, attempts = decided(inventory, gang(member("p0", 6), member("p1", 6), member("p2", 17)))
+    assert attempts > 1
+    assert isinstance(answer, GangUnschedulable)
+    assert answer.member == "ns/p2"
+    assert not inventory.usage.uses()
+
+
+def test_a_gang_that_the_longest_attempt_cannot_place_is_given_up():
+    answer, _ = decided(furnished(4), gang(member("p0", 6), member("p1", 6), member("p2", 17)), most=40)
+    assert isinstance(answer, GangUnschedulable)
+    assert "given up after" in answer.message
