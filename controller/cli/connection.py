@@ -4,12 +4,15 @@
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
-from controller.cli.errors import CommandError
+from controller.settings import common
+
+if TYPE_CHECKING:
+    from hami_dra.kube.http import HttpCluster
 
 Files = Annotated[
     list[Path] | None,
@@ -22,17 +25,19 @@ Files = Annotated[
 
 
 class Connection(Struct, frozen=True):
-    """Arguments of `hami_dra.kube.http.connect`."""
+    """Which cluster."""
 
-    kubeconfig: str | None = None
-    context: str | None = None
+    kubeconfig: Annotated[str | None, common.KUBECONFIG] = None
+    context: Annotated[str | None, common.CONTEXT] = None
 
     def check(self) -> None:
-        """Read the kubeconfig, before a command imports what takes time. Raises CommandError."""
+        """Read the kubeconfig, before a command imports what takes time. Raises ConfigError."""
         from hami_dra.kube.credentials import chosen_access
-        from hami_dra.kube.protocol import ConfigError
 
-        try:
-            chosen_access(self.kubeconfig, self.context)
-        except ConfigError as error:
-            raise CommandError(str(error)) from error
+        chosen_access(self.kubeconfig, self.context)
+
+    def open(self) -> "HttpCluster":
+        """Return the cluster, to be closed. Raises ConfigError."""
+        from hami_dra.kube.http import connect
+
+        return connect(self.kubeconfig, self.context)

@@ -65,16 +65,12 @@ def read_usage(connection: Connection, namespace: str) -> Usage:
 async def _read(connection: Connection, namespace: str) -> Usage:
     from hami_dra.api import names
     from hami_dra.api.kinds import POD
-    from hami_dra.kube.http import connect
 
-    cluster = connect(connection.kubeconfig, connection.context)
     labels = {names.PART_OF_LABEL: names.MANAGED_BY, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
-    try:
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    async with connection.open() as cluster:
         pods = await cluster.list(POD, namespace=namespace, label_selector=selector)
         return await _ask_all(cluster, pods.items)
-    finally:
-        await cluster.close()
 
 
 async def _ask_all(cluster: "HttpCluster", pods: "Iterable[Pod]") -> Usage:

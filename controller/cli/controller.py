@@ -1,7 +1,5 @@
 """`hami-dra controller`: selects node and devices for pending pods, and writes the allocations."""
 
-import asyncio
-import gc
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,7 +11,6 @@ from msgspec.structs import replace
 from controller.cli.command import Command
 from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
-from controller.cli.heap import collect_in_pieces, return_holes
 from controller.cli.profile_options import driver_profiles
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
 from controller.settings.common import ControllerLog, Health
@@ -30,6 +27,8 @@ from controller.settings.placing import ControllerScheduler, DriverOptions, Poli
 from hami_dra.api import names
 
 if TYPE_CHECKING:
+    import asyncio
+
     from controller.reconcile.controller import Controller
     from controller.reconcile.runtime import Informers, Settings
     from hami_dra.kube.protocol import Cluster
@@ -128,6 +127,9 @@ def _driver_names(given: Sequence[str]) -> frozenset[str]:
 async def _serve(
     kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], dashboard: "DashboardSettings"
 ) -> None:
+    import asyncio
+
+    from controller.cli.heap import collect_in_pieces, settle
     from controller.reconcile.controller import Controller, Process
     from controller.reconcile.observability import SideServices
     from controller.webhook import LegacyConversion, TemplateCollector
@@ -147,7 +149,7 @@ async def _serve(
     synced = asyncio.Event()
 
     def on_synced() -> None:
-        _settle_memory()
+        settle()
         synced.set()
 
     with SideThread("lease and health") as thread:
@@ -170,11 +172,13 @@ async def _serve(
 
 
 async def _serve_dashboard(
-    controller: "Controller", cluster: "Cluster", settings: DashboardSettings, synced: asyncio.Event
+    controller: "Controller", cluster: "Cluster", settings: DashboardSettings, synced: "asyncio.Event"
 ) -> None:
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
+    import asyncio
+
     from controller.dashboard import InformerSource, serving
-    from hami_dra.kube.protocol import ConfigError
+    from hami_dra.api.errors import ConfigError
 
     await synced.wait()
     try:
@@ -185,12 +189,3 @@ async def _serve_dashboard(
     except OSError as error:
         host, port = settings.bind
         raise ConfigError(f"--dashboard-bind: {host}:{port}: {error.strerror or error}") from error
-
-
-def _settle_memory() -> None:
-    """Exclude the present contents of the stores from garbage collection, and return the memory
-    that reading the lists left free.
-    """
-    gc.collect(0)  # reading makes no cycles: to look for them everywhere is a twentieth of a start
-    gc.freeze()
-    return_holes()

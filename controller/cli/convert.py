@@ -9,7 +9,6 @@ import typer
 
 from controller.cli.command import Command
 from controller.cli.declared import with_options
-from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, ManifestOption, print_objects
 from controller.cli.tables import note
 from controller.settings.webhook import RUNTIME_CLASS
@@ -38,13 +37,10 @@ def convert(
     output: ManifestOption = Manifest.yaml,
     runtime_class: Annotated[Mapping[str, str], RUNTIME_CLASS] = MappingProxyType({}),
 ) -> None:
-    from controller.cli.manifest_files import read_documents
-    from controller.webhook import ConvertRefused, Options, convert_documents
+    from controller.webhook import Options, convert_documents
+    from hami_dra.kube.documents import read_documents
 
-    try:
-        converted = convert_documents(read_documents(files), Options(runtime_classes=runtime_class))
-    except ConvertRefused as error:
-        raise CommandError(*error.args) from error
+    converted = convert_documents(read_documents(files), Options(runtime_classes=runtime_class))
     for warning in converted.warnings:
         note(warning)
     print_objects(converted.documents, output)

@@ -18,7 +18,7 @@ from hami_dra.api.flags import Declared, Form, Option
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return what typer registers. It raises CommandError for a value or a record that is refused."""
+    """Return what typer registers. It raises InputError for a value or a record that is refused."""
     records: dict[str, type[Struct]] = {}
     options: dict[str, Declared] = {}
     shown: list[inspect.Parameter] = []
@@ -118,18 +118,13 @@ def _callback(form: Form) -> Callable[[Any], Any] | None:
 
 def _record(record: type[Struct], written: Mapping[str, Any]) -> Any:
     """Return a record with what was written; what was not has the record's defaults."""
-    from hami_dra.kube.protocol import ConfigError
-
     values: dict[str, Any] = {}
     for each in structs.fields(record):
         if option := Declared.of(each.name, each.type, each.default):
             values[each.name] = _value(option, written[each.name])
         elif _is_record(each.type):
             values[each.name] = _record(each.type, written)
-    try:
-        return record(**{name: value for name, value in values.items() if value is not NODEFAULT})
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
+    return record(**{name: value for name, value in values.items() if value is not NODEFAULT})
 
 
 def _value(declared: Declared, written: Any) -> Any:

@@ -10,14 +10,12 @@ from msgspec.structs import replace
 
 from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
-from controller.cli.errors import CommandError
+from controller.cli.declared import with_options
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
 from controller.cli.service_options import (
     INSTALL_NAMESPACE_RENAMED,
-    Context,
     InstallNamespace,
-    Kubeconfig,
     ManageProfile,
 )
 from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
@@ -57,7 +55,7 @@ class _Command(Command):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", help=HELP, cls=_Command)(doctor)
+    app.command("doctor", help=HELP, cls=_Command)(with_options(doctor))
 
 
 def doctor(
@@ -82,14 +80,12 @@ def doctor(
         ),
     ] = names.MANAGED_BY,
     files: Files = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
     import msgspec
 
     from controller.cli.progress import Progress
 
-    connection = Connection(kubeconfig, context)
     if not files:
         connection.check()
     from controller.cli.seen import seen
@@ -124,8 +120,7 @@ def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
 def _pending(
     documents: "list[Document]", read: "Read | None", profiles: "DriverProfiles", progress: Any
 ) -> "tuple[PendingPod, ...]":
-    """Decide on the pods that wait. Raises CommandError."""
-    from controller.insight.manifests import BadManifest
+    """Decide on the pods that wait. Raises BadManifest."""
     from controller.insight.simulation import SimulationSettings, pending_pods
 
     version = read.live.version if read is not None else None
@@ -134,10 +129,7 @@ def _pending(
         kubernetes=None if version is None else (version.major, version.minor),
         scheduler_names=_scheduler_names(read),
     )
-    try:
-        return pending_pods(documents, settings, on_pod=partial(progress, "deciding on pods")).pods
-    except BadManifest as error:
-        raise CommandError(str(error)) from error
+    return pending_pods(documents, settings, on_pod=partial(progress, "deciding on pods")).pods
 
 
 def _scheduler_names(read: "Read | None") -> frozenset[str]:

@@ -116,9 +116,8 @@ async def _serve(
     from hami_dra.kube.http import connect
 
     backends, demanded = hardware
-    cluster = connect(kubeconfig)
     metrics = DriverMetrics()
-    try:
+    async with connect(kubeconfig) as cluster:
         driver = NodeDriver(
             cluster,
             settings,
@@ -134,5 +133,3 @@ async def _serve(
         async with serving(*listen, render=Exposition(metrics).render, unready=driver.unready) as bound:
             logging.getLogger(__name__).info("health and metrics on port %d", bound)
             await driver.run()
-    finally:
-        await cluster.close()

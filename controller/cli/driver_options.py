@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
 
 def device_ranking(text: str) -> "DeviceRanking | None":
-    from controller.scoring import DevicePolicy, InvalidPolicy, native_ranking, parse_device_policy
+    from controller.scoring import DevicePolicy, native_ranking, parse_device_policy
 
     if text == names.FIRST_FIT:
         return None
-    try:
-        return native_ranking(DevicePolicy(parse_device_policy(text, "--device-policy")))
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
+    return native_ranking(DevicePolicy(parse_device_policy(text, "--device-policy")))
 
 
 def seen_driver_root(options: "VendorSettings") -> Path | None:

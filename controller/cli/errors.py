@@ -1,8 +1,7 @@
 """The error of a command whose input the user must change."""
 
+from hami_dra.api.errors import InputError
 
-class CommandError(Exception):
-    """Bad input: the message names the file or option, the field and the fix. Exit code 2.
 
-    Several arguments are several messages, each a line.
-    """
+class CommandError(InputError):
+    """Bad input of a command; the message names the option."""

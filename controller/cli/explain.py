@@ -16,7 +16,6 @@ from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, note, print_lines
 from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
@@ -129,10 +128,8 @@ def explain(
         ),
     ] = None,
     scheduler: SimulatedScheduler,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
-    connection = Connection(kubeconfig, context)
     if not files:
         connection.check()
     from controller.cli.policy_options import simulation_settings
@@ -191,13 +188,12 @@ _WORKLOADS: Final = frozenset(
 def _computed(
     files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "SimulationSettings"
 ) -> "Explanation":
-    """Compute the explanation from files or the live cluster. Raises CommandError."""
+    """Compute the explanation from files or the live cluster. Raises InputError."""
     from controller.cli.policy_options import of_cluster
     from controller.cli.progress import Progress
     from controller.cli.state import read_versioned
     from controller.insight.explain import explain as compute
     from controller.insight.explain import of_unmanaged, with_gang
-    from controller.insight.manifests import BadManifest
     from controller.insight.simulation import NoSuchPod, question
     from controller.inventory import Heartbeat
     from controller.views.explanation import Explanation
@@ -207,10 +203,10 @@ def _computed(
         beat = partial(progress, "evaluating selectors", 0, 0)
         try:
             asked = question(state.documents, kind, key, of_cluster(settings, state), beat)
-        except (BadManifest, NoSuchPod) as error:
+        except NoSuchPod:
             if not files:
                 check_namespace(key.partition("/")[0], state.documents)
-            raise CommandError(str(error)) from error
+            raise
         for each in asked.notes:
             note(each)
         if asked.request is None:

@@ -1,6 +1,6 @@
 """The `hami-dra` command, which is `kubectl hami`, too: a command is imported when it is used.
 
-A command raises `CommandError` (exit 2) for what the user must fix; anything else is a bug and
+A command raises an `InputError` (exit 2) for what the user must fix; anything else is a bug and
 keeps its traceback.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from controller.cli.errors import CommandError
 from controller.cli.extras import needed_extra
 from controller.cli.program import program
+from hami_dra.api.errors import InputError
 from hami_dra.api.printable import escaped
 
 _SERVICES: Final = "Run on the cluster"
@@ -167,7 +167,7 @@ def _run(given: list[str]) -> None:
         return
     try:
         app(given, prog_name=program())
-    except CommandError as error:
+    except InputError as error:
         text = "\n".join([escaped(str(message)) for message in error.args])
         typer.echo(f"{program()}: {text}", err=True)
         sys.exit(2)

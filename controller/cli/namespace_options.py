@@ -29,16 +29,12 @@ AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All
 
 
 def pod_namespace(namespace: str | None, files: Sequence[Path] | None, connection: "Connection") -> str:
-    """Return the namespace of a pod that is named without one. Raises CommandError."""
+    """Return the namespace of a pod that is named without one. Raises ConfigError."""
     if namespace is not None or files:
         return namespace or _DEFAULT
     from hami_dra.kube.credentials import default_namespace
-    from hami_dra.kube.protocol import ConfigError
 
-    try:
-        return default_namespace(connection.kubeconfig, connection.context)
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
+    return default_namespace(connection.kubeconfig, connection.context)
 
 
 def listed_namespace(

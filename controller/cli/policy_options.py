@@ -12,7 +12,6 @@ from controller.cli.profile_options import driver_profiles
 from controller.insight.simulation import SimulationSettings
 from controller.scoring import (
     DevicePolicy,
-    InvalidPolicy,
     Packing,
     Policies,
     check_preferences,
@@ -30,19 +29,16 @@ if TYPE_CHECKING:
 
 
 def default_policies(options: PolicyOptions, prefix: str = "--") -> Policies:
-    """Return what counts below annotations. Raises CommandError. `prefix`: of the options' names."""
+    """Return what counts below annotations. Raises InputError. `prefix`: of the options' names."""
     device = names.SPREAD if options.device_policy == names.FIRST_FIT else options.device_policy
-    try:
-        return Policies(
-            node_policy=parse_node_policy(options.node_policy, f"{prefix}node-policy"),
-            device_policy=DevicePolicy(parse_device_policy(device, f"{prefix}device-policy")),
-            annotations=_default_annotations(options.default),
-            packing=parse_packing_weights(options.packing_weights, f"{prefix}packing-weights", Packing())
-            if options.packing_weights
-            else Packing(),
-        )
-    except InvalidPolicy as error:
-        raise CommandError(str(error)) from error
+    return Policies(
+        node_policy=parse_node_policy(options.node_policy, f"{prefix}node-policy"),
+        device_policy=DevicePolicy(parse_device_policy(device, f"{prefix}device-policy")),
+        annotations=_default_annotations(options.default),
+        packing=parse_packing_weights(options.packing_weights, f"{prefix}packing-weights", Packing())
+        if options.packing_weights
+        else Packing(),
+    )
 
 
 def _default_annotations(options: Iterable[str]) -> dict[str, str]:
@@ -69,7 +65,7 @@ def feature_gates(text: str) -> FeatureGates:
 def simulation_settings(
     policies: PolicyOptions, scheduler: SimulatedScheduler, prefix: str = "--"
 ) -> SimulationSettings:
-    """Return the settings of a simulation. Raises CommandError. `prefix`: of the policy options' names."""
+    """Return the settings of a simulation. Raises InputError. `prefix`: of the policy options' names."""
     return SimulationSettings(
         policies=default_policies(policies, prefix),
         first_fit=policies.device_policy == names.FIRST_FIT,

@@ -19,7 +19,7 @@ def driver_profiles(files: Sequence[Path] | None) -> "DriverProfiles":
     """Return the built-in profiles and those in the files. Raises CommandError."""
     from types import MappingProxyType
 
-    from controller.cli.manifest_files import read_documents
+    from hami_dra.kube.documents import read_documents
     from hami_dra.vendors.driver_profile_file import InvalidDriverProfile, parse_driver_profile
     from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from controller.allocation import FeatureGates
-from controller.cli.errors import CommandError
 from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
-from controller.insight.manifests import BadManifest, Item, gather
+from controller.insight.manifests import Item, gather
 from controller.inventory import Inventory, PoolGates
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
@@ -71,15 +70,12 @@ class Seen(Struct):
 def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROFILES) -> Seen:
     """Return the state that the documents describe.
 
-    Unused kinds are silently left out. Raises CommandError for a document that cannot be read as
+    Unused kinds are silently left out. Raises BadManifest for a document that cannot be read as
     its kind.
     """
     gates = FeatureGates()
     found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles))
-    try:
-        gathered = gather(documents)
-    except BadManifest as error:
-        raise CommandError(str(error)) from error
+    gathered = gather(documents)
     found.notes += gathered.unreadable
     inventory = found.inventory
     feeds: dict[str, Any] = {

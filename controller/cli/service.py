@@ -6,15 +6,13 @@ SIGTERM and Ctrl-C end it in an orderly way; a failed start ends it with one sen
 import asyncio
 import signal
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
 
 from controller.cli.errors import CommandError
 from controller.cli.heap import return_freed_memory
+from hami_dra.api.errors import InputError
 from hami_dra.kube.guard import first_failure
-from hami_dra.kube.protocol import ClusterError, ConfigError
-from hami_dra.kube.requirements import UnsupportedKubernetes
-
-_START_FAILURES: Final = (UnsupportedKubernetes, ConfigError, ClusterError)
+from hami_dra.kube.protocol import ClusterError
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
@@ -27,8 +25,8 @@ def run_service(service: Coroutine[Any, Any, None]) -> None:
         asyncio.run(_until_asked(service))
     except Exception as error:
         cause = first_failure(error)
-        if isinstance(cause, _START_FAILURES):
-            raise CommandError(str(cause)) from error
+        if isinstance(cause, InputError | ClusterError):
+            raise CommandError(*cause.args) from error
         raise
 
 

@@ -7,7 +7,6 @@ from controller.cli.declared import typer_option
 from controller.settings import common
 
 Kubeconfig = Annotated[str | None, typer_option(common.KUBECONFIG)]
-Context = Annotated[str | None, typer_option(common.CONTEXT)]
 InstallNamespace = Annotated[str, typer_option(common.INSTALL_NAMESPACE)]
 INSTALL_NAMESPACE_RENAMED: Final = {"--namespace": "--install-namespace"}
 """Of commands whose --namespace was the installation's; now it is a pod's everywhere."""

@@ -68,21 +68,17 @@ def simulate(
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
     ] = False,
 ) -> None:
-    from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import simulation_settings
     from controller.cli.progress import Progress
-    from controller.insight.manifests import BadManifest
     from controller.insight.simulation import simulate as run
+    from hami_dra.kube.documents import read_documents
 
     settings = simulation_settings(policies, scheduler)
     if explained:
         key = explained if "/" in explained else f"default/{explained}"
         settings = replace(settings, explained=key)
-    try:
-        with Progress() as progress:
-            report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
-    except BadManifest as error:
-        raise CommandError(str(error)) from error
+    with Progress() as progress:
+        report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
     for text in [*report.notes, *report.notices]:
         note(text)
     if explained:

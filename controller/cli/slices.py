@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli import completion_values as values
+from controller.cli.connection import Connection
 from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
-from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 from controller.views.columns import Columns, text_column
@@ -88,9 +88,10 @@ def slices(
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --publish: write once and exit.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the fleet from a cluster and exit.")] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
+    from hami_dra.driver.fleet import parse_fleet, read_fleet
+
     chosen = [
         name
         for name, value in (("--list", list_machines), ("--machine", machine), ("--fleet", fleet), ("--check", check))
@@ -105,11 +106,11 @@ def slices(
     if list_machines:
         _list(output, layout)
     elif check:
-        _check(check, kubeconfig, context)
+        _check(check, connection)
     elif fleet is not None and (publish or remove):
-        _publish(fleet, kubeconfig, context, fence=fence, once=once, remove=remove)
+        _publish(fleet, connection, fence=fence, once=once, remove=remove)
     elif fleet is not None:
-        _print(_fleet_objects(_read(fleet), fence=fence, with_nodes=with_nodes), output, layout)
+        _print(_fleet_objects(read_fleet(fleet), fence=fence, with_nodes=with_nodes), output, layout)
     elif machine is not None:
         single = {
             "machine": machine,
@@ -118,7 +119,7 @@ def slices(
             "mig": mig,
             "sharing": {option.field: value for option, value in given_options(command).items()},
         }
-        file = _parse({"nodes": [single]})
+        file = parse_fleet({"nodes": [single]}, "--machine")
         objects = _fleet_objects(file, fence=fence, with_nodes=with_nodes, where="nodes[0]: ")
         _print(_without_fleet(objects), output, layout)
 
@@ -149,9 +150,9 @@ def _fleet_objects(file: "FleetFile", *, fence: FenceMode, with_nodes: bool, whe
 
     Without a cluster, `auto` means no fence taint. `where` is removed from errors.
     """
+    from hami_dra.api.errors import ConfigError
     from hami_dra.driver.fleet import planned_nodes
     from hami_dra.driver.slices import fenced, slice_bodies
-    from hami_dra.kube.protocol import ConfigError
 
     try:
         planned = planned_nodes(file)
@@ -208,13 +209,13 @@ _CARDS: "Final[Columns[CardView]]" = (
 # --- check ----------------------------------------------------------------------------------------
 
 
-def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -> None:
+def _check(paths: Sequence[Path], connection: Connection) -> None:
     """Check files of slices. Exit status 1 if something is wrong; every violation is one line."""
     import asyncio
 
-    from controller.cli.manifest_files import read_documents
     from hami_dra.driver.limits import check_pools, unreadable
-    from hami_dra.kube.protocol import ClusterError, ConfigError
+    from hami_dra.kube.documents import read_documents
+    from hami_dra.kube.protocol import ClusterError
 
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
@@ -227,11 +228,11 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
         else:
             good.append(document)
     problems += [f"pool {violation}" for violation in check_pools(document.raw for document in good)]
-    by_server = kubeconfig is not None or context is not None
+    by_server = connection != Connection()
     if by_server:
         try:
-            problems += asyncio.run(_refused_by_server(good, kubeconfig, context))
-        except (ConfigError, ClusterError) as error:
+            problems += asyncio.run(_refused_by_server(good, connection))
+        except ClusterError as error:
             raise CommandError(str(error)) from error
     for problem in problems:
         typer.echo(escaped(problem))
@@ -241,15 +242,13 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
     typer.echo(f"{counted(len(found), 'ResourceSlice')}, no problems{rest}")
 
 
-async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
+async def _refused_by_server(documents: "Sequence[Document]", connection: Connection) -> list[str]:
     """Create each slice as a dry run. Raises ClusterError if the server does not check them."""
     from hami_dra.api.kinds import RESOURCE_SLICE
-    from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import AlreadyExists, Invalid
 
-    cluster = connect(kubeconfig, context)
     refused: list[str] = []
-    try:
+    async with connection.open() as cluster:
         for document in documents:
             metadata = {key: value for key, value in document.raw["metadata"].items() if key != "resourceVersion"}
             try:
@@ -258,53 +257,28 @@ async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | 
                 pass  # valid: the server validates before it looks up the name
             except Invalid as error:
                 refused.append(f"{document}: {error}")
-    finally:
-        await cluster.close()
     return refused
 
 
 # --- fleet ----------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> "FleetFile":
-    from hami_dra.driver.fleet import read_fleet
-    from hami_dra.kube.protocol import ConfigError
-
-    try:
-        return read_fleet(path)
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
-
-
-def _parse(raw: dict[str, Any]) -> "FleetFile":
-    from hami_dra.driver.fleet import parse_fleet
-    from hami_dra.kube.protocol import ConfigError
-
-    try:
-        return parse_fleet(raw, "--machine")
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
-
-
-def _publish(
-    path: Path, kubeconfig: str | None, context: str | None, *, fence: FenceMode, once: bool, remove: bool
-) -> None:
+def _publish(path: Path, connection: Connection, *, fence: FenceMode, once: bool, remove: bool) -> None:
     import asyncio
     import logging
 
-    from hami_dra.driver.fleet import version_of
+    from hami_dra.driver.fleet import read_fleet, version_of
     from hami_dra.driver.publisher import NotPublished
-    from hami_dra.kube.protocol import ClusterError, ConfigError
-    from hami_dra.kube.requirements import UnsupportedKubernetes
+    from hami_dra.kube.protocol import ClusterError
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     version = version_of(path)
-    file = _read(path)
+    file = read_fleet(path)
     if remove:
         file = file.model_copy(update={"nodes": ()})
     try:
-        asyncio.run(_keep(path, file, version, kubeconfig, context, fence=fence, once=once or remove))
-    except (ConfigError, ClusterError, NotPublished, UnsupportedKubernetes) as error:
+        asyncio.run(_keep(path, file, version, connection, fence=fence, once=once or remove))
+    except (ClusterError, NotPublished) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         typer.echo("stopped; nodes and slices stay (--remove removes them)", err=True)
@@ -314,8 +288,7 @@ async def _keep(
     path: Path,
     file: "FleetFile",
     version: "Version | None",
-    kubeconfig: str | None,
-    context: str | None,
+    connection: Connection,
     *,
     fence: FenceMode,
     once: bool,
@@ -323,11 +296,9 @@ async def _keep(
     import asyncio
 
     from hami_dra.driver.fleet import Fleet, follow
-    from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version
 
-    cluster = connect(kubeconfig, context)
-    try:
+    async with connection.open() as cluster:
         await require_version(cluster)
         fleet = Fleet(cluster, file, fence=fence)
         await fleet.sync_once()
@@ -340,5 +311,3 @@ async def _keep(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.run())
             tasks.create_task(follow(fleet, path, version))
-    finally:
-        await cluster.close()

@@ -9,10 +9,10 @@ import typer
 
 from controller.cli.command import Command
 from controller.cli.connection import Connection
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, print_objects
 from controller.cli.program import program
-from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import counted, note
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Exit status: 0 if the file was written, 2 if the cluster cannot be read.
 
 
 def register(app: typer.Typer) -> None:
-    app.command("snapshot", help=HELP, cls=Command)(snapshot)
+    app.command("snapshot", help=HELP, cls=Command)(with_options(snapshot))
 
 
 def _formats() -> list[str]:
@@ -55,8 +55,7 @@ def snapshot(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="<json|yaml|name>", help="Output format.", autocompletion=_formats)
     ] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
     from controller.cli.progress import Progress
     from controller.cli.state import read_state
@@ -64,7 +63,7 @@ def snapshot(
 
     file, form = _destination(file, output)
     with Progress() as progress:
-        documents = read_state((), Connection(kubeconfig, context), progress=progress)
+        documents = read_state((), connection, progress=progress)
     for problem in gather(documents).unreadable:
         note(problem)
     if form is Manifest.name:

@@ -26,8 +26,8 @@ from controller.cli.rights import with_grant
 from controller.cli.tables import note
 from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
-from hami_dra.kube.documents import Document
-from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFound
+from hami_dra.kube.documents import Document, read_documents
+from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from controller.cluster.pods.gang_key import Source
@@ -111,7 +111,7 @@ def read_state(
     wanted: Sequence[Kind[Any]] = KINDS,
 ) -> list[Document]:
     """Return the documents of the files, or those of the live cluster that are of the kinds `wanted`.
-    Raises CommandError.
+    Raises InputError.
 
     `tell` gets what could not be read, with the consequence.
     """
@@ -119,13 +119,13 @@ def read_state(
     async def read(cluster: "HttpCluster") -> list[Document]:
         return await read_cluster(cluster, progress=progress, tell=tell, wanted=wanted)
 
-    return _of_files(paths) if paths else ask_cluster(connection, read)
+    return read_documents(paths) if paths else ask_cluster(connection, read)
 
 
 def read_versioned(
     paths: Sequence[Path] | None, connection: Connection, *, progress: OnProgress = quiet
 ) -> VersionedState:
-    """Return what `read_state` does, and the version of the live cluster. Raises CommandError."""
+    """Return what `read_state` does, and the version of the live cluster. Raises InputError."""
 
     async def read(cluster: "HttpCluster") -> VersionedState:
         from controller.cli.leadership import is_leaderless
@@ -135,7 +135,7 @@ def read_versioned(
         sources = gang_sources_in(await arguments_of(cluster, names.CONTROLLER))
         return VersionedState(documents, (version.major, version.minor), sources, await is_leaderless(cluster))
 
-    return VersionedState(_of_files(paths), None) if paths else ask_cluster(connection, read)
+    return VersionedState(read_documents(paths), None) if paths else ask_cluster(connection, read)
 
 
 async def arguments_of(cluster: "HttpCluster", deployment: str, namespace: str = names.SYSTEM_NAMESPACE) -> str:
@@ -158,37 +158,27 @@ def gang_sources_in(arguments: str) -> "frozenset[Source] | None":
     return OPTIONAL_SOURCES.intersection(found) if arguments else None
 
 
-def _of_files(paths: Sequence[Path]) -> list[Document]:
-    from controller.cli.manifest_files import read_documents
-
-    return read_documents(paths)
-
-
 def ask_cluster(
     connection: Connection, read: "Callable[[HttpCluster], Coroutine[Any, Any, T]]", *, any_version: bool = False
 ) -> T:
-    """Return what `read` returns of the live cluster. Raises CommandError, which says how to get a right
+    """Return what `read` returns of the live cluster. Raises InputError, which says how to get a right
     that is missing.
 
     `any_version`: of Kubernetes; else hami-dra must be able to run there.
     """
-    from hami_dra.kube.http import connect
-    from hami_dra.kube.requirements import UnsupportedKubernetes, require_version
+    from hami_dra.kube.requirements import require_version
 
     async def connected() -> T:
-        cluster = connect(connection.kubeconfig, connection.context)
-        try:
+        async with connection.open() as cluster:
             if not any_version:
                 await require_version(cluster)
             return await read(cluster)
-        finally:
-            await cluster.close()
 
     try:
         return asyncio.run(connected())
     except Forbidden as error:
         raise CommandError(with_grant(error)) from error
-    except (ClusterError, ConfigError, UnsupportedKubernetes) as error:
+    except ClusterError as error:
         raise CommandError(str(error)) from error
 
 

@@ -9,12 +9,13 @@ import typer
 from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import Context, InstallNamespace, Kubeconfig, ManageProfile, SchedulerNamesOption
+from controller.cli.service_options import InstallNamespace, ManageProfile, SchedulerNamesOption
 from controller.cli.status_view import By, Selection
 from controller.cli.tables import TextLayout, note, print_lines
 from hami_dra.api import names
@@ -49,7 +50,7 @@ class _Command(Command):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("status", help=HELP, cls=_Command)(status)
+    app.command("status", help=HELP, cls=_Command)(with_options(status))
 
 
 def status(
@@ -95,10 +96,8 @@ def status(
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     manage_profile: ManageProfile = None,
     files: Files = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
-    connection = Connection(kubeconfig, context)
     _check(watching=watching, pending=pending, usage=usage, has_files=bool(files))
     listed = None
     if quota or pending:
@@ -180,8 +179,7 @@ def _pending(
     profiles: "DriverProfiles",
     progress: "OnProgress",
 ) -> "PendingPods":
-    """Decide on the pods that wait. Raises CommandError."""
-    from controller.insight.manifests import BadManifest
+    """Decide on the pods that wait. Raises BadManifest."""
     from controller.insight.simulation import SimulationSettings, pending_pods
 
     settings = SimulationSettings(
@@ -190,12 +188,5 @@ def _pending(
         gang_sources=found.gang_sources,
         scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
     )
-    try:
-        return pending_pods(
-            found.documents,
-            settings,
-            may_be_meant=meant,
-            on_pod=partial(progress, "deciding on pods"),
-        )
-    except BadManifest as error:
-        raise CommandError(str(error)) from error
+    on_pod = partial(progress, "deciding on pods")
+    return pending_pods(found.documents, settings, may_be_meant=meant, on_pod=on_pod)

@@ -48,11 +48,10 @@ async def _watching(
     from controller.gangs import OPTIONAL_SOURCES
     from controller.inventory import Inventory
     from controller.reconcile.runtime import Informers, LoopClock, taint_rule_kind
-    from hami_dra.kube.http import connect
-    from hami_dra.kube.protocol import ConfigError, Forbidden
+    from hami_dra.api.errors import ConfigError
+    from hami_dra.kube.protocol import Forbidden
 
-    cluster = connect(connection.kubeconfig, connection.context)
-    try:
+    async with connection.open() as cluster:
         for kind in NEEDED:
             # A reflector retries indefinitely; report a missing right or a wrong address now.
             try:
@@ -68,17 +67,8 @@ async def _watching(
             feed.subscribe(lambda _old, _new: changed.set())
 
         def view() -> StatusView:
-            try:
-                return wanted.of(
-                    inventory,
-                    informers.claims.store,
-                    informers.pods.store,
-                    informers.nodes.store,
-                    informers.gangs.of,
-                )
-            except CommandError as error:
-                # unwrapped from the task group, as `run_service` expects it
-                raise ConfigError(str(error)) from error
+            stores = informers.claims.store, informers.pods.store, informers.nodes.store
+            return wanted.of(inventory, *stores, informers.gangs.of)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(informers.run())
@@ -87,8 +77,6 @@ async def _watching(
                 await _lines(view, changed, informers.problems)
             else:
                 await _screen(view, layout, changed, informers.problems)
-    finally:
-        await cluster.close()
 
 
 async def _synced(informers: "Informers") -> None:

@@ -10,10 +10,11 @@ import typer
 from controller.cli import completion_values as values
 from controller.cli.command import Command
 from controller.cli.connection import Connection
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import Context, Kubeconfig, ManageProfile
+from controller.cli.service_options import ManageProfile
 from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
 from controller.views.columns import Column, text_column
 
@@ -39,7 +40,7 @@ _NARROW = 6
 
 
 def register(app: typer.Typer) -> None:
-    app.command("topology", help=HELP, cls=Command)(topology)
+    app.command("topology", help=HELP, cls=Command)(with_options(topology))
 
 
 def topology(
@@ -67,18 +68,15 @@ def topology(
     publish_as: Annotated[str, typer.Option(metavar="DRIVER", help="With --machine: imitate another driver.")] = "",
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
     from controller.cli.topology_reading import Wanted, of_machine
     from hami_dra.driver.cards_view import cards_of
 
     if machine and (files or selector):
         raise CommandError("--machine is a source of its own: leave out --filename and --selector")
-    if machine:
-        found = of_machine(machine, node, publish_as)
-    else:
-        found = _published(Wanted(node, selector), files, Connection(kubeconfig, context))
+    wanted = Wanted(node, selector)
+    found = of_machine(machine, node, publish_as) if machine else _published(wanted, files, connection)
     cards = [
         card
         for card in cards_of(found.slices, found.claims, driver_profiles(manage_profile))

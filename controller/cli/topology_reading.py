@@ -1,6 +1,6 @@
 """What `hami-dra topology` shows: the ResourceSlices of nodes, and the claims on their devices.
 
-In: a reference machine, files, or the live cluster. Out: `Published`. Raises CommandError.
+In: a reference machine, files, or the live cluster. Out: `Published`. Raises InputError.
 """
 
 from collections.abc import Sequence
@@ -50,23 +50,18 @@ def of_machine(machine: str, node: str | None, publish_as: str) -> Published:
 
     from hami_dra.api.resource import ResourceSlice
     from hami_dra.driver.fleet import pools_of
-    from hami_dra.driver.simulated import NotPublishedBy, UnknownMachine
     from hami_dra.driver.simulated import machine as simulated
     from hami_dra.driver.slices import slice_bodies
-    from hami_dra.vendors.publishing import Unpublishable
 
-    try:
-        pools = pools_of(simulated(machine, node or machine.replace(".", "-")), publish_as=publish_as)
-    except (UnknownMachine, NotPublishedBy, Unpublishable) as error:
-        raise CommandError(str(error)) from error
+    pools = pools_of(simulated(machine, node or machine.replace(".", "-")), publish_as=publish_as)
     slices = [msgspec.convert(body, ResourceSlice) for body in slice_bodies(pools)]
     return Published(slices, (), f"machine {machine}")
 
 
 def of_files(paths: Sequence[Path], wanted: Wanted) -> Published:
-    from controller.cli.manifest_files import read_documents
     from hami_dra.api.core import Node
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
+    from hami_dra.kube.documents import read_documents
 
     slices: list[ResourceSlice] = []
     claims: list[ResourceClaim] = []

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.command import Command
+from controller.cli.connection import Connection
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Context, InstallNamespace, Kubeconfig
+from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace
 from hami_dra.api import names
 from hami_dra.api.printable import escaped
 
@@ -39,13 +41,12 @@ class _Command(Command):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("uninstall", help=HELP, cls=_Command)(uninstall)
+    app.command("uninstall", help=HELP, cls=_Command)(with_options(uninstall))
 
 
 def uninstall(
     *,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask; required without a terminal.")] = False,
     gates_only: Annotated[
@@ -55,6 +56,7 @@ def uninstall(
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.repair import Plan
+    from hami_dra.kube.credentials import cluster_title
 
     plan = Plan(namespace=install_namespace, gates_only=gates_only)
     asks = not (yes or dry_run)
@@ -63,40 +65,24 @@ def uninstall(
             "uninstall asks first, and stdin or stdout is no terminal: nothing was removed. To see what it would remove: "
             "hami-dra uninstall --dry-run. To remove it: hami-dra uninstall --yes"
         )
-    typer.echo(_cluster_line(kubeconfig, context))
+    title = cluster_title(connection.kubeconfig, connection.context)
+    typer.echo(f"cluster: {escaped(title)}")
     if dry_run or asks:
-        run_service(_list(kubeconfig, context, plan))
+        run_service(_list(connection, plan))
     if dry_run:
         return
     if asks and not typer.confirm("Remove all of this?"):
         typer.echo("nothing was removed")
         raise typer.Exit(1)
-    run_service(_run(kubeconfig, context, plan))
+    run_service(_run(connection, plan))
 
 
-def _cluster_line(kubeconfig: str | None, context: str | None) -> str:
-    """Return which cluster it is about. Raises CommandError."""
-    from hami_dra.kube.credentials import cluster_title
-    from hami_dra.kube.protocol import ConfigError
+async def _list(connection: Connection, plan: "Plan") -> None:
+    """Print what `_run` would remove. Raises ClusterError, RunsElsewhere."""
+    from controller.reconcile.repair import to_remove
 
-    try:
-        return f"cluster: {escaped(cluster_title(kubeconfig, context))}"
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
-
-
-async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
-    """Print what `_run` would remove. Raises ClusterError, CommandError."""
-    from controller.reconcile.repair import RunsElsewhere, to_remove
-    from hami_dra.kube.http import connect
-
-    cluster = connect(kubeconfig, context)
-    try:
+    async with connection.open() as cluster:
         found = await to_remove(cluster, plan)
-    except RunsElsewhere as error:
-        raise CommandError(str(error)) from error
-    finally:
-        await cluster.close()
     if not found:
         typer.echo("no gate of hami-dra is left" if plan.gates_only else "nothing of hami-dra is left in this cluster")
         return
@@ -105,15 +91,9 @@ async def _list(kubeconfig: str | None, context: str | None, plan: "Plan") -> No
         typer.echo(f"  {escaped(line)}")
 
 
-async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
-    from controller.reconcile.repair import LeftBehind, RunsElsewhere, StillActing, Uninstaller
+async def _run(connection: Connection, plan: "Plan") -> None:
+    from controller.reconcile.repair import Uninstaller
     from controller.reconcile.runtime import LoopClock
-    from hami_dra.kube.http import connect
 
-    cluster = connect(kubeconfig, context)
-    try:
+    async with connection.open() as cluster:
         await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
-    except (StillActing, LeftBehind, RunsElsewhere) as error:
-        raise CommandError(*str(error).split("\n")) from error
-    finally:
-        await cluster.close()

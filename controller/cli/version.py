@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli.command import Command
+from controller.cli.connection import Connection
+from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
-from controller.cli.service_options import Context, InstallNamespace, Kubeconfig
+from controller.cli.service_options import InstallNamespace
 from controller.cli.tables import note
 from hami_dra.api import names
 
@@ -31,7 +33,7 @@ _VERSION_LABEL: Final = "app.kubernetes.io/version"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("version", help=HELP, cls=Command)(version)
+    app.command("version", help=HELP, cls=Command)(with_options(version))
 
 
 def version(
@@ -41,10 +43,10 @@ def version(
     ] = False,
     output: OutputOption = Output.table,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
-    from hami_dra.kube.protocol import ClusterError, ConfigError
+    from hami_dra.api.errors import ConfigError
+    from hami_dra.kube.protocol import ClusterError
 
     found: dict[str, Any] = {"client": package_version("hami-dra")}
     problem: Exception | None = None
@@ -52,7 +54,7 @@ def version(
         try:
             import asyncio
 
-            found |= asyncio.run(_installed(kubeconfig, context, install_namespace))
+            found |= asyncio.run(_installed(connection, install_namespace))
         except (ClusterError, ConfigError) as error:
             problem = error
     if output is Output.name:
@@ -65,15 +67,13 @@ def version(
         raise CommandError(str(problem)) from problem
 
 
-async def _installed(kubeconfig: str | None, context: str | None, namespace: str) -> dict[str, Any]:
+async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
     """Return the versions in the cluster; `controller` is None if none is there. What may not be
     read is left out, with a note. Raises ClusterError, ConfigError.
     """
     from hami_dra.api import kinds
-    from hami_dra.kube.http import connect
 
-    cluster = connect(kubeconfig, context)
-    try:
+    async with connection.open() as cluster:
         server = await cluster.version()
         ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
         deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace, ours)
@@ -89,8 +89,6 @@ async def _installed(kubeconfig: str | None, context: str | None, namespace: str
         if drivers is not None:
             found["drivers"] = list(drivers.values())
         return found
-    finally:
-        await cluster.close()
 
 
 async def _workloads(

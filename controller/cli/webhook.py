@@ -57,9 +57,6 @@ async def _serve(kubeconfig: str | None, settings: "WebhookSettings") -> None:
     from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version
 
-    cluster = connect(kubeconfig)
-    try:
+    async with connect(kubeconfig) as cluster:
         await require_version(cluster)
         await serve(cluster, settings)
-    finally:
-        await cluster.close()

@@ -12,7 +12,6 @@ from controller.cli.connection import Connection, Files
 from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import TextLayout, note, print_lines
 from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
@@ -113,15 +112,13 @@ def whatif(
         bool,
         typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    connection: Connection,
 ) -> None:
-    from controller.cli.manifest_files import read_documents
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
     from controller.cli.state import read_versioned
-    from controller.insight.manifests import BadManifest
-    from controller.insight.whatif import BadChange, Change, compare
+    from controller.insight.whatif import Change, compare
+    from hami_dra.kube.documents import read_documents
 
     present = PolicyOptions(present_node_policy, present_device_policy, present_packing_weights)
     changed = PolicyOptions(
@@ -141,18 +138,15 @@ def whatif(
     )
     _check(change)
     with Progress() as progress:
-        state = read_versioned(files, Connection(kubeconfig, context), progress=progress)
+        state = read_versioned(files, connection, progress=progress)
         change = replaced(
             change,
             settings=of_cluster(change.settings, state),
             present=of_cluster(present_settings, state),
         )
-        try:
-            found = compare(
-                state.documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total)
-            )
-        except (BadManifest, BadChange) as error:
-            raise CommandError(str(error)) from error
+        found = compare(
+            state.documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total)
+        )
     _print(found, output, no_headers=no_headers)
     if fail_unplaced and found.lost:
         raise typer.Exit(1)

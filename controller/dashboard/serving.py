@@ -21,7 +21,8 @@ from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
 from controller.settings.controller import DashboardSettings
 from hami_dra.api import names
-from hami_dra.kube.protocol import Cluster, ConfigError
+from hami_dra.api.errors import ConfigError
+from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
 _LOOK_AT_FILES: Final = 60.0

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hami_dra.api import kinds
+from hami_dra.api.errors import InputError
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.documents import Document
@@ -52,7 +53,7 @@ except for its name.
 DEFAULT_NAMESPACE: Final = "default"
 
 
-class BadManifest(ValueError):
+class BadManifest(InputError):
     """A document cannot be read as its kind.
 
     The message names file, document, object, field, and what is wrong.

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from controller.scoring.packing import Packing
 from hami_dra.api import names
+from hami_dra.api.errors import InputError
 from hami_dra.api.similar_names import did_you_mean
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
@@ -30,7 +31,7 @@ def _no_entries() -> Mapping[str, Any]:
     return NO_ENTRIES
 
 
-class InvalidPolicy(ValueError):
+class InvalidPolicy(InputError):
     """An annotation has a value that is not one of the choices.
 
     The pod is not placed until it is fixed.

@@ -12,10 +12,10 @@ from msgspec import Struct, field
 
 from controller.settings.common import INSTALL_NAMESPACE
 from hami_dra.api import names
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.flags import IMAGE, INSTALLATION, LAST_PORT, ON_OFF, Form, Option, duration, one_of_two
 from hami_dra.api.legacy_metrics import NameSet
-from hami_dra.kube.lease import Timings
-from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError
+from hami_dra.kube.lease_timings import MOST_WRITE_SECONDS, Timings
 
 
 class QueueingSettings(Struct, frozen=True):

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from controller.settings.common import INSTALL_NAMESPACE, Mode, OptionalSource
 from controller.settings.placing import DEFAULT_SCHEDULER, GANGS_OF
 from hami_dra.api import names
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.flags import HOST, ON_OFF, PORT, SCHEDULER_NAME, Form, Option
-from hami_dra.kube.protocol import ConfigError
 
 _OBJECT_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 

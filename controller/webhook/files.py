@@ -24,12 +24,13 @@ from controller.webhook.workloads import (
     pod_template,
 )
 from hami_dra.api import names
+from hami_dra.api.errors import InputError
 from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
 
 
-class ConvertRefused(ValueError):
+class ConvertRefused(InputError):
     """Some documents cannot be converted; one argument each, with file, document, object, field and fix."""
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube import kubeconfig
 from hami_dra.kube.exec_plugin import ExecIdentity, is_token, plugin_of
-from hami_dra.kube.protocol import ConfigError
 from hami_dra.kube.proxies import checked_proxy, is_web_address, proxy_from_environment
 
 _HEADER_KEY: Final = "!#$&'*+^`|"

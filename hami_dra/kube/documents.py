@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct
 
+from hami_dra.api.errors import InputError
 from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, sanitized
 
 try:
@@ -32,7 +33,7 @@ _TOO_DEEP: Final = f"objects are nested more than {MOST_LEVELS} levels deep"
 _INDENTATION: Final = re.compile(r"^[-?: \t]+", re.MULTILINE)
 
 
-class BadDocument(ValueError):
+class BadDocument(InputError):
     """A file cannot be read; the message names the file, the document and the line."""
 
 
@@ -91,8 +92,6 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise BadDocument(f"{file}, document {document or 1}{line}: not YAML: {error.problem}") from error
-    except BadDocument:
-        raise
     except (
         yaml.YAMLError,
         ValueError,

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 
 _VERSIONS: Final = frozenset(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 _CLUSTER_FIELDS: Final = (

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML without libyaml is slower, with the same results."""

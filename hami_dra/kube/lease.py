@@ -36,15 +36,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from msgspec import Struct
-
-from hami_dra.api import flags
 from hami_dra.api.core import Lease, LeaseSpec
 from hami_dra.api.kinds import LEASE
 from hami_dra.kube.bootclock import boot_clock
-from hami_dra.kube.protocol import Cluster, ClusterError, ConfigError, Conflict, NotFound
+from hami_dra.kube.lease_timings import Timings
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -87,52 +85,6 @@ class Election(Protocol):
 def unique_identity() -> str:
     """Return host name, process and a random part: a restarted process has another identity."""
     return f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
-
-
-class Timings(Struct, frozen=True):
-    """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout + clock_margin`."""
-
-    duration: Annotated[
-        int,
-        flags.Option(
-            "Time without a renewal after which another replica may lead.",
-            flags.duration(1, 3600, whole_seconds="the lease duration"),
-            flags=("--lease-duration",),
-        ),
-    ] = 15
-    renew_deadline: Annotated[
-        float, flags.Option("How long a leader continues without renewing.", flags.duration())
-    ] = 8.0
-    retry: Annotated[
-        float,
-        flags.Option(
-            "Time between two attempts to acquire or renew the lease.", flags.duration(), flags=("--retry-period",)
-        ),
-    ] = 2.0
-    write_timeout: Annotated[
-        float,
-        flags.Option("Longest duration of a write; a new leader waits that long before it acts.", flags.duration()),
-    ] = 5.0
-    clock_margin: float = 1.0
-
-    def __post_init__(self) -> None:
-        if min(self.duration, self.renew_deadline, self.retry, self.write_timeout) <= 0 or self.clock_margin < 0:
-            raise ConfigError(
-                f"leader election: all times must be positive: lease duration {self.duration} s, renew deadline "
-                f"{self.renew_deadline} s, retry period {self.retry} s, write timeout {self.write_timeout} s, "
-                f"clock margin {self.clock_margin} s"
-            )
-        if self.duration - self.renew_deadline <= self.write_timeout + self.clock_margin:
-            raise ConfigError(
-                f"leader election: lease duration {self.duration} s - renew deadline {self.renew_deadline} s must be more than "
-                f"write timeout {self.write_timeout} s + clock margin {self.clock_margin} s; "
-                "raise the duration or lower the renew deadline"
-            )
-        if self.renew_deadline < 2 * self.retry:
-            raise ConfigError(
-                f"leader election: renew deadline {self.renew_deadline} s leaves no time for a second attempt after {self.retry} s; "
-                "make it at least twice the retry period"
-            )
 
 
 class NoElection:

@@ -33,8 +33,6 @@ JSON: Final[PatchType] = "json"
 APPLY: Final[PatchType] = "apply"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept of a list of which only the metadata of the objects matter."""
-MOST_WRITE_SECONDS: Final = 5.0
-"""Upper bound of every write, whatever the settings; a new leader waits that long before it reads."""
 
 
 class ClusterError(Exception):
@@ -71,10 +69,6 @@ class Forbidden(ClusterError):
 
 class Unavailable(ClusterError):
     pass
-
-
-class ConfigError(Exception):
-    """The operator's settings cannot work; the message names the setting and the fix. Never retried."""
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 
 _SCHEMES: Final = ("http", "https")
 _VARIABLES: Final = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "http_proxy")}

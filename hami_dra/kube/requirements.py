@@ -2,13 +2,14 @@
 
 from typing import Final
 
+from hami_dra.api.errors import InputError
 from hami_dra.kube.protocol import Cluster, ServerVersion
 
 MINIMUM: Final = (1, 36)
 _MISSING: Final = "consumable capacity, device taints and partitionable devices are on by default only since then"
 
 
-class UnsupportedKubernetes(Exception):
+class UnsupportedKubernetes(InputError):
     """The message is one sentence for the operator: required version, reason, and version found."""
 
 

@@ -23,12 +23,14 @@ from msgspec import Struct
 from multidict import CIMultiDict
 from yarl import URL
 
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.connection_errors import why_not_connected
 from hami_dra.kube.credentials import Access
 from hami_dra.kube.decoding import Status, error_of, read_status
-from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
+from hami_dra.kube.lease_timings import MOST_WRITE_SECONDS
+from hami_dra.kube.protocol import Unavailable
 
 JSON_TYPE: Final = "application/json"
 _MOST_WAIT: Final = 30.0

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from hami_dra.api import names
+from hami_dra.api.errors import InputError
 from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.options import VendorSettings
 from hami_dra.api.quantity import Format, Quantity
@@ -34,7 +35,7 @@ _SELF: Final = "-"
 _NONE: Final = "0"
 
 
-class Unpublishable(ValueError):
+class Unpublishable(InputError):
     """A card or setting cannot be published; the message names it and the fix."""
 
 

@@ -141,7 +141,7 @@ async def uninstall(harness):
     try:
         await Uninstaller(harness.cluster, Plan(), harness.clock, said.append).run()
     except LeftBehind as error:
-        return said, str(error)
+        return said, "\n".join(error.args)
     return said, ""
 
 

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube.credentials import cluster_title, default_namespace, from_kubeconfig
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.kubeconfig import context_names
-from hami_dra.kube.protocol import ConfigError
 from tests.support.examples import examples
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

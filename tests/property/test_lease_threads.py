@@ -11,8 +11,8 @@ from contextlib import suppress
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.kube.lease import Timings
 from hami_dra.kube.lease_thread import ThreadedElection
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Unavailable
 from hami_dra.kube.side_thread import run_in
 from tests.support.examples import examples

@@ -19,7 +19,7 @@ import pytest
 
 from controller.decide import decide
 from hami_dra.api import kinds, names
-from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import AlreadyExists, Conflict, NotFound, Unavailable
 from tests.support.harness import claim, first_fit, play, pod, template
 from tests.support.mortal import Mortal

@@ -11,7 +11,7 @@ from controller.reconcile.controller import Controller, Process
 from controller.reconcile.observability.side_thread import SideServices
 from hami_dra.api import kinds, names
 from hami_dra.kube.embedded import EmbeddedControlPlane
-from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.side_thread import SideThread
 from tests.support.controller_settings import controller_settings
 from tests.support.harness import DRIVER, SPACE, device_class, first_fit, gpu_slice, node

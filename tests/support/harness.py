@@ -28,7 +28,7 @@ from hami_dra.api.podstate import is_live
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.embedded import EmbeddedControlPlane
-from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Cluster
 from tests.support.controller_settings import controller_settings
 from tests.support.steered_cluster import SteeredCluster

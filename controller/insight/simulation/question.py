@@ -23,13 +23,14 @@ from controller.inventory import Heartbeat, Inventory
 from controller.views.explanation import GangExplanation
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.api.errors import InputError
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_finished, is_pending
 from hami_dra.api.similar_names import similar
 from hami_dra.kube.documents import Document
 
 
-class NoSuchPod(LookupError):
+class NoSuchPod(InputError):
     """The input has no such pod, or no pod that uses the claim; the message names similar ones."""
 
 

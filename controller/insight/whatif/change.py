@@ -16,6 +16,7 @@ from controller.insight.simulation import SimulationSettings
 from controller.rules import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
+from hami_dra.api.errors import InputError
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
 from hami_dra.api.resource import AllocationResult, ResourceClaim
@@ -32,7 +33,7 @@ DEVICE_AXIS: Final = names.DEVICE_POLICY
 WEIGHTS_AXIS: Final = names.PACKING_WEIGHTS
 
 
-class BadChange(ValueError):
+class BadChange(InputError):
     """The object of the change is missing or exists already; the message names it and the fix."""
 
 

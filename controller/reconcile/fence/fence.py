@@ -15,10 +15,11 @@ from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome, Prober
 from controller.reconcile.fence.rules import driver_of
 from controller.reconcile.runtime import Context, DriverSettings
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff
-from hami_dra.kube.protocol import ClusterError, ConfigError
+from hami_dra.kube.protocol import ClusterError
 
 
 def require_fenceable(drivers: DriverSettings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:

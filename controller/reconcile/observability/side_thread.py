@@ -12,8 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 
 from controller.reconcile.runtime import Heartbeat, Watchdog
+from hami_dra.api.errors import ConfigError
 from hami_dra.httpserver import Rendered, serving
-from hami_dra.kube.protocol import Cluster, ConfigError
+from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.side_thread import SideThread
 
 

@@ -38,6 +38,7 @@ from controller.reconcile.repair.installed_objects import (
 from controller.reconcile.runtime import Clock, Writer, uninstalling_until
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease, Pod
+from hami_dra.api.errors import InputError
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_refs
@@ -66,18 +67,18 @@ class Plan(Struct, frozen=True):
     """Remove the gate policy and the gates of pods, and nothing else."""
 
 
-class StillActing(Exception):
+class StillActing(InputError):
     """A controller continues although it should have stopped: stop it, then run this again."""
 
 
-class RunsElsewhere(Exception):
+class RunsElsewhere(InputError):
     """hami-dra runs in another namespace: uninstall it there."""
 
 
-class LeftBehind(Exception):
+class LeftBehind(InputError):
     """Some objects could not be removed; all others were.
 
-    The message has a line for each: fix it, then run this again.
+    There is a message for each: fix it, then run this again.
     """
 
 
@@ -180,7 +181,7 @@ class Uninstaller:
 
     def _end(self, sentence: str) -> None:
         if self._left:
-            raise LeftBehind("\n".join(f"{what}: {why}" for what, why in self._left.items()))
+            raise LeftBehind(*(f"{what}: {why}" for what, why in self._left.items()))
         self._say(sentence)
 
     async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:

@@ -20,7 +20,7 @@ from controller.settings.controller import (
     RepairSettings,
 )
 from controller.settings.placing import DEFAULT_SCHEDULER
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
 

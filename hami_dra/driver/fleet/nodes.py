@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile, FleetNodes, Sharing
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.hardware import Machine
 from hami_dra.api.options import InvalidOption, VendorSettings
 from hami_dra.api.quantity import Format, Quantity
@@ -24,7 +25,6 @@ from hami_dra.driver.simulated import (
     nodes_of_fabric,
 )
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
-from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.publishing import Unpublishable
 from hami_dra.vendors.registry import OPTIONS, plugin_of
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile
 from hami_dra.api.core import Node
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
@@ -28,7 +29,7 @@ from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.driver.slices import fenced
 from hami_dra.driver.taints import is_fenced
 from hami_dra.driver.workqueue import WorkQueue
-from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
+from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, NotFound
 from hami_dra.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)

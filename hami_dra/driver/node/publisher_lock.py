@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 
 _EVERY: Final = 0.5
 

@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal, Protocol, get_args
 from msgspec import Struct, field
 
 from hami_dra.api.core import Node
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.flags import ABSOLUTE_PATH, NODE_NAME, POD_UID, Form, Option, duration
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.options import VendorSettings
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.fence import FENCE, FenceMode
 from hami_dra.driver.slices import Pool
-from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.faults import FaultKind
 
 Effect = Literal["NoSchedule", "NoExecute", "None"]

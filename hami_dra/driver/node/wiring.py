@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hami_dra.api.containers import ContainerVendor, HostSettings, Partitioner, RuntimePartitions
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.driver.kubelet.server import KubeletPlugin
@@ -34,7 +35,7 @@ from hami_dra.driver.prepare import (
     cdi_kind,
     transactions_of,
 )
-from hami_dra.kube.protocol import Cluster, ConfigError
+from hami_dra.kube.protocol import Cluster
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.simulated import SimulatedSampler
 from hami_dra.monitor.usage import UsageReader

@@ -24,6 +24,7 @@ from pydantic import Field, PlainValidator
 from pydantic.alias_generators import to_snake
 
 from hami_dra.api.config import ConfigModel
+from hami_dra.api.errors import InputError
 from hami_dra.api.hardware import Card, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
 from hami_dra.vendors.plugin import Imitation
@@ -36,7 +37,7 @@ Lanes = Annotated[int, Field(ge=0, le=35)]
 Amount = Annotated[int, PlainValidator(lambda text: Quantity.parse(text).value())]
 
 
-class UnknownMachine(ValueError):
+class UnknownMachine(InputError):
     """No reference machine has this name; the message lists the existing ones."""
 
 
@@ -180,7 +181,7 @@ def _distance(one: CardLocation, other: CardLocation) -> PcieDistance:
 # --- as other drivers publish them -----------------------------------------------------------------
 
 
-class NotPublishedBy(ValueError):
+class NotPublishedBy(InputError):
     """This driver does not publish such cards; the message says which machine and which driver."""
 
 

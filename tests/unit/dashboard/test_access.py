@@ -26,7 +26,8 @@ from controller.reconcile.runtime import Mode, SchedulingSettings
 from controller.settings.controller import DashboardSettings, parse_bind
 from controller.views.explanation import Explanation
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
-from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
+from hami_dra.api.errors import ConfigError
+from hami_dra.kube.protocol import Forbidden, Unavailable
 
 VIEWER, STRANGER = "viewer-token", "stranger-token"
 

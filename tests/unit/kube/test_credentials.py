@@ -6,10 +6,10 @@ import ssl
 import pytest
 import yaml
 
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube import credentials
 from hami_dra.kube.credentials import TokenFile, from_kubeconfig, in_cluster, is_in_cluster
 from hami_dra.kube.http import connect
-from hami_dra.kube.protocol import ConfigError
 from tests.support.certificates import self_signed
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from controller.cli.errors import CommandError
-from controller.cli.manifest_files import read_documents as read_for_a_command
+from hami_dra.api.errors import InputError
 from hami_dra.kube.documents import BadDocument, read_documents
 
 
@@ -124,8 +123,8 @@ def test_files_that_are_not_there_or_not_text(tmp_path):
 
 
 def test_for_a_command_it_is_the_users_error(tmp_path):
-    with pytest.raises(CommandError, match="no such file or folder"):
-        read_for_a_command([tmp_path / "none.yaml"])
+    with pytest.raises(InputError, match="no such file or folder"):
+        read_documents([tmp_path / "none.yaml"])
 
 
 def test_keys_are_text_as_in_json(read):

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube.credentials import from_kubeconfig
 from hami_dra.kube.exec_plugin import ExecIdentity, ExecPlugin
-from hami_dra.kube.protocol import ConfigError
 from tests.support.certificates import self_signed
 
 V1 = "client.authentication.k8s.io/v1"

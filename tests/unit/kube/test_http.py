@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from hami_dra.api import kinds
+from hami_dra.api.errors import ConfigError
 from hami_dra.kube import metadata_put
 from hami_dra.kube.credentials import Access, FixedIdentity, TokenFile
 from hami_dra.kube.http import HttpCluster
@@ -19,7 +20,6 @@ from hami_dra.kube.protocol import (
     AlreadyExists,
     Broken,
     ClusterError,
-    ConfigError,
     Conflict,
     Forbidden,
     Gone,

@@ -8,8 +8,10 @@ from itertools import count
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.kube.lease import LeaderElector, Timings
-from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
+from hami_dra.api.errors import ConfigError
+from hami_dra.kube.lease import LeaderElector
+from hami_dra.kube.lease_timings import Timings
+from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
 SPACE, NAME = "hami-system", "controller"

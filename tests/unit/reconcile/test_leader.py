@@ -7,7 +7,7 @@ from controller.reconcile.runtime.settings import Mode
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
-from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Unavailable
 from tests.support.harness import DRIVER, claim, play, pod, template
 from tests.support.mortal import Mortal

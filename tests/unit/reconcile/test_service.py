@@ -14,10 +14,10 @@ from controller.reconcile.observability import decision_logging
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Mode
 from hami_dra import logs
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.flags import duration
 from hami_dra.httpserver import Exposition, serving
-from hami_dra.kube.lease import Timings
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.kube.lease_timings import Timings
 from tests.support.controller_settings import controller_settings
 
 

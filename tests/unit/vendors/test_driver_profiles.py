@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from controller.cli.errors import CommandError
 from controller.cli.profile_options import driver_profiles
 from hami_dra.api import names
+from hami_dra.kube.documents import BadDocument
 from hami_dra.vendors.driver_profile_file import InvalidDriverProfile, driver_profile_schema, parse_driver_profile
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, profile_of
 from hami_dra.vendors.protocol import DriverProfile
@@ -136,7 +137,7 @@ def test_files_are_named_in_errors(tmp_path):
     again.write_text(yaml.safe_dump({**HEAD, "shares": 3}))
     with pytest.raises(CommandError, match=rf"--manage-profile: {again}: shares: no such field"):
         driver_profiles([again])
-    with pytest.raises(CommandError, match="no such file"):
+    with pytest.raises(BadDocument, match="no such file"):
         driver_profiles([tmp_path / "none.yaml"])
 
 

@@ -9,8 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
+from hami_dra.api.errors import ConfigError
 from hami_dra.driver.fleet.nodes import planned_nodes, sharing_settings
-from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.nvidia.options import MEMORY_SCALING
 
 

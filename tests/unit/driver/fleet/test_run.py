@@ -6,12 +6,13 @@ import contextlib
 import pytest
 
 from hami_dra.api.config import FleetFile
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, NODE, RESOURCE_SLICE
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import NotPublished
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_body
-from hami_dra.kube.protocol import ConfigError, ServerVersion, Unavailable
+from hami_dra.kube.protocol import ServerVersion, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
 T4 = {"machine": "g4dn.12xlarge", "name": "t4-{index}"}

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from controller.cli.errors import CommandError
 from controller.cli.main import app
 from hami_dra.api.core import Node
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.hardware import Fault
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted
@@ -21,7 +22,6 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.threads import in_thread
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools
-from hami_dra.kube.protocol import ConfigError
 from tests.support.virtual_time import run
 
 # --- threads ---------------------------------------------------------------------------------------------------------

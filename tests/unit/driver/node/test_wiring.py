@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 
 from hami_dra.api.containers import MARKER, HostSettings
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.api.options import VendorSettings
 from hami_dra.driver.kubelet.proto import (
@@ -29,7 +30,7 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.node.wiring import Wiring
 from hami_dra.driver.simulated import machine
-from hami_dra.kube.protocol import ClusterError, ConfigError
+from hami_dra.kube.protocol import ClusterError
 from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, PRIORITY_FEEDBACK, USAGE_CACHE
 from hami_dra.vendors.nvidia.shared_region import V1
 from tests.support.node import claim_on

@@ -17,10 +17,11 @@ from controller.reconcile.fence.rules import (
     rules_of,
 )
 from hami_dra.api import kinds, names
+from hami_dra.api.errors import ConfigError
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from hami_dra.kube.embedded import default_kinds
-from hami_dra.kube.protocol import ConfigError, NotFound, ServerVersion, Unavailable
+from hami_dra.kube.protocol import NotFound, ServerVersion, Unavailable
 from tests.support.census import census
 from tests.support.harness import DRIVER, SPACE, claim, device_class, gpu_slice, play, pod, template
 from tests.support.mortal import Mortal

@@ -8,7 +8,7 @@ from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.reconcile.repair.uninstall import Plan, RunsElsewhere, StillActing, Uninstaller
 from hami_dra.api import kinds, names
 from hami_dra.kube.embedded import default_kinds
-from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Conflict, Forbidden, ServerVersion, Unavailable
 from tests.support.harness import DRIVER, claim, gpu_slice, play, pod, template
 

@@ -20,7 +20,8 @@ from controller.reconcile.runtime.stalled import (
 )
 from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
 from hami_dra.api import kinds, names
-from hami_dra.kube.lease import LeaderElector, Timings
+from hami_dra.kube.lease import LeaderElector
+from hami_dra.kube.lease_timings import Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
 from tests.cards import pod as stored_pod
 from tests.support.controller_settings import controller_settings

@@ -13,7 +13,7 @@ from controller.webhook.server.certificates import renewed
 from controller.webhook.server.server import Server, WebhookSettings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
-from hami_dra.kube.protocol import ConfigError
+from hami_dra.api.errors import ConfigError
 from tests.support.steered_cluster import SteeredCluster
 from tests.unit.webhook.server.test_certificates import NOW
 from tests.unit.webhook.test_admission import review
