@@ -3,6 +3,7 @@
 `controller.cli.state` reads it. It is not imported here, so that help and completion are quick.
 """
 
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 from controller.settings import common
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from hami_dra.kube.http import HttpCluster
 
 Files = Annotated[
@@ -36,8 +39,13 @@ class Connection(Struct, frozen=True):
 
         chosen_access(self.kubeconfig, self.context)
 
-    def open(self) -> "HttpCluster":
-        """Return the cluster, to be closed. Raises ConfigError."""
+    @asynccontextmanager
+    async def open(self) -> "AsyncIterator[HttpCluster]":
+        """Yield the cluster. Raises ConfigError."""
         from hami_dra.kube.http import connect
 
-        return connect(self.kubeconfig, self.context)
+        cluster = connect(self.kubeconfig, self.context)
+        try:
+            yield cluster
+        finally:
+            await cluster.close()

@@ -59,10 +59,7 @@ class Demonstration:
         self._inventory = inventory
 
     async def show(self, deployment: Mapping[str, Any]) -> Pattern:
-        """Apply, wait until all pods run, read the result, delete, wait until nothing is left.
-
-        Raises DemoFailed.
-        """
+        """Apply, wait until all pods run, read the result, delete, wait until nothing is left. Raises DemoFailed."""
         name = deployment["metadata"]["name"]
         wanted = int(deployment["spec"].get("replicas", 1))
         await self._cluster.create(kinds.DEPLOYMENT, deployment, namespace=NAMESPACE)

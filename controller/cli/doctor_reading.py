@@ -64,10 +64,7 @@ class Read(Struct):
 
 
 async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress) -> Read:
-    """Read the cluster.
-
-    Raises ClusterError if not even nodes, slices, classes, claims and pods can be read.
-    """
+    """Read the cluster. Raises ClusterError if not even nodes, slices, classes, claims and pods can be read."""
     return await _Reading(cluster, namespace, progress).read()
 
 
@@ -158,10 +155,7 @@ class _Reading(Struct):
         self._miss("programs", why)
 
     async def _gates(self) -> Mapping[str, bool] | None:
-        """Return the API server's feature gates from its metrics.
-
-        The other components should have the same gates.
-        """
+        """Return the API server's feature gates from its metrics. The other components should have the same gates."""
         try:
             text = await self.cluster.read_text("/metrics")
         except ClusterError as error:

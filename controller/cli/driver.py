@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
+from controller.cli.connection import Connection
 from controller.cli.declared import with_options
 from controller.cli.driver_options import chosen_backends, device_ranking, seen_driver_root, simulated_machine
 from controller.cli.service_options import Kubeconfig
@@ -113,11 +114,10 @@ async def _serve(
     from hami_dra.driver.node.metrics import DriverMetrics
     from hami_dra.driver.node.service import NodeDriver
     from hami_dra.httpserver import Exposition, serving
-    from hami_dra.kube.http import connect
 
     backends, demanded = hardware
     metrics = DriverMetrics()
-    async with connect(kubeconfig) as cluster:
+    async with Connection(kubeconfig).open() as cluster:
         driver = NodeDriver(
             cluster,
             settings,

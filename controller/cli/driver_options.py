@@ -1,7 +1,4 @@
-"""What the options of `hami-dra driver` mean: ranking, driver root, back ends.
-
-Errors name the option.
-"""
+"""What the options of `hami-dra driver` mean: ranking, driver root, back ends. Errors name the option."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -16,10 +16,7 @@ from hami_dra.kube.protocol import ClusterError
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
-    """Run until the service ends or a signal arrives; it is then cancelled and may clean up.
-
-    Raises CommandError.
-    """
+    """Run until the service ends or a signal arrives; it is then cancelled and may clean up. Raises CommandError."""
     return_freed_memory()
     try:
         asyncio.run(_until_asked(service))

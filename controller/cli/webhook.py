@@ -6,6 +6,7 @@ import typer
 from msgspec.structs import asdict
 
 from controller.cli.command import Command
+from controller.cli.connection import Connection
 from controller.cli.declared import with_options
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
 from controller.settings.common import Log
@@ -54,9 +55,8 @@ def webhook(*, kubeconfig: Kubeconfig = None, conversion: ConversionOptions, ser
 
 async def _serve(kubeconfig: str | None, settings: "WebhookSettings") -> None:
     from controller.webhook.server import serve
-    from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version
 
-    async with connect(kubeconfig) as cluster:
+    async with Connection(kubeconfig).open() as cluster:
         await require_version(cluster)
         await serve(cluster, settings)

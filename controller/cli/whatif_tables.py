@@ -1,7 +1,4 @@
-"""A comparison as tables; called by `hami-dra whatif`.
-
-Unchanged values are left out; the conclusion comes first.
-"""
+"""A comparison as tables; called by `hami-dra whatif`. Unchanged values are left out; the conclusion comes first."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar

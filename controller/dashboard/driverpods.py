@@ -7,6 +7,7 @@ follows no redirect and uses no proxy.
 
 import ipaddress
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -32,33 +33,27 @@ def session_for_drivers() -> aiohttp.ClientSession:
     )
 
 
+@dataclass(eq=False)
 class DriverPods:
     """The drivers' pods. The caller closes `session`."""
 
-    def __init__(
-        self,
-        pods: Callable[[], Iterable[Pod]],
-        namespace: str,
-        session: aiohttp.ClientSession,
-        most: int = MOST_BYTES,
-    ) -> None:
-        self._pods = pods
-        self._namespace = namespace
-        self._session = session
-        self._most = most
+    pods: Callable[[], Iterable[Pod]]
+    namespace: str
+    session: aiohttp.ClientSession
+    most: int = MOST_BYTES
 
     def targets(self) -> Sequence[Target]:
-        return [found for pod in self._pods() if (found := target_of(pod, self._namespace)) is not None]
+        return [found for pod in self.pods() if (found := target_of(pod, self.namespace)) is not None]
 
     async def ask(self, target: Target) -> str:
-        async with self._session.get(target.url, allow_redirects=False) as answer:
+        async with self.session.get(target.url, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise NoAnswer(f"status {answer.status}")
             body = bytearray()
             async for chunk in answer.content.iter_chunked(_CHUNK):
                 body += chunk
-                if len(body) > self._most:
-                    raise NoAnswer(f"more than {self._most} bytes")
+                if len(body) > self.most:
+                    raise NoAnswer(f"more than {self.most} bytes")
         return body.decode("utf-8", "replace")
 
 

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -90,31 +91,24 @@ class Meters(Protocol):
         """Return the driver's metrics as Prometheus text. Any exception means that there is no reading."""
 
 
+@dataclass(eq=False)
 class Readings:
     """The latest readings. `meters` None: no driver is queried. `on_change` is called after each update."""
 
-    def __init__(
-        self,
-        meters: Meters | None,
-        on_change: Callable[[], None] = lambda: None,
-        *,
-        interval: float = INTERVAL,
-        longest: float = LONGEST,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._meters = meters
-        self._on_change = on_change
-        self._interval = interval
-        self._longest = longest
-        self._now = now
-        self._wanted = asyncio.Event()
-        self._taken = -math.inf
-        self._nodes: Mapping[str, _Answer] = {}
-        self._uses: tuple[object, dict[str, CardUse]] | None = None
+    meters: Meters | None
+    on_change: Callable[[], None] = lambda: None
+    _: KW_ONLY
+    interval: float = INTERVAL
+    longest: float = LONGEST
+    now: Callable[[], float] = time.monotonic
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _taken: float = -math.inf
+    _nodes: Mapping[str, _Answer] = field(default_factory=dict)
+    _uses: tuple[object, dict[str, CardUse]] | None = None
 
     @property
     def on(self) -> bool:
-        return self._meters is not None
+        return self.meters is not None
 
     def known(self, nodes: Iterable[str]) -> int:
         """Return for how many of these nodes there is a reading."""
@@ -123,9 +117,9 @@ class Readings:
     def wanted(self) -> None:
         """Note that a page with readings is open."""
         self._wanted.set()
-        if self._nodes and self._now() - self._taken > OLD:
+        if self._nodes and self.now() - self._taken > OLD:
             self._nodes = {}
-            self._on_change()
+            self.on_change()
 
     def of(self, node: str, uuid: str) -> CardReading | None:
         answer = self._nodes.get(node)
@@ -149,17 +143,17 @@ class Readings:
 
     async def run(self) -> None:
         """Query drivers until cancelled."""
-        if self._meters is None:
+        if self.meters is None:
             return
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self._round(self._meters)
+                await self._round(self.meters)
             except Exception:  # a page without readings is better than no page
                 log.exception("the drivers could not be queried for readings")
-            self._on_change()
-            await asyncio.sleep(self._interval)
+            self.on_change()
+            await asyncio.sleep(self.interval)
 
     async def _round(self, meters: Meters) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -168,7 +162,7 @@ class Readings:
         async def ask(target: Target) -> None:
             async with gate:
                 try:
-                    async with asyncio.timeout(self._longest):
+                    async with asyncio.timeout(self.longest):
                         text = await meters.ask(target)
                 except Exception as error:  # noqa: BLE001 (any failure means no reading)
                     log.debug("%s: no reading from %s: %r", target.node, target.url, error)
@@ -179,7 +173,7 @@ class Readings:
                 found[target.node] = _Answer({**before.cards, **cards}, {**before.containers, **containers})
 
         await asyncio.gather(*(ask(target) for target in meters.targets()))
-        self._nodes, self._taken = found, self._now()
+        self._nodes, self._taken = found, self.now()
 
 
 def readings_of(text: str) -> dict[str, CardReading]:

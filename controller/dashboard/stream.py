@@ -63,10 +63,7 @@ class EventBroker:
         return self._counted[1]
 
     async def make(self, view: str, language: str) -> tuple[str, float]:
-        """Return the fragment of a path with query, and the seconds of processor time it took.
-
-        Raises NoSuchThing.
-        """
+        """Return the fragment of a path with query, and the seconds of processor time it took. Raises NoSuchThing."""
         key = (view, language)
         lock = self._making.setdefault(key, asyncio.Lock())
         try:

@@ -54,10 +54,7 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 class BadManifest(InputError):
-    """A document cannot be read as its kind.
-
-    The message names file, document, object, field, and what is wrong.
-    """
+    """A document cannot be read as its kind. The message names file, document, object, field, and what is wrong."""
 
 
 class Item(Struct, frozen=True):
@@ -227,10 +224,7 @@ def _named(document: Document, kind: Kind[Any], generated: dict[tuple[str, str],
 
 
 def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
-    """Return the slice under a unique name that sorts right after its own.
-
-    Slices of a pool are ordered by name.
-    """
+    """Return the slice under a unique name that sorts right after its own. Slices of a pool are ordered by name."""
     metadata = item.object.metadata
     number = 2
     while taken(f"{metadata.name} ({number:02})"):
@@ -244,10 +238,7 @@ def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return the value without null fields.
-
-    A null in a list stays, because there it is an error to report.
-    """
+    """Return the value without null fields. A null in a list stays, because there it is an error to report."""
     if isinstance(value, Mapping):
         return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
     return [without_nulls(entry) for entry in value] if isinstance(value, list) else value

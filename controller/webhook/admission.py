@@ -92,10 +92,7 @@ class Admission:
         self._classes_read = float("-inf")
 
     async def review(self, body: object) -> Raw:
-        """Answer an AdmissionReview that holds a request with one that holds a response.
-
-        Raises BadReview.
-        """
+        """Answer an AdmissionReview that holds a request with one that holds a response. Raises BadReview."""
         request = _request(body)
         response: Raw = {"uid": request.uid, "allowed": True}
         is_new_pod = request.operation == "CREATE" and request.kind.kind == kinds.POD.name

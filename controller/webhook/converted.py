@@ -25,10 +25,7 @@ class LegacyConversion:
         self._vendors = vendors
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
-        """Return the extended resources that the pod's claims replace.
-
-        Raises InvalidRequest (a ValueError).
-        """
+        """Return the extended resources that the pod's claims replace. Raises InvalidRequest (a ValueError)."""
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         return plugin_resources(decode(annotation, self._vendors), self._vendors) if annotation else ()
 

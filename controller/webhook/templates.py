@@ -29,19 +29,13 @@ INTERVAL: Final = 15.0
 
 
 def is_same_request(body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
-    """Return whether a stored claim or template requests the same as `body`, one as JSON.
-
-    Metadata may differ.
-    """
+    """Return whether a stored claim or template requests the same as `body`, one as JSON. Metadata may differ."""
     ours = msgspec.json.decode(msgspec.json.encode(body), type=type(stored), strict=False)
     return _content(ours) == _content(stored)
 
 
 def _content(item: ResourceClaim | ResourceClaimTemplate) -> object:
-    """Return what is requested, with parameters as values.
-
-    Returns None if it has parameters that cannot be read.
-    """
+    """Return what is requested, with parameters as values. Returns None if it has parameters that cannot be read."""
     devices = (item.spec if isinstance(item, ResourceClaim) else item.spec.spec).devices
     try:
         config = [

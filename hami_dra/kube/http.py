@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -65,7 +65,7 @@ def connect(
 
 
 class HttpCluster:
-    """The `Cluster` protocol over HTTP. Close it when done, or use it in `async with`."""
+    """The `Cluster` protocol over HTTP. Close it when done."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts | None = None, user_agent: str = "hami-dra") -> None:
         self.namespace = access.namespace
@@ -301,12 +301,6 @@ class HttpCluster:
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         await self._transport.write("DELETE", what, path, {}, options)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         await self._transport.close()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.request import prepare
-from controller.cli.errors import CommandError
 from controller.cli.seen import seen
 from controller.cli.state import read_cluster
 from controller.inventory.inventory import Inventory
@@ -21,6 +20,7 @@ from controller.inventory.model import DeviceId
 from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig, read_device_config
+from hami_dra.api.errors import InputError
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, is_unicode, sanitized
 from hami_dra.driver.prepare.claim import fingerprint, read_claim
@@ -380,7 +380,7 @@ def test_files_of_any_bytes_are_read_or_refused_by_name(tmp_path_factory, value)
         refused = ""
         try:
             seen(read_documents([file]))
-        except (BadDocument, CommandError) as error:
+        except (BadDocument, InputError) as error:
             refused = str(error)
         assert not refused or str(file) in refused
 

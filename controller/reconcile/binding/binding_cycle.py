@@ -105,10 +105,7 @@ class BindingCycle:
         self._context.events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Forget the pause of a pod that has ended or requests something else now.
-
-        Subscribed by the term.
-        """
+        """Forget the pause of a pod that has ended or requests something else now. Subscribed by the term."""
         if old is None or old.metadata.uid not in self._not_before:
             return
         if new is None or not is_live(new) or new.metadata.uid != old.metadata.uid or new.spec != old.spec:

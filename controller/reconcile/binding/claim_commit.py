@@ -9,6 +9,7 @@ writes the next leader finishes or reverts the rest. The caller removes the gate
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,7 @@ class Prepared(Struct, frozen=True):
     """Protected, in the order of the decision's allocations."""
 
 
+@dataclass(eq=False)
 class ClaimCommitter:
     """Commits decisions.
 
@@ -43,17 +45,10 @@ class ClaimCommitter:
     allocation.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        claims: ClaimWriter,
-        is_fenced: Callable[[Collection[str]], bool],
-        share_id: Callable[[], str] = new_share_id,
-    ) -> None:
-        self._context = context
-        self._claims = claims
-        self._is_fenced = is_fenced
-        self._share_id = share_id
+    context: Context
+    claims: ClaimWriter
+    is_fenced: Callable[[Collection[str]], bool]
+    share_id: Callable[[], str] = new_share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
         """Commit a decision. Returns the pod as it was before the first allocation.
@@ -72,9 +67,9 @@ class ClaimCommitter:
         """
         claims = tuple([entry.claim for entry in decision.allocations])
         current = self._current(pod, decision, nominate=nominate)
-        if all(map(self._claims.is_ready, claims)):  # so are most: they have the finalizer from the start
+        if all(map(self.claims.is_ready, claims)):  # so are most: they have the finalizer from the start
             return Prepared(await current, claims)
-        outcomes = await _all([current, *map(self._claims.protect, claims)])
+        outcomes = await _all([current, *map(self.claims.protect, claims)])
         _raise_first(outcomes)
         return Prepared(outcomes[0], tuple(outcomes[1:]))
 
@@ -92,12 +87,12 @@ class ClaimCommitter:
         return tuple(results)
 
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        allocation = stamped(entry.allocation, self._context.clock.wall(), self._share_id)
+        allocation = stamped(entry.allocation, self.context.clock.wall(), self.share_id)
         drivers = {result["driver"] for result in allocation["devices"]["results"]}
-        consumer = consumer_of(pod, entry.pod_claim_name, self._context.informers.gangs.pod_group(pod))
-        await self._context.informers.wait_claims_current()
-        return await self._claims.allocate(
-            claim, allocation, consumer, lambda: self._is_fenced(drivers) and self._context.informers.are_claims_current
+        consumer = consumer_of(pod, entry.pod_claim_name, self.context.informers.gangs.pod_group(pod))
+        await self.context.informers.wait_claims_current()
+        return await self.claims.allocate(
+            claim, allocation, consumer, lambda: self.is_fenced(drivers) and self.context.informers.are_claims_current
         )
 
     async def _current(self, pod: Pod, decision: Decision, *, nominate: bool) -> Pod:
@@ -116,7 +111,7 @@ class ClaimCommitter:
         if pod.spec.node_name or pod.status.nominated_node_name == node:
             return await self._read(pod)
         try:
-            current = await self._context.writer.patch(
+            current = await self.context.writer.patch(
                 POD,
                 pod.metadata.name,
                 patches.nominate(pod, node),
@@ -128,12 +123,12 @@ class ClaimCommitter:
         except ClusterError as error:
             log.info("pod %s: node %s not nominated: %s", pod.key, node, error)
             return await self._read(pod)
-        self._context.informers.observe_pod(current)
+        self.context.informers.observe_pod(current)
         return current
 
     async def _read(self, pod: Pod) -> Pod:
         try:
-            return await self._context.cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
+            return await self.context.cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
         except NotFound:
             raise Stale(f"pod {pod.key} is gone") from None
         except ClusterError as error:
@@ -156,7 +151,7 @@ class ClaimCommitter:
 
         A pod without our gate may be bound as soon as its last claim is allocated.
         """
-        known = self._context.informers.pod(pod.key)
+        known = self.context.informers.pod(pod.key)
         if known is None or not has_our_gate(known):
             try:
                 known = await self._read(pod)
@@ -169,13 +164,13 @@ class ClaimCommitter:
         """Deallocate the claims that were written, and that only the pod itself can rely on."""
 
         def only_ours(claim: ResourceClaim) -> bool:
-            return self._claims.is_ours(claim) and all(
+            return self.claims.is_ours(claim) and all(
                 consumer.uid == pod.metadata.uid
-                or (is_of_group(consumer, pod) and not any(map(is_bound, self._context.informers.pods_of(claim.key))))
+                or (is_of_group(consumer, pod) and not any(map(is_bound, self.context.informers.pods_of(claim.key))))
                 for consumer in claim.status.reserved_for
             )
 
-        await _all([self._claims.clear(claim, only_ours) for claim in done])
+        await _all([self.claims.clear(claim, only_ours) for claim in done])
 
 
 async def _all(steps: list[Any]) -> list[Any]:

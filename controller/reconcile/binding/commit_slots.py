@@ -45,10 +45,7 @@ class CommitSlots:
         self._parked.setdefault(namespace, {})[pod_key] = None
 
     def admitted(self, namespace: str) -> list[str]:
-        """Return the parked pods that may be evaluated now.
-
-        Call it when a commit of the namespace has ended.
-        """
+        """Return the parked pods that may be evaluated now. Call it when a commit of the namespace has ended."""
         parked = self._parked.get(namespace, {})
         room = self._slow_share - self._running[namespace] if self._is_slow(namespace) else len(parked)
         admitted = list(parked)[: max(room, 0)]

@@ -122,10 +122,7 @@ class ConvertedClaims:
             del self._making[_name(body)]
 
     async def _created(self, pod: Pod, body: Mapping[str, Any]) -> _Made:
-        """Return the object as it is stored, regardless of who created it.
-
-        Raises ClusterError, LeadershipLost.
-        """
+        """Return the object as it is stored, regardless of who created it. Raises ClusterError, LeadershipLost."""
         stored: _Made
         try:
             if _is_template(body):

@@ -8,6 +8,7 @@ deleted and its successor is being proven.
 """
 
 import logging
+from dataclasses import dataclass, field
 
 from controller.reconcile.fence.rules import (
     driver_of,
@@ -32,15 +33,12 @@ from hami_dra.kube.protocol import AlreadyExists, NotFound
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class FenceKeeper:
-    def __init__(self, context: Context, feed: Informer[DeviceTaintRule]) -> None:
-        self._feed = feed
-        self._managed = context.settings.drivers.managed
-        self._writer = context.writer
-        self._events = context.events
-        self._metrics = context.metrics
-        self.chosen: dict[str, DeviceTaintRule] = {}
-        self.holding: dict[str, DeviceTaintRule] = {}
+    context: Context
+    feed: Informer[DeviceTaintRule]
+    chosen: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    holding: dict[str, DeviceTaintRule] = field(default_factory=dict)
 
     def lost(self, driver: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
         """Return whether this change took the driver's rule out of force; it is then removed from `holding`."""
@@ -79,11 +77,11 @@ class FenceKeeper:
 
     def report(self, driver: str, message: messages.Message) -> None:
         """Report an event about the chosen rule."""
-        self._events.report(self._feed.kind, self.chosen[driver], message, "Fence")
+        self.context.events.report(self.feed.kind, self.chosen[driver], message, "Fence")
 
     async def put(self, driver: str) -> None:
         """Create or repair the driver's rule. Raises ClusterError, LeadershipLost."""
-        present = rules_of(driver, self._feed.store.get)
+        present = rules_of(driver, self.feed.store.get)
         stays = [rule for rule in present if rule.metadata.deletion_timestamp is None]
         if not stays:
             await self._make(driver, present)
@@ -108,9 +106,9 @@ class FenceKeeper:
             name = self._to_give_up(driver, leaving).metadata.name
             await self._release(name)
         try:
-            rule = await self._writer.create(self._feed.kind, rule_body(driver, name))
+            rule = await self.context.writer.create(self.feed.kind, rule_body(driver, name))
         except AlreadyExists:
-            await self._feed.reflector.relist()
+            await self.feed.reflector.relist()
             raise
         self._know(driver, rule)
         kept = next((each for each in leaving if each.metadata.name != name and is_in_force(each, driver)), None)
@@ -139,18 +137,18 @@ class FenceKeeper:
         `driver`: empty for rules of unmanaged drivers. Raises ClusterError, LeadershipLost.
         """
         held = self.holding.get(driver)
-        for rule in list(self._feed.store):
-            is_its = (driver_of(rule.metadata.name, self._managed) or "") == driver
+        for rule in list(self.feed.store):
+            is_its = (driver_of(rule.metadata.name, self.context.settings.drivers.managed) or "") == driver
             if is_its and self.may_let_go(rule) and (held is None or held.metadata.uid != rule.metadata.uid):
                 await self._release(rule.metadata.name)
                 log.info("fence rule %s let go", rule.metadata.name)
 
     async def _release(self, name: str) -> None:
-        rule = self._feed.store.get(name)
+        rule = self.feed.store.get(name)
         if rule is None or not waits_for_release(rule):
             return
         try:
-            await self._writer.patch(self._feed.kind, name, released(rule))
+            await self.context.writer.patch(self.feed.kind, name, released(rule))
         except NotFound:
             return
 
@@ -160,17 +158,17 @@ class FenceKeeper:
         return driver in self.holding and self.holding[driver].metadata.uid == rule.metadata.uid
 
     async def _patch(self, driver: str, rule: DeviceTaintRule, patch: patches.Json) -> None:
-        self._know(driver, await self._writer.patch(self._feed.kind, rule.metadata.name, patch))
+        self._know(driver, await self.context.writer.patch(self.feed.kind, rule.metadata.name, patch))
 
     def _know(self, driver: str, rule: DeviceTaintRule) -> None:
         self.chosen[driver] = rule
-        self._feed.reflector.observe(rule)
+        self.feed.reflector.observe(rule)
 
     def _report_restored(self, driver: str, rule: DeviceTaintRule, what: str) -> None:
-        self._metrics.fence_restored.labels(driver).inc()
+        self.context.metrics.fence_restored.labels(driver).inc()
         note = f"the rule that keeps kube-scheduler off the devices of {driver} {what}"
         log.warning("%s", note)
-        self._events.report(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
+        self.context.events.report(self.feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
 
 
 def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:

@@ -13,6 +13,7 @@ hami.io/probe, and are deleted after each attempt.
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -48,23 +49,18 @@ class Outcome(Enum):
     """kube-scheduler did not handle the pod in time."""
 
 
+@dataclass(eq=False)
 class Prober:
-    def __init__(self, context: Context) -> None:
-        self._cluster = context.cluster
-        self._writer = context.writer
-        self._inventory = context.inventory
-        self._settings = context.settings.fence
-        self._gates = context.settings.scheduling.options.gates
-        self._clock = context.clock
+    context: Context
 
     def target(self, driver: str) -> Target | None:
         """Return where a probe would prove something now."""
         return find_target(
-            self._inventory,
+            self.context.inventory,
             driver,
-            self._gates,
+            self.context.settings.scheduling.options.gates,
             lambda capacities: _decoded(
-                probe_bodies(names.PROBE, driver, self._settings.probe_image, capacities=capacities)
+                probe_bodies(names.PROBE, driver, self.context.settings.fence.probe_image, capacities=capacities)
             ),
         )
 
@@ -77,7 +73,7 @@ class Prober:
             bodies = probe_bodies(
                 name,
                 driver,
-                self._settings.probe_image,
+                self.context.settings.fence.probe_image,
                 node=target.node if target is not None else "",
                 capacities=target.capacities if target is not None else (),
             )
@@ -88,23 +84,23 @@ class Prober:
             await self._delete_all(name)
 
     async def _watch(self, name: str, target: Target | None) -> Outcome:
-        namespace = self._settings.probe_namespace
-        end = self._clock.monotonic() + self._settings.probe_timeout
+        namespace = self.context.settings.fence.probe_namespace
+        end = self.context.clock.monotonic() + self.context.settings.fence.probe_timeout
         refused = False
-        while self._clock.monotonic() < end:
-            pod = await self._cluster.get(POD, name, namespace)
-            claim = await self._cluster.get(RESOURCE_CLAIM, name, namespace)
+        while self.context.clock.monotonic() < end:
+            pod = await self.context.cluster.get(POD, name, namespace)
+            claim = await self.context.cluster.get(RESOURCE_CLAIM, name, namespace)
             if claim.status.allocation is not None or pod.spec.node_name:
                 return Outcome.BROKEN
             if is_unschedulable(pod):
                 if target is None:
                     return Outcome.UNTESTED
                 if _NO_DEVICES in _said(pod):
-                    return Outcome.HOLDS if is_still_free(self._inventory, target) else Outcome.UNTESTED
+                    return Outcome.HOLDS if is_still_free(self.context.inventory, target) else Outcome.UNTESTED
                 if not refused:
-                    refused, end = True, min(end, self._clock.monotonic() + _OTHER_REASONS)
+                    refused, end = True, min(end, self.context.clock.monotonic() + _OTHER_REASONS)
                     log.info("probe on node %s: %s", target.node, _said(pod))
-            await self._clock.sleep(_INTERVAL)
+            await self.context.clock.sleep(_INTERVAL)
         return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
@@ -113,15 +109,15 @@ class Prober:
         Raises AlreadyExists if an earlier one does not disappear (due to a foreign finalizer),
         LeadershipLost.
         """
-        namespace = self._settings.probe_namespace if kind.namespaced else ""
-        end = self._clock.monotonic() + _LEAVING_MOST
+        namespace = self.context.settings.fence.probe_namespace if kind.namespaced else ""
+        end = self.context.clock.monotonic() + _LEAVING_MOST
         while True:
             try:
-                await self._writer.create(kind, body, namespace=namespace)
+                await self.context.writer.create(kind, body, namespace=namespace)
             except AlreadyExists:
-                if self._clock.monotonic() >= end:
+                if self.context.clock.monotonic() >= end:
                     raise
-                await self._clock.sleep(_INTERVAL)
+                await self.context.clock.sleep(_INTERVAL)
                 await self._delete(kind, name)
             else:
                 return
@@ -132,7 +128,9 @@ class Prober:
 
     async def _delete(self, kind: Kind[Any], name: str) -> None:
         try:
-            await self._writer.delete(kind, name, namespace=self._settings.probe_namespace if kind.namespaced else "")
+            await self.context.writer.delete(
+                kind, name, namespace=self.context.settings.fence.probe_namespace if kind.namespaced else ""
+            )
         except NotFound:
             return
         except ClusterError as error:

@@ -38,10 +38,7 @@ async def watched(
     listen: tuple[str, int] | None,
     render: Callable[[], Awaitable[Rendered]],
 ) -> AsyncIterator[int | None]:
-    """Run in the thread. Yields the port if there is one; `render` calls the main loop.
-
-    Raises ConfigError.
-    """
+    """Run in the thread. Yields the port if there is one; `render` calls the main loop. Raises ConfigError."""
     async with AsyncExitStack() as stack:
         bound = None
         if listen is not None:

@@ -4,6 +4,7 @@ Subscribed by `term` while this process leads. `controller.inventory.vanished` d
 what counts and until when; this module only checks for changes.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.inventory import VanishedClaim
@@ -14,22 +15,20 @@ from hami_dra.api.meta import Object
 _SHOWN: Final = 4
 
 
+@dataclass(eq=False)
 class VanishedWatch:
-    def __init__(self, context: Context) -> None:
-        self._vanished = context.inventory.vanished
-        self._informers = context.informers
-        self._events = context.events
-        self._version = -1
-        self._reported: set[tuple[str, str]] = set()
-        """UIDs of claim and pod."""
+    context: Context
+    _version: int = -1
+    _reported: set[tuple[str, str]] = field(default_factory=set)
+    """UIDs of claim and pod."""
 
     def report_all(self) -> None:
         """Report changes; called at the start of a term and after each change of claims, pods and slices."""
-        if self._version == self._vanished.version:
+        if self._version == self.context.inventory.vanished.version:
             return
-        self._version = self._vanished.version
+        self._version = self.context.inventory.vanished.version
         current: set[tuple[str, str]] = set()
-        for gone in self._vanished.all():
+        for gone in self.context.inventory.vanished.all():
             for holder in gone.holders:
                 current.add((gone.uid, holder.uid))
                 if (gone.uid, holder.uid) not in self._reported:
@@ -40,7 +39,7 @@ class VanishedWatch:
         self.report_all()
 
     def _report(self, gone: VanishedClaim, uid: str, key: str) -> None:
-        pod = self._informers.pod(key)
+        pod = self.context.informers.pod(key)
         if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
             return
         devices = [str(device) for device in gone.devices]
@@ -49,4 +48,4 @@ class VanishedWatch:
             f"ResourceClaim {gone.key} is gone, and this pod still holds its devices ({shown}): they count, for quotas as "
             "well, until the pod has ended; delete the pod to free them"
         )
-        self._events.report(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")
+        self.context.events.report(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")

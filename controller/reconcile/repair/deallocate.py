@@ -11,6 +11,7 @@ decides them again. Devices are never preempted.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_of_group
 from controller.reconcile.queueing import NodeBackoff
@@ -28,6 +29,7 @@ from hami_dra.api.podstate import (
     scheduled_condition,
 )
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import ClusterError, NotFound
 from hami_dra.kube.waiting import wait_at_most
 
@@ -37,37 +39,26 @@ _TRY_AGAIN = 5.0
 """Seconds until a failed undo is retried."""
 
 
+@dataclass(eq=False)
 class Deallocator:
-    def __init__(
-        self,
-        context: Context,
-        claims: ClaimWriter,
-        assumed_pods: AssumedPods,
-        refusals: NodeBackoff,
-        in_flight: InFlight,
-    ) -> None:
-        self._cluster = context.cluster
-        self._writer = context.writer
-        self._informers = context.informers
-        self._inventory = context.inventory
-        self._settings = context.settings
-        self._clock = context.clock
-        self._events = context.events
-        self._metrics = context.metrics
-        self._claims = claims
-        self._assumed_pods = assumed_pods
-        self._guard = context.guard("undo", Stale, Rejected)
-        self._refusals = refusals
-        self._in_flight = in_flight
-        self._evaluate: Callable[[Pod], None] = lambda _: None
-        self._watched: dict[str, PinnedPod] = {}
-        self._busy: set[str] = set()
-        """UIDs of pods."""
-        self._to_complete: dict[str, tuple[str, str]] = {}
-        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The
-        node is refused for the pod already.
-        """
-        self._wake = asyncio.Event()
+    context: Context
+    claims: ClaimWriter
+    assumed_pods: AssumedPods
+    refusals: NodeBackoff
+    in_flight: InFlight
+    _guard: LoopGuard = field(init=False)
+    _evaluate: Callable[[Pod], None] = lambda _: None
+    _watched: dict[str, PinnedPod] = field(default_factory=dict)
+    _busy: set[str] = field(default_factory=set)
+    """UIDs of pods."""
+    _to_complete: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The
+    node is refused for the pod already.
+    """
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._guard = self.context.guard("undo", Stale, Rejected)
 
     def on_done(self, evaluate: Callable[[Pod], None]) -> None:
         """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of them."""
@@ -80,11 +71,11 @@ class Deallocator:
         assert pod is not None
         if new is None:
             self._watched.pop(pod.metadata.uid, None)
-            self._assumed_pods.gone(pod)
+            self.assumed_pods.gone(pod)
             return
         self._refresh(new)
         if node := self._node_being_emptied(new):
-            self._refusals.lift(new.metadata.uid, node, self._clock.monotonic())
+            self.refusals.lift(new.metadata.uid, node, self.context.clock.monotonic())
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -93,12 +84,12 @@ class Deallocator:
             self._notice_foreign_undo(old, new)
         if (old is None or old.status.allocation is None) and (new is None or new.status.allocation is None):
             return
-        for pod in self._informers.pods_of(claim.key):
+        for pod in self.context.informers.pods_of(claim.key):
             self._refresh(pod)
 
     def start(self) -> None:
         """Watch everything that exists already."""
-        for pod in self._informers.pods.store:
+        for pod in self.context.informers.pods.store:
             with self._guard.each(pod.key):
                 self._refresh(pod)
 
@@ -122,21 +113,21 @@ class Deallocator:
                             node,
                             DeallocationVerdict("sibling", _given_up(node)),
                         )
-                now = self._clock.monotonic()
+                now = self.context.clock.monotonic()
                 for uid, watched in list(self._watched.items()):
                     with self._guard.each(watched.key):
                         if (found := self._judge(watched, now)) is not None:
                             watched.not_before = now + _TRY_AGAIN
                             self._start(group, uid, watched.key, watched.node, found)
                 self._wake.clear()
-                await wait_at_most(self._wake, self._settings.repair.sweep_interval)
+                await wait_at_most(self._wake, self.context.settings.repair.sweep_interval)
 
     async def release(self, pod: Pod, why: str, *, cause: str = "sibling") -> None:
         """Clear what only this unbound pod holds, because it cannot get the rest. No node is
         refused. `cause`: `sibling` for its own claims, `gang` for the other members of its gang.
         """
         with self._guard.each(pod.key):
-            held = [claim for claim in self._informers.claims_of(pod) if claim.status.allocation is not None]
+            held = [claim for claim in self.context.informers.claims_of(pod) if claim.status.allocation is not None]
             nodes = {
                 patches.pinned_node(claim)
                 for claim in held
@@ -166,9 +157,9 @@ class Deallocator:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
             self._busy.discard(uid)
-            put_off = self._in_flight.end(affected)
+            put_off = self.in_flight.end(affected)
             for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
-                if (current := self._informers.pod(key)) is not None:
+                if (current := self.context.informers.pod(key)) is not None:
                     self._evaluate(current)
 
     async def _take_back(
@@ -181,24 +172,24 @@ class Deallocator:
         pod = await self._read_pod(pod_key)
         if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
-        held = [claim for claim in self._informers.claims_of(pod) if self._may_clear(claim, node)]
+        held = [claim for claim in self.context.informers.claims_of(pod) if self._may_clear(claim, node)]
         if not held and found.cause not in ("sibling", "gang"):
             return
         if found.cause in ("node", "unschedulable", "gang"):
             pod = await self._withdraw(pod, node)
         affected |= self._affected(pod, held)
-        self._in_flight.begin(affected)
+        self.in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
             # of the pod itself it was remembered when kube-scheduler cleared the first claim
             unaware = (other for other in affected.values() if found.cause != "sibling" or other is not pod)
             self._refuse(unaware, node, found.why)
         cleared = [
-            claim for claim in held if await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
+            claim for claim in held if await self.claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
         self._report(pod, len(cleared), node, found)
-        if refuse and (times := sum(self._refusals.times(uid).values())) > 1:
-            self._metrics.repeated_undos.inc()
-            self._events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
+        if refuse and (times := sum(self.refusals.times(uid).values())) > 1:
+            self.context.metrics.repeated_undos.inc()
+            self.context.events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
         """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present pod."""
@@ -206,18 +197,18 @@ class Deallocator:
             return pod
         meta = pod.metadata
         try:
-            pod = await self._writer.patch(
+            pod = await self.context.writer.patch(
                 POD, meta.name, patches.withdraw_nomination(pod), namespace=meta.namespace, subresource="status"
             )
         except ClusterError as error:
             log.info("pod %s: nomination of node %s not withdrawn: %s", pod.key, node, error)
             return pod
-        self._informers.observe_pod(pod)
+        self.context.informers.observe_pod(pod)
         return pod
 
     def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
         """Return by UID the pod, and the pending pods that share what it holds."""
-        others = (other for claim in held for other in self._informers.pods_of(claim.key) if is_pending(other))
+        others = (other for claim in held for other in self.context.informers.pods_of(claim.key) if is_pending(other))
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
     def _refuse(self, pods: Iterable[Pod], node: str, why: str) -> None:
@@ -226,14 +217,14 @@ class Deallocator:
         Nothing is remembered for deleted pods. A refusal that is in force is remembered already: no
         decision chooses the node meanwhile.
         """
-        now = self._clock.monotonic()
+        now = self.context.clock.monotonic()
         for pod in pods:
             uid = pod.metadata.uid
-            current = self._informers.pod(pod.key)
+            current = self.context.informers.pod(pod.key)
             if current is None or current.metadata.uid != uid or self._node_being_emptied(pod) == node:
                 continue
-            if node not in self._refusals.nodes(uid, now):
-                self._refusals.add(uid, node, why, now)
+            if node not in self.refusals.nodes(uid, now):
+                self.refusals.add(uid, node, why, now)
 
     def _node_being_emptied(self, pod: Pod) -> str:
         """Return the node from which pods are being evicted for this pod, or empty.
@@ -242,32 +233,34 @@ class Deallocator:
         attempt, until kube-scheduler has written the result of this one.
         """
         node = node_made_free(pod)
-        return node if node and any(map(is_leaving, self._informers.pods_on(node))) else ""
+        return node if node and any(map(is_leaving, self.context.informers.pods_on(node))) else ""
 
     def _report(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
         log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
         if cleared:
-            self._metrics.undos.labels(found.cause).inc(cleared)
+            self.context.metrics.undos.labels(found.cause).inc(cleared)
             note = f"allocation on node {node} taken back: {found.why}"
-            self._events.report(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+            self.context.events.report(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
 
     # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, watched: PinnedPod, now: float) -> DeallocationVerdict | None:
-        pod = self._informers.pod(watched.key)
+        pod = self.context.informers.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
         victims = self._node_being_emptied(pod) == watched.node
         found = verdict(
             watched,
             pod,
-            self._informers.node(watched.node),
+            self.context.informers.node(watched.node),
             now,
-            self._settings,
+            self.context.settings,
             victims=victims,
-            binds_volumes=self._inventory.volumes.is_binding(pod, watched.node),
+            binds_volumes=self.context.inventory.volumes.is_binding(pod, watched.node),
         )
-        if found is None or not any(self._may_clear(claim, watched.node) for claim in self._informers.claims_of(pod)):
+        if found is None or not any(
+            self._may_clear(claim, watched.node) for claim in self.context.informers.claims_of(pod)
+        ):
             return None
         if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):
             return None
@@ -282,13 +275,13 @@ class Deallocator:
         """
         others = {
             other.metadata.uid: other
-            for claim in self._informers.claims_of(pod)
+            for claim in self.context.informers.claims_of(pod)
             if self._may_clear(claim, node)
-            for other in self._informers.pods_of(claim.key)
+            for other in self.context.informers.pods_of(claim.key)
         }
         return any(
             uid != pod.metadata.uid
-            and is_schedulable(other, self._settings)
+            and is_schedulable(other, self.context.settings)
             and not self._is_given_up(uid, other, node, now)
             for uid, other in others.items()
         )
@@ -297,16 +290,16 @@ class Deallocator:
         watched = self._watched.get(uid)
         if watched is None or watched.node != node:
             return True  # something else keeps the pod from the node
-        return verdict(watched, pod, self._informers.node(node), now, self._settings) is not None
+        return verdict(watched, pod, self.context.informers.node(node), now, self.context.settings) is not None
 
     def _refresh(self, pod: Pod) -> None:
         """Start, continue, or stop watching the pod, and count it as its claims say."""
         uid = pod.metadata.uid
-        node = self._assumed_pods.refresh(pod)
+        node = self.assumed_pods.refresh(pod)
         if not node:
             self._watched.pop(uid, None)
             return
-        now = self._clock.monotonic()
+        now = self.context.clock.monotonic()
         watched = self._watched.get(uid)
         condition = scheduled_condition(pod)
         if watched is None or watched.node != node:
@@ -318,9 +311,9 @@ class Deallocator:
 
     def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
         """Return whether we allocated it on that node, and none of its pods is there."""
-        if not self._claims.is_ours(claim) or patches.pinned_node(claim) != node:
+        if not self.claims.is_ours(claim) or patches.pinned_node(claim) != node:
             return False
-        users = {pod.metadata.uid: pod for pod in self._informers.pods_of(claim.key)}
+        users = {pod.metadata.uid: pod for pod in self.context.informers.pods_of(claim.key)}
         bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
             consumer.uid not in users and not any(is_of_group(consumer, pod) for pod in users.values())
@@ -337,18 +330,18 @@ class Deallocator:
         if old.status.allocation is None or new.status.allocation is not None:
             return
         node = patches.pinned_node(old)
-        if not node or not self._claims.is_ours(old) or self._claims.is_clearing(new):
+        if not node or not self.claims.is_ours(old) or self.claims.is_clearing(new):
             return
         reserved = {consumer.uid for consumer in old.status.reserved_for}
-        now = self._clock.monotonic()
-        for pod in self._informers.pods_of(new.key):
+        now = self.context.clock.monotonic()
+        for pod in self.context.informers.pods_of(new.key):
             is_consumer = pod.metadata.uid in reserved or any(
                 is_of_group(consumer, pod) for consumer in old.status.reserved_for
             )
             if is_consumer and is_pending(pod):
-                self._metrics.undos.labels("scheduler").inc()
+                self.context.metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
-                self._refusals.settle(pod.metadata.uid, now, now + self._settings.repair.settle_time)
+                self.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
 
@@ -356,12 +349,12 @@ class Deallocator:
         """Read the pod from the API server: the store may not know of a binding yet."""
         namespace, _, name = key.partition("/")
         try:
-            pod = await self._cluster.get(POD, name, namespace)
+            pod = await self.context.cluster.get(POD, name, namespace)
         except NotFound:
             return None
         except ClusterError as error:
             raise Stale(str(error)) from error
-        self._informers.observe_pod(pod)
+        self.context.informers.observe_pod(pod)
         return pod
 
 

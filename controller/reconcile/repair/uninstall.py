@@ -76,10 +76,7 @@ class RunsElsewhere(InputError):
 
 
 class LeftBehind(InputError):
-    """Some objects could not be removed; all others were.
-
-    There is a message for each: fix it, then run this again.
-    """
+    """Some objects could not be removed; all others were. There is a message for each: fix it, then run this again."""
 
 
 async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ nothing itself.
 import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -46,34 +47,28 @@ class Hold(Struct, frozen=True):
     until: float
 
 
+@dataclass(eq=False)
 class HeldBack:
     """The postponed pods. Seconds are of the monotonic clock. `pod`: returns the present pod of a key."""
 
-    def __init__(
-        self,
-        election: Election,
-        heartbeat: Heartbeat,
-        clock: Clock,
-        metrics: Metrics,
-        *,
-        pod: Callable[[str], Pod | None],
-        gangs: Gangs,
-    ) -> None:
-        self._election = election
-        self._heartbeat = heartbeat
-        self._clock = clock
-        self._metrics = metrics
-        self._pod = pod
-        self._gangs = gangs
-        self._text = ""
-        self._ends: dict[StalledDecision, float] = {}
-        self._ends_by_pod: dict[str, float] = {}
-        """By uid."""
-        self._ends_by_namespace: dict[str, float] = {}
-        """Of those held back as a whole."""
-        heartbeat.term_reading.blamed = self._blamed
-        self._freed: set[str] = set()
-        """Namespaces of entries removed since the last check of `run`."""
+    election: Election
+    heartbeat: Heartbeat
+    clock: Clock
+    metrics: Metrics
+    _: KW_ONLY
+    pod: Callable[[str], Pod | None]
+    gangs: Gangs
+    _text: str = ""
+    _ends: dict[StalledDecision, float] = field(default_factory=dict)
+    _ends_by_pod: dict[str, float] = field(default_factory=dict)
+    """By uid."""
+    _ends_by_namespace: dict[str, float] = field(default_factory=dict)
+    """Of those held back as a whole."""
+    _freed: set[str] = field(default_factory=set)
+    """Namespaces of entries removed since the last check of `run`."""
+
+    def __post_init__(self) -> None:
+        self.heartbeat.term_reading.blamed = self._blamed
 
     # --- for the scheduling cycle -----------------------------------------------------------------
 
@@ -110,13 +105,13 @@ class HeldBack:
 
     def _blamed(self) -> Blamed:
         """Return the pods whose affinity terms are not to be read for others now."""
-        now = self._clock.monotonic() if self._ends else 0.0
+        now = self.clock.monotonic() if self._ends else 0.0
         ends = (self._ends_by_pod, self._ends_by_namespace)
         return Blamed(*[frozenset([key for key, end in each.items() if now < end]) for each in ends])
 
     def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> AbstractContextManager[None]:
         """Mark the time for which the loop is busy with the pod, or the gang for which it stands."""
-        return self._heartbeat.deciding_on(pod, gang)
+        return self.heartbeat.deciding_on(pod, gang)
 
     def decided(self, pod: Pod, gang: GangKey | None = None) -> None:
         """Forget the pod, or the gang for which it stands: a decision on it ended in time."""
@@ -129,32 +124,32 @@ class HeldBack:
     async def run(self, evaluate: Callable[[str], None]) -> None:
         """Run until cancelled. Calls `evaluate` with a namespace whose pods may no longer be postponed."""
         while True:
-            await self._clock.sleep(_LOOK_SECONDS)
+            await self.clock.sleep(_LOOK_SECONDS)
             self._read()
             self._forget([entry for entry in self._ends if not self._is_there(entry)])
-            now = self._clock.monotonic()
-            self._metrics.held_back_pods.set(sum(now < end for end in self._ends.values()))
+            now = self.clock.monotonic()
+            self.metrics.held_back_pods.set(sum(now < end for end in self._ends.values()))
             for namespace in sorted(self._freed):
                 evaluate(namespace)
             self._freed.clear()
 
     def _is_there(self, entry: StalledDecision) -> bool:
-        pod = self._pod(entry.key)
+        pod = self.pod(entry.key)
         source, _, name = entry.gang.partition("/")
         is_there = pod is not None and pod.metadata.uid == entry.uid
         if is_there and pod is not None and pod.spec.node_name:
             # Named for its terms; nobody decides on it: a while after the hold they were read in time.
-            return self._clock.monotonic() < self._ends[entry] + FIRST_HOLD
-        return is_there or self._gangs.has_members(GangKey(cast("Source", source), entry.namespace, name))
+            return self.clock.monotonic() < self._ends[entry] + FIRST_HOLD
+        return is_there or self.gangs.has_members(GangKey(cast("Source", source), entry.namespace, name))
 
     def _read(self) -> None:
-        text = self._election.annotations.get(names.STALLED_DECISIONS, "")
+        text = self.election.annotations.get(names.STALLED_DECISIONS, "")
         if text == self._text:
             return
         self._text = text
-        wall, now = self._clock.wall(), self._clock.monotonic()
+        wall, now = self.clock.wall(), self.clock.monotonic()
         # Entries of this process are about a decision that is still in progress.
-        entries = [entry for entry in read(text) if entry.by != self._election.identity]
+        entries = [entry for entry in read(text) if entry.by != self.election.identity]
         for entry in entries:
             if entry not in self._ends:
                 log.warning("pod %s is held back: it held up %s (%d)", entry.key, entry.by, entry.count)
@@ -162,7 +157,7 @@ class HeldBack:
 
     def _forget(self, entries: Collection[StalledDecision]) -> None:
         if entries:
-            self._election.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, entries))
+            self.election.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, entries))
             self._replace({entry: end for entry, end in self._ends.items() if entry not in entries})
 
     def _replace(self, ends: dict[StalledDecision, float]) -> None:
@@ -176,5 +171,5 @@ class HeldBack:
         self._ends_by_namespace = {namespace: end for namespace, end in whole.items() if end is not None}
 
     def _moment(self, end: float, now: float) -> str:
-        moment: datetime = self._clock.wall() + timedelta(seconds=end - now)
+        moment: datetime = self.clock.wall() + timedelta(seconds=end - now)
         return moment.astimezone(UTC).strftime("%H:%M:%S UTC")

@@ -107,10 +107,7 @@ class Informer(Generic[T]):
         return lambda: self._listeners.remove(listener)
 
     def subscribe_unreadable(self, listener: Callable[[Kind[Any], Broken], None]) -> Callable[[], None]:
-        """Call `listener` for each version of an incompletely readable object.
-
-        Returns a function that unsubscribes.
-        """
+        """Call `listener` for each version of an incompletely readable object. Returns a function that unsubscribes."""
         self._unreadable_listeners.append(listener)
         return lambda: self._unreadable_listeners.remove(listener)
 
@@ -389,10 +386,7 @@ def _node_names(pod: Pod) -> Iterable[str]:
 
 
 async def taint_rule_kind(cluster: Cluster) -> Kind[DeviceTaintRule] | None:
-    """Return the newest DeviceTaintRule that the cluster serves.
-
-    It is v1 since 1.37, v1beta2 on 1.36 if enabled.
-    """
+    """Return the newest DeviceTaintRule that the cluster serves. It is v1 since 1.37, v1beta2 on 1.36 if enabled."""
     for kind in TAINT_RULE_KINDS:
         if await cluster.serves(kind):
             return kind

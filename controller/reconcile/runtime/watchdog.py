@@ -24,6 +24,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -61,6 +62,7 @@ class StallClock:
         return self.seconds
 
 
+@dataclass(eq=False)
 class Watchdog:
     """The watchdog.
 
@@ -68,85 +70,79 @@ class Watchdog:
     immediately.
     """
 
-    def __init__(
-        self,
-        heartbeat: Heartbeat,
-        settings: LeadershipSettings,
-        elector: LeaderElector | None,
-        *,
-        wall: Callable[[], datetime],
-        clock: Callable[[], float] = boot_clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        end: Callable[[int], None],
-    ) -> None:
-        self._heartbeat = heartbeat
-        self._settings = settings
-        self._elector = elector
-        self._wall = wall
-        self._clock = clock
-        self._sleep = sleep
-        self._end = end
-        self._beat = StallClock(clock())
-        self._decision = StallClock(clock())
-        self._noted: Deciding | None = None
+    heartbeat: Heartbeat
+    settings: LeadershipSettings
+    elector: LeaderElector | None
+    _: KW_ONLY
+    wall: Callable[[], datetime]
+    clock: Callable[[], float] = boot_clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    end: Callable[[int], None]
+    _beat: StallClock = field(init=False)
+    _decision: StallClock = field(init=False)
+    _noted: Deciding | None = None
+
+    def __post_init__(self) -> None:
+        self._beat = StallClock(self.clock())
+        self._decision = StallClock(self.clock())
 
     def unhealthy(self) -> tuple[str, ...]:
         """Return the problem of the main loop for /healthz; empty if it runs."""
         stalled = self._beat.seconds
-        if stalled < self._settings.unhealthy_after:
+        if stalled < self.settings.unhealthy_after:
             return ()
-        return (f"the main loop has not run for {stalled:.0f} s, {self._heartbeat.doing}",)
+        return (f"the main loop has not run for {stalled:.0f} s, {self.heartbeat.doing}",)
 
     async def run(self) -> None:
         """Run until cancelled, or the process ends."""
         guard = LoopGuard("watchdog")
         while True:
-            await self._sleep(_TICK)
+            await self.sleep(_TICK)
             with guard.each("the main loop"):
                 await self._check()
 
     async def _check(self) -> None:
-        now, deciding = self._clock(), self._heartbeat.blamed
-        stalled = self._beat.observe(self._heartbeat.beats, now)
+        now, deciding = self.clock(), self.heartbeat.blamed
+        stalled = self._beat.observe(self.heartbeat.beats, now)
         in_decision = min(self._decision.observe(deciding and deciding.serial, now), stalled) if deciding else 0.0
         if self._noted is not None and self._noted != deciding:
             self._take_back(self._noted)
-        if self._elector is None or not self._heartbeat.in_term:
+        if self.elector is None or not self.heartbeat.in_term:
             return
-        limit = self._settings.stall_limit
+        limit = self.settings.stall_limit
         if deciding is not None and in_decision >= _NOTE_SHARE * limit and self._noted is None:
             self._note(deciding)
-        if in_decision >= limit or stalled >= self._settings.loop_limit:
-            await self._give_up(self._elector, deciding if in_decision >= limit else None, stalled)
+        if in_decision >= limit or stalled >= self.settings.loop_limit:
+            await self._give_up(self.elector, deciding if in_decision >= limit else None, stalled)
 
     def _note(self, deciding: Deciding) -> None:
-        assert self._elector is not None
+        assert self.elector is not None
         self._noted = deciding
-        at, by = self._wall(), self._elector.identity
-        self._elector.edit_annotation(names.STALLED_DECISIONS, lambda text: noted(text, deciding.pod, at=at, by=by))
+        at, by = self.wall(), self.elector.identity
+        self.elector.edit_annotation(names.STALLED_DECISIONS, lambda text: noted(text, deciding.pod, at=at, by=by))
 
     def _take_back(self, deciding: Deciding) -> None:
-        assert self._elector is not None
+        assert self.elector is not None
         self._noted = None
-        by = self._elector.identity
-        self._elector.edit_annotation(names.STALLED_DECISIONS, lambda text: taken_back(text, deciding.pod, by))
+        by = self.elector.identity
+        self.elector.edit_annotation(names.STALLED_DECISIONS, lambda text: taken_back(text, deciding.pod, by))
 
     async def _give_up(self, elector: LeaderElector, deciding: Deciding | None, stalled: float) -> None:
         """Release the lease first, then log: a log that is not read may block its writer."""
         if deciding is None and self._noted is not None:
             self._take_back(self._noted)
-        about = self._heartbeat.doing
+        about = self.heartbeat.doing
         await elector.resign()
         message = "the main loop was held up for %.0f s, %s: gave the lease back, ending this process. Its stack:\n%s"
         telling = threading.Thread(
             target=log.critical,
-            args=(message, stalled, about, _stack(self._heartbeat.thread)),
+            args=(message, stalled, about, _stack(self.heartbeat.thread)),
             name="last words",
             daemon=True,
         )
         telling.start()
         await asyncio.to_thread(telling.join, _LOG_SECONDS)
-        self._end(EXIT_CODE)
+        self.end(EXIT_CODE)
 
 
 def _stack(thread: int | None) -> str:

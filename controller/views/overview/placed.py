@@ -1,8 +1,4 @@
-"""The devices of a pod on its node, by its claims: for the dashboard, the demonstration and
-`whatif`.
-
-Pure.
-"""
+"""The devices of a pod on its node, by its claims: for the dashboard, the demonstration and `whatif`. Pure."""
 
 from collections.abc import Callable
 

@@ -3,9 +3,9 @@
 import pytest
 
 from controller.cli.connection import Connection
-from controller.cli.errors import CommandError
 from controller.cli.state import SHOWN, read_state
 from hami_dra.api import names
+from hami_dra.api.errors import InputError
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, pod
 from tests.support.served import Served
@@ -124,9 +124,9 @@ def test_what_may_not_be_read_is_named_with_what_it_means(read):
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "resourceslices", "resourceclaims", "deviceclasses"])
 def test_without_these_nothing_true_can_be_said(read, plural):
-    with pytest.raises(CommandError, match=f'list {plural}: cannot list resource "{plural}"'):
+    with pytest.raises(InputError, match=f'list {plural}: cannot list resource "{plural}"'):
         read([], forbidden=[plural])
-    with pytest.raises(CommandError, match=rf"list {plural}: this cluster does not serve .*v1; hami-dra needs it"):
+    with pytest.raises(InputError, match=rf"list {plural}: this cluster does not serve .*v1; hami-dra needs it"):
         read([], absent=[plural])
 
 
@@ -158,7 +158,7 @@ def test_rules_that_are_not_served_are_named(read):
 
 
 def test_a_cluster_that_cannot_be_reached(tmp_path):
-    with pytest.raises(CommandError, match="kubeconfig"):
+    with pytest.raises(InputError, match="kubeconfig"):
         read_state((), Connection(str(tmp_path / "none")))
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from controller.cli import slices as slices_command
 from controller.cli import topology as topology_command
-from controller.cli.errors import CommandError
+from hami_dra.api.errors import InputError
 from hami_dra.api.hardware import Fault
 from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.driver.fleet import fleet_file
@@ -38,7 +38,7 @@ def run(*arguments, code=0):
 
 
 def refused(*arguments):
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(InputError) as caught:
         run(*arguments)
     return str(caught.value)
 

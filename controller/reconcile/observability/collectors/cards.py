@@ -167,10 +167,7 @@ class CardGauges:
         """By taint set."""
 
     def blocks(self) -> Iterator[str]:
-        """Yield text in pieces; empty pieces only let other tasks run.
-
-        Changes after the start are not included.
-        """
+        """Yield text in pieces; empty pieces only let other tasks run. Changes after the start are not included."""
         yield from self._follow()
         self._table.refresh()
         amounts = Amounts(self._table, self._health())

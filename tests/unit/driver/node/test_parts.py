@@ -7,10 +7,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.errors import CommandError
 from controller.cli.main import app
 from hami_dra.api.core import Node
-from hami_dra.api.errors import ConfigError
+from hami_dra.api.errors import ConfigError, InputError
 from hami_dra.api.hardware import Fault
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted
@@ -196,7 +195,7 @@ def test_a_wrong_option_is_named_with_the_fix(options, problem, monkeypatch):
     monkeypatch.delenv("NODE_NAME", raising=False)
     node = ["--node", "n1"] if options else []
     result = CliRunner().invoke(app, ["driver", *node, *options])
-    assert isinstance(result.exception, CommandError), result.output
+    assert isinstance(result.exception, InputError), result.output
     assert problem in str(result.exception)
 
 
