@@ -26,9 +26,7 @@ _KINDS: Final[tuple[Kind[Any], ...]] = (
 
 
 async def read_workloads(cluster: "HttpCluster", miss: Callable[[str], None]) -> "tuple[Raw, ...]":
-    """Return workloads without a controller, with kind and apiVersion. `miss` gets what may not be
-    read. Raises ClusterError.
-    """
+    """Return workloads without a controller. `miss` gets what may not be read. Raises ClusterError."""
     found: list[Raw] = []
     unread: list[str] = []
     for kind in _KINDS:

@@ -27,9 +27,7 @@ class Command(TyperCommand):
     """A command with help in plain text. `RENAMED` has options that had another name once."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {}
-    """Former name of an option → its name now, or of a value: `--by card` → `device`. The former one
-    works, with a note on stderr.
-    """
+    """Former name of an option, or value (`--by card`) → its name now; it works, with a note on stderr."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -90,9 +88,7 @@ class Command(TyperCommand):
 
 
 def _shown(name: str, param: Any) -> str:
-    """Return how help shows an option: its value is PATH, NUMBER or DURATION, else the last word of
-    its name, as in `--node-policy POLICY`.
-    """
+    """Return an option as help shows it: PATH, NUMBER, DURATION, else the last word of its name in capitals."""
     match = _TYPE.search(name)
     if match is None:
         return name

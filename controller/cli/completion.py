@@ -108,7 +108,6 @@ def answer(words: Sequence[str]) -> None:
 
 
 def completions(words: Sequence[str]) -> list[str]:
-    """Return the lines of the answer."""
     # private, and all there is: its public face prints in the format of one shell
     from typer._click.shell_completion import _resolve_context, _resolve_incomplete
 

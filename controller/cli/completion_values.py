@@ -83,10 +83,7 @@ def _names(ctx: typer.Context, kind: "Kind[Any]") -> list[str]:
 
 
 def _within_patience(read: Callable[[], list[str]]) -> list[str]:
-    """Return what is read in time, else nothing.
-
-    In a thread of its own, which ends with the process: a credential plugin may block for ever.
-    """
+    """Return what is read in time, in a thread of its own: a credential plugin may block for ever."""
     found: list[str] = []
 
     def run() -> None:

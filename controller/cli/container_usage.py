@@ -55,10 +55,7 @@ def used_cards(overview: "Overview", found: Usage, namespace: str | None) -> lis
 
 
 def read_usage(connection: Connection, namespace: str) -> Usage:
-    """Ask all drivers in this namespace. What does not answer is noted on stderr, and left out.
-
-    Raises ClusterError, ConfigError if the drivers cannot be listed.
-    """
+    """Ask all drivers in this namespace; what does not answer is noted. Raises ClusterError, ConfigError."""
     return asyncio.run(_read(connection, namespace))
 
 

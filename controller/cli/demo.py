@@ -122,10 +122,7 @@ def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":
 
 
 def _bar(card: "Card", blocks: str, free: str) -> "Text":
-    """Return a card's bar: one block for each pod.
-
-    Neighbours differ in colour and, for terminals without colours, in shade.
-    """
+    """Return a card's bar: a block for each pod. Neighbours differ in colour and shade."""
     from rich.text import Text
 
     text = Text("[")

@@ -204,11 +204,7 @@ class _Chosen:
 
 
 def _guessed(live: "Live | None") -> str:
-    """Return the mode, guessed from the admission objects.
-
-    Only exclusive mode has a fence policy: with a lease and without that policy, the mode is
-    native.
-    """
+    """Return the mode, guessed: with a lease and without a fence policy, which exclusive mode has, native."""
     if live is None or live.admission is None or live.lease is None:
         return "exclusive"
     listed = {each["metadata"]["name"] for objects in live.admission.values() for each in objects}

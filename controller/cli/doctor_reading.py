@@ -64,7 +64,7 @@ class Read(Struct):
 
 
 async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress) -> Read:
-    """Read the cluster. Raises ClusterError if not even nodes, slices, classes, claims and pods can be read."""
+    """Raises ClusterError if not even nodes, slices, classes, claims and pods can be read."""
     return await _Reading(cluster, namespace, progress).read()
 
 

@@ -40,9 +40,7 @@ def collect_in_pieces() -> None:
 
 
 def return_holes() -> None:
-    """Return the free pages of the heap. It takes milliseconds; worth it after a burst, such as the
-    first lists, which leave a megabyte or two.
-    """
+    """Return the free pages of the heap. It takes milliseconds; worth it after a burst, such as the first lists."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

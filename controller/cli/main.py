@@ -137,7 +137,6 @@ def command_names() -> list[str]:
 
 
 def loaded(name: str) -> Any:
-    """Import a command and return it, as typer runs it."""
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     import_module(f"controller.cli.{name.replace('-', '_')}").register(single)
     return typer.main.get_command(single)
@@ -187,9 +186,7 @@ def _run(given: list[str]) -> None:
 
 
 def _collect_garbage_seldom() -> None:
-    """Save a tenth of a short command's time: the 100,000 objects of its modules live until it ends,
-    and looking for garbage among them finds none.
-    """
+    """Save a tenth of a short command's time: the 100,000 objects of its modules live until it ends."""
     gc.set_threshold(200_000, 50, 100)
 
 

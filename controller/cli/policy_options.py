@@ -79,9 +79,7 @@ def simulation_settings(
 
 
 def of_cluster(settings: SimulationSettings, state: "VersionedState") -> SimulationSettings:
-    """Return the settings with the version of the live cluster and the kinds of gangs that its
-    controller reads, unless options name them.
-    """
+    """Return the settings with the live cluster's version and kinds of gangs, unless options name them."""
     return replace(
         settings,
         kubernetes=settings.kubernetes or state.kubernetes,

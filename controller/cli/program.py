@@ -16,6 +16,5 @@ def program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Return the text with the commands in it as the user would type them."""
     typed = program()
     return text if typed == PROGRAM else text.replace(f"{PROGRAM} ", f"{typed} ")

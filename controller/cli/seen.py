@@ -53,9 +53,7 @@ class Seen(Struct):
         return found.of
 
     def taken(self, now: datetime) -> datetime:
-        """Return the latest timestamp that objects carry: of files, the best estimate of when they were
-        taken. Without any, `now`.
-        """
+        """Return the latest timestamp of an object, of files about when they were taken; without any, `now`."""
         return latest(self._moments(), now)
 
     def _moments(self) -> Iterator[str | None]:
@@ -68,11 +66,7 @@ class Seen(Struct):
 
 
 def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROFILES) -> Seen:
-    """Return the state that the documents describe.
-
-    Unused kinds are silently left out. Raises BadManifest for a document that cannot be read as
-    its kind.
-    """
+    """Return the state that the documents describe, of the kinds that are used. Raises BadManifest."""
     gates = FeatureGates()
     found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles))
     gathered = gather(documents)

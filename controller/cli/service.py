@@ -1,7 +1,4 @@
-"""Start and end of a long-running command.
-
-SIGTERM and Ctrl-C end it in an orderly way; a failed start ends it with one sentence.
-"""
+"""Start and orderly end of a long-running command; a failed start ends with one sentence."""
 
 import asyncio
 import signal

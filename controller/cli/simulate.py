@@ -170,9 +170,7 @@ def _devices(results: Iterable[dict[str, Any]]) -> str:
 
 
 def _of_interest(driver: str, consumed: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the amounts by which the driver's devices are handed out. A NeuronCore brings its memory
-    and its percentage of the device along, so those say nothing about a whole device.
-    """
+    """Return the amounts by which devices are handed out: those of a whole NeuronCore say nothing more."""
     from hami_dra.vendors.registry import quotas_of
 
     quotas = quotas_of(driver)

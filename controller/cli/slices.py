@@ -146,10 +146,7 @@ _MACHINES: "Final[Columns[dict[str, str]]]" = (
 
 
 def _fleet_objects(file: "FleetFile", *, fence: FenceMode, with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
-    """Return nodes, if requested, and slices.
-
-    Without a cluster, `auto` means no fence taint. `where` is removed from errors.
-    """
+    """Return nodes, if requested, and slices; `auto` means no fence. `where` is removed from errors."""
     from hami_dra.api.errors import ConfigError
     from hami_dra.driver.fleet import planned_nodes
     from hami_dra.driver.slices import fenced, slice_bodies

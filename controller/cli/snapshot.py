@@ -81,10 +81,7 @@ def snapshot(
 
 
 def _destination(file: Path | None, output: str) -> tuple[Path | None, Manifest]:
-    """Return the file, None for stdout, and the format. Raises CommandError.
-
-    `-o` took a file once: what is no format but looks like a file still is one.
-    """
+    """Return the file, None for stdout, and the format; `-o` took a file once. Raises CommandError."""
     if output and output not in list(Manifest):
         if "." not in output and "/" not in output:
             raise CommandError(f"--output {output}: it is none of {', '.join(Manifest)}; name a file with --to")

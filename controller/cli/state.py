@@ -149,9 +149,7 @@ async def arguments_of(cluster: "HttpCluster", deployment: str, namespace: str =
 
 
 def gang_sources_in(arguments: str) -> "frozenset[Source] | None":
-    """Return the optional kinds of gangs that a controller with these arguments reads; None where they
-    are not known.
-    """
+    """Return the optional kinds of gangs that a controller with these arguments reads; None: not known."""
     from controller.cluster.pods.gang_key import OPTIONAL_SOURCES
 
     found = re.findall(r"^--gangs-of[=\n](\S+)$", arguments, re.MULTILINE)
@@ -239,18 +237,12 @@ async def _objects(
 
 
 def _is_probe(raw: dict[str, Any]) -> bool:
-    """Return whether it is a pod or claim with which the controller tests its fence.
-
-    Probes exist for a moment only and belong to no user.
-    """
+    """Return whether it is of the controller's probe of its fence, which belongs to no user."""
     return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
 
 
 def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], None]) -> bool:
-    """Return whether the object can be read; otherwise report it.
-
-    A single object in a newer or malicious form must not keep the others from being read.
-    """
+    """Return whether the object can be read, else report it: one in a newer or malicious form stops no other."""
     from controller.insight.manifests import BadManifest, read
 
     try:

@@ -104,9 +104,7 @@ def _only(namespace: str | None) -> str:
 def pending(
     found: "PendingPods", kept: "Iterable[Reservation]", layout: TextLayout, *, namespace: str | None, now: datetime
 ) -> list[Line]:
-    """Return the waiting pods, oldest first, a gang as one line with its members below and what they
-    hold; those that wait for something outside the nodes in red.
-    """
+    """Return the waiting pods, oldest first, gangs with their members; those in red wait for no node."""
     if not found.pods:
         return [Line(f"no pod waits for devices{_only(namespace)}")]
     table = TextTable("POD", ">AGE", "WHY")
@@ -192,10 +190,7 @@ def _health(card: "Card") -> str:
 
 
 def _tenant(card: "Card", tenant: "Tenant", kept: "Mapping[tuple[str, str], str]") -> str:
-    """Return `team/pod (4GiB, 30 cores)`, with a note for admin access and for partitions.
-
-    `kept`: pod and device → for whom the device is kept, of pods that do not run yet.
-    """
+    """Return `team/pod (4GiB, 30 cores)`. `kept`: pod and device → for whom, of pods that do not run yet."""
     who = f"{tenant.namespace}/{tenant.pod}" if tenant.pod else f"{tenant.namespace}/claim/{tenant.claim}"
     if tenant.more_pods:
         who += f" and {len(tenant.more_pods)} more"

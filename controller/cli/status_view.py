@@ -52,9 +52,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         nodes: "Iterable[Node]",
         gang_of: "Callable[[Pod], GangKey | None]",
     ) -> "StatusView":
-        """Return the requested view. `gang_of`: the gang of a pod, of which devices may be kept. Raises
-        CommandError if a named node or vendor does not exist.
-        """
+        """Return the requested view. Raises CommandError if a named node or vendor does not exist."""
         import msgspec
 
         from controller.views.overview import namespaces, overview

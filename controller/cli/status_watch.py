@@ -80,10 +80,7 @@ async def _watching(
 
 
 async def _synced(informers: "Informers") -> None:
-    """Wait until all copies are in sync.
-
-    Raises Unavailable if a kind cannot be read: a reflector itself never gives up.
-    """
+    """Wait until all copies are in sync. Raises Unavailable if a kind cannot be read."""
     from hami_dra.kube.protocol import Unavailable
 
     while True:

@@ -146,7 +146,6 @@ def print_lines(lines: Iterable[Line | str]) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note on stderr."""
     typer.echo(f"note: {escaped(text)}", err=True)
 
 

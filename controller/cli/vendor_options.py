@@ -48,7 +48,6 @@ class SlicesCommand(DriverCommand):
 
 
 def given_options(context: typer.Context) -> "dict[VendorOption[Any], Written]":
-    """Return the values that the command line has for options of vendors."""
     from hami_dra.vendors.registry import OPTIONS
 
     given: dict[str, Written] = context.meta.get(_KEY, {})

@@ -68,9 +68,7 @@ def version(
 
 
 async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
-    """Return the versions in the cluster; `controller` is None if none is there. What may not be
-    read is left out, with a note. Raises ClusterError, ConfigError.
-    """
+    """Return the versions that may be read; `controller` None: none is there. Raises ClusterError, ConfigError."""
     from hami_dra.api import kinds
 
     async with connection.open() as cluster:

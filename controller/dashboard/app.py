@@ -339,10 +339,7 @@ def _preferences(request: web.Request) -> Preferences:
 
 
 def _is_https(request: web.Request) -> bool:
-    """Return whether the connection is HTTPS, here or at a proxy in front.
-
-    A client that forges the proxy's header only keeps its own cookie from itself.
-    """
+    """Return whether the connection is HTTPS, here or at a proxy. Forging its header harms only the client."""
     return request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
 
 

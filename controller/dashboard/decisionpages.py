@@ -60,5 +60,5 @@ def alike(nodes: Iterable[NodeExplanation]) -> list[list[NodeExplanation]]:
 
 
 def _best(explanation: Explanation) -> float:
-    """Return the largest sum of terms, the scale of the bars."""
+    """Return the scale of the bars."""
     return max((sum(abs(term.value) for term in node.terms) for node in explanation.nodes), default=0.0)

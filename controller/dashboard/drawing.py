@@ -45,9 +45,7 @@ class DrawnCard(Struct, frozen=True):
     """`free`, `partly`, `full`, `unhealthy`."""
     number: str
     others: tuple[float, float] | None = None
-    """x and width of what is taken by none of the tenants that are shown: workloads of namespaces
-    that the user may not see, and allocations that are being written.
-    """
+    """x and width of what none of the shown tenants takes: hidden ones, and allocations being written."""
     reserved: tuple[Reservation, ...] = ()
     """What of it is kept for pods that do not run yet."""
 
@@ -69,10 +67,7 @@ def letter(number: int) -> str:
 
 
 def markers(cards: Iterable[Card]) -> dict[tuple[str, str], Marker]:
-    """Return (namespace, claim) → marker; claims of one pod share a marker.
-
-    Letters are assigned by namespace and pod, so that they stay stable.
-    """
+    """Return (namespace, claim) → marker, one for each pod, with stable letters: by namespace and pod."""
     holders: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
     for card in cards:
         for each in card.tenants:
@@ -108,10 +103,7 @@ def markers_of(cards: Iterable[DrawnCard]) -> list[Marker]:
 
 
 def part_of(card: Card, tenant: Tenant) -> float:
-    """Return the share of the card that a tenant's section stands for.
-
-    It is the memory, else the cores, else the slots; the whole card if the tenant holds all of it.
-    """
+    """Return the tenant's share of the card's memory, else of its cores, else of its slots; 1.0 for all of it."""
     if tenant.whole and tenant.device == card.device:
         return 1.0
     return _share(card, tenant.memory, tenant.cores, tenant.shares)

@@ -58,10 +58,7 @@ class DriverPods:
 
 
 def target_of(pod: Pod, namespace: str) -> Target | None:
-    """Return where to read a driver's metrics.
-
-    Returns None for any other pod, and for a driver without an address or metrics port yet.
-    """
+    """Return where to read a driver's metrics; None for other pods, and without an address or port yet."""
     labels = pod.metadata.labels
     if (
         pod.metadata.namespace != namespace

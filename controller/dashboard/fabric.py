@@ -100,10 +100,7 @@ def fabric(cards: Sequence[DrawnCard]) -> Fabric | None:
 
 
 def pcie_tree(cards: Sequence[DrawnCard], roots: Mapping[str, str]) -> PcieTree | None:
-    """Return NUMA nodes, PCIe roots and cards as a tree. `roots`: PCIe root by device id.
-
-    Returns None unless the root of every card is known.
-    """
+    """Return NUMA nodes, PCIe roots and cards as a tree, or None unless every card's root is known (by device id)."""
     if not cards or not all(roots.get(each.card.id) for each in cards):
         return None
     ordered = sorted(cards, key=lambda each: (each.card.numa, roots[each.card.id]))

@@ -142,13 +142,11 @@ def is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def number_of_nodes(table: CardTable) -> int:
-    """Return how many nodes have cards."""
     place = table.inventory.devices.node[table.cards]
     return int(np.count_nonzero(np.bincount(place[place >= 0])))
 
 
 def vendors_of(table: CardTable) -> list[str]:
-    """Return the vendors that have cards, in their order."""
     return [vendor_name(table.drivers[number]) for number in table.ordered_drivers()]
 
 

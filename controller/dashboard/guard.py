@@ -94,10 +94,7 @@ def hostname(host: str) -> str:
 
 
 def is_same_origin(request: web.Request) -> bool:
-    """Return whether a form came from one of our own pages.
-
-    Browsers state the origin (Fetch Metadata, Origin); programs that state nothing are allowed.
-    """
+    """Return whether a form is from our own pages: browsers state it; programs that state nothing are allowed."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")

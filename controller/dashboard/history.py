@@ -85,7 +85,7 @@ class History:
             self._note(device, _happening(at, new, taken=True))
 
     def of_card(self, device: str) -> Sequence[TimelineEvent]:
-        """Return a card's events, newest first."""
+        """Newest first."""
         return list(reversed(self._cards.get(device, ())))
 
     def sample(self, packing: Iterable[Packing], pending: int = 0, at: datetime | None = None) -> None:
@@ -102,7 +102,7 @@ class History:
         return self._pending.all()
 
     def of_driver(self, driver: str) -> Sequence[Sample]:
-        """Return a driver's samples, oldest first."""
+        """Oldest first."""
         found = self._samples.get(driver)
         return found.all() if found is not None else ()
 

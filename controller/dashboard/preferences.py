@@ -29,10 +29,7 @@ def preferences(cookies: Mapping[str, str], accept_language: str) -> Preferences
 
 
 def preferred_language(accept: str) -> str:
-    """Return the supported language with the highest weight in `Accept-Language`; default English.
-
-    Format: RFC 9110, 12.5.4.
-    """
+    """Return the supported language with the highest weight in `Accept-Language` (RFC 9110, 12.5.4)."""
     best, weight = "en", 0.0
     for entry in accept.split(",")[:20]:
         tag, _, parameter = entry.partition(";")

@@ -54,10 +54,7 @@ class UsageTable(PageTable[NamespaceView]):
         }
 
     async def find(self, query: Query) -> list[NamespaceView]:
-        """Return what the namespaces hold.
-
-        This reads all cards, so it yields to the event loop in between: decisions take precedence.
-        """
+        """Yields to the event loop while it reads all cards: decisions take precedence."""
         self._table.refresh()
         names = [row.name for row in node_rows(self._table) if row.held_cards]
         usage = NamespaceUsage()

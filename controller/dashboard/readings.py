@@ -67,8 +67,6 @@ class CardUse(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """A driver's process on a node."""
-
     node: str
     url: str
 
@@ -83,8 +81,6 @@ class _Answer(Struct, frozen=True):
 
 
 class Meters(Protocol):
-    """Source of readings."""
-
     def targets(self) -> Sequence[Target]: ...
 
     async def ask(self, target: Target) -> str:
@@ -115,7 +111,6 @@ class Readings:
         return sum(node in self._nodes for node in nodes)
 
     def wanted(self) -> None:
-        """Note that a page with readings is open."""
         self._wanted.set()
         if self._nodes and self.now() - self._taken > OLD:
             self._nodes = {}
@@ -131,11 +126,7 @@ class Readings:
         return answer.containers.get(uuid, ()) if answer is not None else ()
 
     def uses(self, inventory: Inventory) -> Mapping[str, CardUse]:
-        """Return the use by driver.
-
-        Reads every card of nodes with readings, once for each round and each version of the
-        published devices.
-        """
+        """Return the use by driver, read once for each round and each version of the published devices."""
         key = (self._taken, len(self._nodes), inventory.devices.structure.version)
         if self._uses is None or self._uses[0] != key:
             self._uses = (key, _uses(inventory, self._nodes))

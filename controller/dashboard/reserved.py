@@ -19,10 +19,7 @@ def reserved(source: Source) -> tuple[Reservation, ...]:
 
 
 def by_card(found: Iterable[Reservation], table: CardTable) -> Mapping[str, tuple[Reservation, ...]]:
-    """Return the reservations by card, `driver/pool/device`. A part of a card counts as the card.
-
-    `table`: refreshed.
-    """
+    """Return the reservations by `driver/pool/device` of the card; parts count as it. `table`: refreshed."""
     cards: dict[str, dict[Reservation, None]] = {}
     for each in found:
         for device in each.devices:

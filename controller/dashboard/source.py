@@ -111,19 +111,13 @@ class Source(Protocol):
         """Return the claims whose allocation names the device `driver/pool/device`."""
 
     def objects(self) -> list[tuple[Kind[Any], Object]]:
-        """Return all of the present state that `controller.insight.whatif` reads.
-
-        The objects are immutable: another thread may read them.
-        """
+        """Return the present state for `controller.insight.whatif`: immutable, another thread may read it."""
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
-        """Call `heard` with each claim that was added, changed or deleted, old and new.
-
-        Returns a function that unsubscribes.
-        """
+        """Call `heard` with each changed claim, old and new. Returns a function that unsubscribes."""
 
 
 class InformerSource:

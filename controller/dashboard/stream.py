@@ -57,7 +57,7 @@ class EventBroker:
         self._turn.set()
 
     def pending(self) -> int:
-        """Return the number of pods that wait, counted once for each version."""
+        """Counted once for each version."""
         if self._counted[0] != self._version:
             self._counted = (self._version, self._count())
         return self._counted[1]
@@ -154,11 +154,7 @@ headers_key: Final = web.AppKey("headers", dict[str, str])
 
 
 def event(data: str, name: str = "") -> bytes:
-    """Return one frame.
-
-    Every kind of line break starts a new `data:` line, so that no text can end the frame or start
-    another.
-    """
+    """Return one frame. Any line break starts a new `data:` line, so that no text can end the frame."""
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     head = f"event: {name}\n" if name else ""
     return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode()

@@ -1,7 +1,4 @@
-"""The first row of the overview: is anything wrong? Pure.
-
-In: packing of each driver, the pods that wait. Out: a `Summary`.
-"""
+"""The first row of the overview: is anything wrong? Pure."""
 
 from collections.abc import Iterable
 

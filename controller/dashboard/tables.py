@@ -39,7 +39,6 @@ class PageTable(Generic[Row]):
 
     @property
     def cells(self) -> Mapping[str, Column[Row]]:
-        """Return the columns by name, as templates read them."""
         return {column.name: column for column in self.columns}
 
     async def find(self, query: Query) -> Iterable[Row]:
@@ -73,7 +72,6 @@ class PageTable(Generic[Row]):
         }
 
     async def exported(self, query: Query) -> AsyncIterator[Mapping[str, object]]:
-        """Yield all rows that the query asks for."""
         async for row in self.rows((await self.ordered(query))[0]):
             yield values(self.columns, row)
 

@@ -50,10 +50,7 @@ class Chart(Struct, frozen=True):
 def chart(
     series: Mapping[str, Points], now: datetime, *, span: str = SPAN, unit: str = "", top: int = 0
 ) -> Chart | None:
-    """Return the chart of some series, or None if none has two points.
-
-    `span`: one of SPANS. `top`: upper end of the y axis; 0: from the values, at least 4.
-    """
+    """Return the chart, or None if no series has two points. `top` of the y axis; 0: from the values, at least 4."""
     start = max(now - SPANS[span], min((points[0][0] for points in series.values() if points), default=now))
     seconds = max((now - start).total_seconds(), 1.0)
     kept = {name: _by_step(points, start, max(int(seconds) // _POINTS, 1)) for name, points in series.items()}

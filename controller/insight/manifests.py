@@ -47,9 +47,7 @@ _BY_GROUP: Final = {(kind.group, kind.name): kind for kind in READ}
 _ALIKE: Final = 0.9
 """Likeness from which another kind is taken for a misspelt one: `ResourceClaims`, not `Deployment2`."""
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
-"""Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
-except for its name.
-"""
+"""Versions of resource.k8s.io with other slices and claims; v1beta2 equals v1 except for its name."""
 DEFAULT_NAMESPACE: Final = "default"
 
 
@@ -58,10 +56,7 @@ class BadManifest(InputError):
 
 
 class Item(Struct, frozen=True):
-    """One object of the input.
-
-    `object` is its Struct; `raw` is the JSON, with everything that the Struct leaves out.
-    """
+    """One object of the input: `raw` has everything that the Struct `object` leaves out."""
 
     source: str
     """Prefix for messages: `pods.yaml, document 2`."""
@@ -120,10 +115,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
 
 
 def _alone(item: Item, owners: dict[tuple[str, object], str]) -> Item:
-    """Return the item with a UID of its own: copied manifests may have that of the original.
-
-    `owners`: (kind, UID) → key of the first object with it; updated here.
-    """
+    """Return the item with a UID of its own. `owners`: (kind, UID) → key of the first with it; updated here."""
     uid = item.object.metadata.uid
     if owners.setdefault((item.kind.name, uid), item.key) == item.key:
         return item

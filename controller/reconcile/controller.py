@@ -103,16 +103,11 @@ class Controller:
         self._term: Term | None = None
 
     def held_until(self, key: GangKey) -> datetime | None:
-        """Return when a gang gives back what its waiting members hold; None: this process does not
-        lead, or no end is set.
-        """
+        """Return when a gang gives back what its waiting members hold; None: no end is set, or this is no leader."""
         return self._term.held_until(key) if self._term is not None else None
 
     async def run(self) -> None:
-        """Run until cancelled; the lease is released last.
-
-        Raises UnsupportedKubernetes, ConfigError, ClusterError at start.
-        """
+        """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""
         version = await require_version(self._cluster)
         self.inventory.set_version(version.major, version.minor)
         rule_kind = await taint_rule_kind(self._cluster)

@@ -40,9 +40,7 @@ class QueueingSettings(Struct, frozen=True):
     reconsider: float = 300.0
     """An unschedulable pod is evaluated again after this time even if nothing happened."""
     room_retry_first: float = 0.02
-    """Least time from the last refusal of equal pods until they are tried again after a change that
-    may help. Doubles with each refusal up to `room_retry_most`.
-    """
+    """Least time between tries of equal pods after changes that may help; doubles up to `room_retry_most`."""
     room_retry_most: float = 1.0
     turn_cost: float = 0.0005
     """Least CPU seconds that an evaluation of a pod counts for its namespace."""
@@ -100,9 +98,7 @@ class RepairSettings(Struct, frozen=True):
         Option("How long kube-scheduler may refuse a pod before its allocation is undone.", duration(least=1)),
     ] = 15.0
     silent_factor: float = 4.0
-    """Multiple of that time if the pod's condition has not changed since the commit: kube-scheduler
-    may not have tried yet.
-    """
+    """Multiple of that time if the pod's condition is that of the commit: kube-scheduler may not have tried."""
     settle_time: float = 1.0
     """How long to wait for kube-scheduler's nomination of a node after it undid an allocation."""
     sweep_interval: float = 1.0
@@ -176,10 +172,7 @@ class LeadershipSettings(Struct, frozen=True):
 
     @property
     def loop_limit(self) -> float:
-        """Return the limit for work other than decisions.
-
-        It is higher, because listing a large cluster is slow on a busy machine.
-        """
+        """Return the limit for other work: higher, because listing a large cluster is slow on a busy machine."""
         return 3 * self.stall_limit
 
     @property
@@ -195,10 +188,7 @@ class LeadershipSettings(Struct, frozen=True):
 
 
 def parse_bind(text: str) -> tuple[str, int]:
-    """Parse `127.0.0.1:8090`, `[::1]:8090`, `localhost:8090`; `:8090` is every address, nothing is no host.
-
-    Raises ValueError.
-    """
+    """Parse `127.0.0.1:8090`, `[::1]:8090`, `:8090` (every address); nothing: no host. Raises ValueError."""
     if not text:
         return "", 0
     host, separator, port = text.rpartition(":")

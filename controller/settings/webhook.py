@@ -53,11 +53,7 @@ class ConversionOptions(Struct, frozen=True):
 
 
 class CertificateSettings(Struct, frozen=True):
-    """Where the serving certificate comes from: files, an authority in files, else the shared
-    Secret.
-
-    Raises ConfigError.
-    """
+    """Files, an authority in files, else the shared Secret. Raises ConfigError."""
 
     hosts: Annotated[
         tuple[str, ...],
@@ -113,8 +109,5 @@ class ServerOptions(Struct, frozen=True):
 
     @property
     def tells_quotas(self) -> bool:
-        """Return whether answers may name quotas, because only the API server can call.
-
-        The API server passes the answer to the pod's author, to whom the quota is no secret.
-        """
+        """Return whether answers may name quotas: the API server passes them to the pod's author only."""
         return self.refuse_over_quota or self.client_ca is not None

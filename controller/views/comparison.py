@@ -16,10 +16,7 @@ class Placement(PlacedPod, frozen=True, kw_only=True):
 
 
 class Move(View, frozen=True, kw_only=True):
-    """A pod that would be on another node, or on other devices of its node.
-
-    Nothing moves a pod automatically: it would have to be created again.
-    """
+    """A pod that would be elsewhere. Nothing moves it automatically: it would have to be created again."""
 
     pod: str
     from_node: str
@@ -64,10 +61,7 @@ class PackingChange(View, frozen=True, kw_only=True):
 
 
 class Comparison(View, frozen=True, kw_only=True):
-    """Effects of a change.
-
-    `before` is the state reached without the change: pending pods are placed in both.
-    """
+    """Effects of a change. `before`: the state reached without it; pending pods are placed in both."""
 
     before: tuple[Placement, ...]
     """Placements of pods with claims, by pod."""

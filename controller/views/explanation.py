@@ -93,15 +93,11 @@ class NodeExplanation(View, frozen=True):
     terms: tuple[Term, ...] = ()
     """The summands of `score`."""
     rank: int = 0
-    """Which choice of prioritized lists the node can meet; higher is better and compared first. 0
-    if the pod has no list.
-    """
+    """Which choice of prioritized lists the node can meet: higher is better, compared first; 0: no list."""
     topology: float = 0.0
     """The vendors' value of the best set of cards; higher is better, compared before the score."""
     preference: int = 0
-    """What the pod prefers of nodes, as kube-scheduler scores it; higher is better, compared after
-    `topology` and before the score.
-    """
+    """What the pod prefers, by kube-scheduler's scores: higher is better, compared after `topology`."""
     preferences: tuple[Term, ...] = ()
     """The summands of `preference`, by kube-scheduler's plugin."""
     tie: float = 0.0

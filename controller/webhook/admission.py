@@ -111,11 +111,7 @@ class Admission:
         return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
     async def advise(self, body: object, *, converted: bool) -> Raw:
-        """Answer an AdmissionReview about a pod or a workload: always allowed, perhaps with
-        warnings.
-
-        `converted`: whether pods of its namespace are converted. Raises BadReview.
-        """
+        """Answer with warnings at most. `converted`: whether pods of its namespace are. Raises BadReview."""
         request = _request(body)
         response: Raw = {"uid": request.uid, "allowed": True}
         found = request.object or {}
@@ -147,10 +143,7 @@ class Admission:
         return ReviewVerdict(conversion.pod, tuple(warnings))
 
     async def _device_classes(self) -> tuple[DeviceClass, ...]:
-        """Return the DeviceClasses, at most a minute old.
-
-        They are used for warnings only, so a failure to read them is no reason to refuse a pod.
-        """
+        """Return the DeviceClasses, at most a minute old: for warnings only, so a failure refuses no pod."""
         if self._classes_read < self._clock() - _CLASSES_FRESH:
             try:
                 self._classes = (await self._cluster.list(kinds.DEVICE_CLASS)).items

@@ -72,9 +72,7 @@ class Options(Struct, frozen=True):
 class Conversion(Struct, frozen=True):
     pod: Raw
     templates: list[Raw]
-    """ResourceClaimTemplates that must be created before the converted pod, including the template
-    of an earlier conversion.
-    """
+    """ResourceClaimTemplates to create before the converted pod, also that of an earlier conversion."""
     warnings: tuple[str, ...] = ()
     request: ConvertedRequest | None = None
     """The devices that the pod's claim requests; None if nothing was converted."""
@@ -293,11 +291,7 @@ class _Conversion:
         return container_cards
 
     def _runtime_class(self, vendors: Iterable[str]) -> str:
-        """Return the RuntimeClass to set, or nothing.
-
-        HAMi's rule (pkg/device/nvidia/device.go, MutateAdmission): only where the pod does not have
-        the field.
-        """
+        """Return the RuntimeClass for a pod without one, as HAMi (pkg/device/nvidia/device.go, MutateAdmission)."""
         if self._spec.get(RUNTIME_CLASS) is not None:
             return ""
         configured = self._options.runtime_classes
@@ -360,9 +354,7 @@ def _names(entry: Raw, made: Raw) -> bool:
 
 
 def _tiny_memory(cards: LegacyRequest | None) -> Iterator[str]:
-    """Yield a warning about memory in which no framework starts. The API server writes `4000m` as 4, and
-    who writes `4` may have meant GiB.
-    """
+    """Yield a warning about too little memory: `4000m` is written as 4, and who writes `4` may mean GiB."""
     memory = cards.capacity.get(names.CAP_MEMORY, 0) if cards else 0
     if 0 < memory < _TINY:
         yield f"it asks for {mebibytes(memory)} of memory of each device, which is too little to start most programs"

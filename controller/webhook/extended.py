@@ -10,11 +10,7 @@ from hami_dra.api.resource import DeviceClass
 
 
 def clash_warnings(resources: Iterable[str], classes: Iterable[DeviceClass]) -> tuple[str, ...]:
-    """Return one warning for each resource that several DeviceClasses offer.
-
-    Kubernetes uses the class created last; among classes created in the same second, the first by
-    name (DeviceClassSpec).
-    """
+    """Return a warning for each resource of several DeviceClasses: the last created counts, then the first by name."""
     by_resource: dict[str, list[DeviceClass]] = {}
     for device_class in classes:
         if device_class.spec.extended_resource_name:

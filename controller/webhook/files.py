@@ -40,10 +40,7 @@ class Converted(Struct, frozen=True):
 
 
 def convert_documents(documents: Iterable[Document], options: Options | None = None) -> Converted:
-    """Convert all documents. Raises ConvertRefused.
-
-    Pods are not gated here: the webhook or the admission policy does that when they are created.
-    """
+    """Convert all documents; pods are gated when they are created. Raises ConvertRefused."""
     options = replace(options or Options(), gate=False)
     originals = list(documents)
     known = {_identity(document.raw) for document in originals}

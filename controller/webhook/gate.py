@@ -14,11 +14,7 @@ from hami_dra.api.served_pods import asks_for_hami_dra
 
 
 def add_gate(pod: dict[str, Any], schedulers: Collection[str]) -> None:
-    """Add the gate to `pod` in place, if it needs one.
-
-    The API server refuses gates on pods with spec.nodeName, and other schedulers may not know this
-    gate.
-    """
+    """Add the gate in place where the API server allows one and the pod's scheduler knows it."""
     spec = pod.get("spec") or {}
     gates = spec.get("schedulingGates") or []
     if (

@@ -35,18 +35,14 @@ class Installation(Struct, frozen=True):
     """DeviceClasses other than *hami.io whose generated claims get their finalizer at creation."""
     webhook: bool = True
     webhook_url: str = ""
-    """URL at which the API server reaches a webhook outside the cluster (https://HOST:PORT/mutate);
-    empty: the Service.
-    """
+    """URL of a webhook outside the cluster (https://HOST:PORT/mutate); empty: the Service."""
     failure_policy: FailurePolicy = "Fail"
     """Treatment of legacy pods while the webhook does not answer: refused, or admitted unconverted."""
     namespace_selector: str = ""
     pod_selector: str = ""
     """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): convert only such pods, in such namespaces."""
     own_certificate: bool = True
-    """The webhook issues its own certificates and keeps them in a Secret and a configuration that
-    exist for this purpose.
-    """
+    """The webhook issues its own certificates and keeps them in a Secret and a configuration for them."""
     refuse_over_quota: bool = False
     """The webhook refuses pods that can never fit a quota, and therefore reads quotas."""
     probe_image: str = names.PROBE_IMAGE

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 def memory_webhook(admission: Admission) -> "Callable[[embedded.Admission], Awaitable[dict[str, Any]]]":
-    """Return an admission function to append to `MemoryCluster.admission`.
-
-    Refused pods raise `Invalid`, as the API server would answer.
-    """
+    """Return a function for `MemoryCluster.admission`; for refused pods it raises `Invalid`, as an API server."""
     numbers = count()
 
     async def admit(request: "embedded.Admission") -> dict[str, Any]:

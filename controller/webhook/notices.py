@@ -59,10 +59,7 @@ class Served(Struct, frozen=True):
 
 
 def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
-    """Return at most `MOST` sentences about a pod or a pod template. Raises Malformed.
-
-    `is_ours`: hami-dra is to place it, because it says so or asks for cards by legacy names.
-    """
+    """Return at most `MOST` sentences. `is_ours`: hami-dra is to place the pod. Raises Malformed."""
     spec, metadata = object_in(pod, "spec", ""), object_in(pod, "metadata", "")
     found = chain(
         _scheduling(spec, served.schedulers, is_ours=is_ours),
@@ -153,9 +150,7 @@ def _scheduling(spec: Raw, schedulers: Sequence[str], *, is_ours: bool) -> Itera
 
 
 def _gang(metadata: Raw, spec: Raw, sources: Collection[str] | None, *, is_ours: bool) -> Iterator[str]:
-    """Yield a sentence if the pod is placed alone although it states a group, or states a size that
-    is none: then its gang waits.
-    """
+    """Yield a sentence if the pod is placed alone although it states a group, or states a size that is none."""
     if not (is_ours or spec.get("resourceClaims")):
         return
     group = object_in(spec, "schedulingGroup", "spec.").get("podGroupName")
@@ -225,10 +220,7 @@ def _instead(name: str, known: Sequence[str], vendors: Iterable[LegacyVendor]) -
 
 
 def misplaced_keys(metadata: Raw, template: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
-    """Yield a sentence for each annotation or label on a workload that belongs on its pods.
-
-    `path`: where the workload has its pod template, `spec.template`.
-    """
+    """Yield a sentence for each key on a workload that belongs on its pods. `path`: of its pod template."""
     inner = object_in(dict(template), "metadata", f"{path}.")
     for field, known in (("annotations", USER_ANNOTATIONS), ("labels", frozenset(USER_LABELS))):
         there = object_in(inner, field, f"{path}.metadata.")

@@ -35,10 +35,7 @@ _NAMESPACES_KEPT: Final = 1024
 def excesses(
     request: ConvertedRequest, quotas: Iterable[ResourceQuota], vendors: Iterable[LegacyVendor]
 ) -> tuple[str, ...]:
-    """Return why the request can never be met within the quotas.
-
-    One text for each key that the request alone exceeds.
-    """
+    """Return a text for each key of the quotas that the request alone exceeds: it can never be met."""
     asked = least_of(request, vendors)
     found = []
     for quota in sorted(quotas, key=lambda each: each.metadata.name):
@@ -73,10 +70,7 @@ def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Coun
 
 @dataclass(slots=True)
 class QuotaReader:
-    """Read the quotas of a namespace, at most `FRESH` seconds old.
-
-    Never raises: quotas that cannot be read limit nothing here.
-    """
+    """Read quotas, at most `FRESH` seconds old. Never raises: those that cannot be read limit nothing here."""
 
     cluster: Cluster
     clock: Callable[[], float]

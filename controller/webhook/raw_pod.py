@@ -66,10 +66,7 @@ def containers_of(spec: Raw) -> Iterator[RawContainer]:
 
 
 def object_in(parent: Raw, key: str, where: str) -> Raw:
-    """Return the object at `key`. Raises Malformed.
-
-    If there is none, returns an empty object, which is not part of the parent.
-    """
+    """Return the object at `key`, or an empty one, which is not part of the parent. Raises Malformed."""
     value = parent.get(key)
     if value is not None and not isinstance(value, dict):
         raise Malformed(f"{where}{key} is {value!r}; it must be an object")

@@ -22,9 +22,7 @@ from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegac
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 CLAIM_NAME: Final = "hami"
-"""Name of the entry in `spec.resourceClaims` of a converted pod (`hami-2`, ... if the pod already
-has such an entry).
-"""
+"""Name of the entry in `spec.resourceClaims` of a converted pod; `hami-2`, ... if there is one already."""
 # hexadecimal digits, 64 bits; an existing template's content is compared anyway
 _HASH_LENGTH: Final = 16
 _BASE_LENGTH: Final = 39
@@ -87,10 +85,7 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
 
 
 def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> tuple[str, ...]:
-    """Return the resources whose device plugins must not serve the pod.
-
-    The pod must avoid nodes that still offer one of them.
-    """
+    """Return the resources whose device plugins must not serve the pod: it must avoid nodes that offer one."""
     used = {named.vendor for named in request.requests}
     return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
 
@@ -98,10 +93,7 @@ def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] 
 def template(
     request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
 ) -> dict[str, Any]:
-    """Return the template, named after its content.
-
-    Raises InvalidRequest if filters or capacities make no valid template.
-    """
+    """Return the template, named after its content. Raises InvalidRequest for invalid filters or capacities."""
     by_name = {vendor.name: vendor for vendor in vendors}
     devices: dict[str, Any] = {"requests": [], "config": []}
     for named in request.requests:
@@ -130,10 +122,7 @@ def template(
 
 
 def claim_name(base: str, made: dict[str, Any], unique: str) -> str:
-    """Return the name of the claim of one pod, which its webhook puts into the pod.
-
-    `base`: name of the pod, or its generateName; `unique`: differs for every pod.
-    """
+    """Return the name of one pod's claim. `base`: its name or generateName; `unique`: differs for every pod."""
     chance = hashlib.sha256(unique.encode()).hexdigest()[:10]
     name = f"{base[:_BASE_LENGTH].rstrip('-.')}-{CLAIM_NAME}-{_digest(made)[:8]}{chance}"
     return name.lstrip("-")
@@ -185,10 +174,7 @@ def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
 
 
 def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
-    """Return the request's `exactly`, with all defaults spelled out.
-
-    The stored template then equals the generated one.
-    """
+    """Return the request's `exactly` with all defaults, so that the stored template equals the generated one."""
     exactly: dict[str, Any] = {
         "deviceClassName": vendor.device_class(cards),
         "allocationMode": "ExactCount",

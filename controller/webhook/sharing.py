@@ -31,9 +31,7 @@ class Sharing(Struct, frozen=True):
     request_of: tuple[int, ...]
     """The index in `requests` for each container."""
     alone: tuple[int, ...]
-    """Init containers that cannot share another container's cards, because a percentage and a
-    number of bytes do not compare.
-    """
+    """Init containers that share no other's cards: a percentage and a number of bytes do not compare."""
 
 
 def share(container_requests: Sequence[tuple[Role, LegacyRequest]]) -> Sharing:
@@ -68,11 +66,7 @@ def share(container_requests: Sequence[tuple[Role, LegacyRequest]]) -> Sharing:
 def _least_growth(
     requests: Sequence[LegacyRequest], candidates: Sequence[int], request: LegacyRequest
 ) -> tuple[int, LegacyRequest] | None:
-    """Return the candidate that covers the container, else the one that needs the fewest more
-    cards.
-
-    The first wins ties.
-    """
+    """Return the first candidate that covers the container, else the one with the fewest cards to add."""
     best: tuple[tuple[bool, int], int, LegacyRequest] | None = None
     for index in candidates:
         joined = requests[index].joined(request)

@@ -45,9 +45,7 @@ def pod_template(raw: Raw) -> Raw:
 
 
 def metadata_notices(raw: Raw) -> tuple[str, ...]:
-    """Return sentences about the metadata of a workload itself: keys that belong on its pods, and
-    keys that nothing reads.
-    """
+    """Return sentences about keys of a workload that belong on its pods, or that nothing reads."""
     template = pod_template(raw)
     if not template:
         return ()
@@ -61,9 +59,7 @@ def metadata_notices(raw: Raw) -> tuple[str, ...]:
 
 
 def object_notices(raw: Raw, served: Served) -> tuple[str, ...]:
-    """Return sentences about a pod or a workload that is stored already; none if it opted out, or
-    is of another kind.
-    """
+    """Return sentences about a stored pod or workload; none if it opted out, or is of another kind."""
     template = raw if is_pod(raw) else pod_template(raw)
     try:
         if object_in(object_in(template, "metadata", ""), "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
@@ -78,18 +74,13 @@ def object_notices(raw: Raw, served: Served) -> tuple[str, ...]:
 
 
 def unconverted_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
-    """Return what to do about a pod or a workload that asks for cards in a namespace whose pods the
-    webhook never sees.
-    """
+    """Return what to do about an object that asks for cards where the webhook sees no pods."""
     template = raw if is_pod(raw) else pod_template(raw)
     return (unconverted_namespace(namespace),) if asks_for_cards(template, options.is_served) else ()
 
 
 def workload_notices(raw: Raw, namespace: str, options: Options) -> tuple[str, ...]:
-    """Return sentences about a pod, or about a workload and its pods, refusals first.
-
-    A pod of a refused template shows up in the events of a ReplicaSet only, where few people look.
-    """
+    """Return sentences about a pod, or a workload and its pods; refusals first, else few would see them."""
     alone = is_pod(raw)
     template = raw if alone else pod_template(raw)
     refused: tuple[str, ...] = ()

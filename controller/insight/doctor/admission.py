@@ -81,11 +81,7 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
 
 
 def _is_proven(rule: DeviceTaintRule) -> bool:
-    """Return whether the rule was proven, like `rules.is_proven` but without comparing the
-    UID.
-
-    The generation is not compared either if a file leaves it out.
-    """
+    """Return whether the rule was proven, like `rules.is_proven` but for the UID, which files may lack."""
     _, _, generation = rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")
     return generation == str(rule.metadata.generation) if rule.metadata.generation else bool(generation)
 

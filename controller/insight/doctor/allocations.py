@@ -150,9 +150,7 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
 
 
 def pods(state: State) -> Iterator[Finding]:
-    """Check pods behind our gate, and those that no node may run, whatever cards are free:
-    someone has to change something. Of the others kube-scheduler says why they wait.
-    """
+    """Check pods behind our gate, and those that no node may run, whatever cards are free."""
     if state.installation.mode != "exclusive":
         return  # `leftovers` reports them
     judged = {each.pod: each for each in state.pending}

@@ -19,11 +19,7 @@ _SOON: Final = timedelta(days=14)
 
 
 def certificates(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
-    """Check the webhook's certificate as the API server does it: whether it is valid now, and
-    whether an authority of the caBundle signed it.
-
-    `title`: the configuration in findings; `convert`: its webhook.
-    """
+    """Check that the certificate is valid now, and signed by the caBundle of `convert`. `title`: in findings."""
     restart = f"restart the webhook, which renews it: kubectl -n {state.installation.namespace} rollout restart deployment {names.WEBHOOK}"
     fill_in = filling_in(state, live, kinds.MUTATING_WEBHOOK.name)
     text = convert.get("clientConfig", {}).get("caBundle") or ""

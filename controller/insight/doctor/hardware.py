@@ -96,9 +96,7 @@ def _left_out(item: ResourceSlice, problem: str) -> Finding:
 
 
 def node_lacks(state: State) -> Iterator[Finding]:
-    """What drivers tell of their own nodes: containers that would start without libraries, limits
-    or MIG instances. What is only a hint is said once for all nodes.
-    """
+    """Report what containers would lack on a node, as its driver tells; hints once for all nodes."""
     hints: dict[tuple[str, Lack], list[str]] = defaultdict(list)
     for item in state.objects.slices:
         text = item.metadata.annotations.get(names.NODE_LACKS, "")

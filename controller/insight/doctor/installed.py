@@ -19,15 +19,12 @@ def is_out(state: State) -> bool:
 
 
 def named(live: Live, kind: str, name: str) -> Raw | None:
-    """Return an admission object by kind and name."""
     objects = (live.admission or {}).get(kind, ())
     return next((each for each in objects if each.get("metadata", {}).get("name") == name), None)
 
 
 def filling_in(state: State, live: Live, kind: str) -> str:
-    """Return how the caBundle of the webhook's configuration of this kind is filled in, which depends
-    on who issues its certificates (docs/install.md).
-    """
+    """Return how the caBundle of this kind is filled in, by issuer of the certificates (docs/install.md)."""
     namespace, configuration = state.installation.namespace, named(live, kind, names.WEBHOOK) or {}
     if injected := (configuration.get("metadata", {}).get("annotations") or {}).get(_INJECTED):
         return (

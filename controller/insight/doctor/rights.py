@@ -26,10 +26,7 @@ _MANIFESTS: Final = {
 
 
 def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right]:
-    """Return what the roles bound to these ServiceAccounts allow.
-
-    `objects`: `controller.webhook.installation.manifests`.
-    """
+    """Return what the roles bound to these ServiceAccounts allow. `objects`: the installation's manifests."""
     listed = list(objects)
     roles = {
         (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")): each

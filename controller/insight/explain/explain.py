@@ -24,18 +24,13 @@ def explain(
     *,
     most_nodes: int = MOST_NODES,
 ) -> Explanation:
-    """Return the explanation of one decision. Never raises for what the demand contains.
-
-    Of larger clusters `most_nodes` nodes are included, the best first.
-    """
+    """Return the explanation of one decision. Of larger clusters it has the best `most_nodes` nodes."""
     answer = decide(inventory, scheduling_request, options)
     return explanation_of(take(inventory, scheduling_request, options, answer, most=most_nodes))
 
 
 def of_unmanaged(found: Explanation, scheduler: str) -> Explanation:
-    """Return the explanation of a pod that requests no devices of hami-dra's: another scheduler's
-    choice has no scores here. `scheduler`: its `spec.schedulerName`.
-    """
+    """Return the explanation of a pod without devices of hami-dra: another scheduler's choice has no scores."""
     if found.outcome == "error" or any(each.ours for each in found.requests):
         return found
     message = f"{scheduler} schedules it; see kubectl describe pod {found.pod.partition('/')[2]} -n {found.pod.partition('/')[0]}"

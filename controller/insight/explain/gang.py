@@ -16,9 +16,7 @@ def explained_gang(
     message: str = "",
     reason: RefusalReason | None = None,
 ) -> GangExplanation:
-    """Return the gang with its members, by name. `nodes`: by key of a pod, where it is placed;
-    `message`, `reason`: why the gang is not.
-    """
+    """Return the gang with its members, by name. `nodes`: by key of a pod; `message`: why it is not placed."""
     return GangExplanation(
         gang=str(state.key),
         min_count=state.min_count,

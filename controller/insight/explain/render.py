@@ -26,10 +26,7 @@ _USED = "used"
 
 
 def explanation_of(picture: DecisionSnapshot, at: datetime | None = None, *, brief: bool = False) -> Explanation:
-    """Return the explanation of a snapshot.
-
-    `at`: time of the decision; None: now, on the present state. `brief`: without nodes and cards.
-    """
+    """Return a snapshot's explanation. `at`: when, None: now. `brief`: without nodes and cards."""
     answer = picture.answer
     decision = answer if isinstance(answer, Decision) else None
     outcome = "placed" if decision else "error" if isinstance(answer, Unschedulable) and answer.error else "refused"
@@ -123,11 +120,7 @@ def _node(picture: DecisionSnapshot, place: NodeSnapshot) -> NodeExplanation:
 
 
 def _terms(place: NodeSnapshot) -> Iterator[Term]:
-    """Yield the terms of a node's score.
-
-    HAMi's usage term is split into its three parts; terms of another policy carry the sign with
-    which they add up to the score.
-    """
+    """Yield the terms of a node's score, HAMi's usage in three parts; others with the sign that adds up."""
     others = [(name, value) for name, value in place.terms if name != _USED]
     used = sum(value for name, value in place.terms if name == _USED)
     cost = sum(value for _, value in others)
@@ -165,10 +158,7 @@ def _cards(picture: DecisionSnapshot, place: NodeSnapshot, *, chosen: bool) -> I
 
 
 class _Look:
-    """One request and the cards of one node.
-
-    `searched`: the search scored them, including what earlier requests took.
-    """
+    """One request and the cards of one node. `searched`: with scores that include earlier requests."""
 
     def __init__(
         self,
@@ -215,10 +205,7 @@ class _Look:
         )
 
     def _offered(self, device: Device, score: float) -> float | None:
-        """Return the card's score if the search considered it on the path to its result.
-
-        Scores from branches that the search abandoned do not count.
-        """
+        """Return the card's score, None if the search met it only on branches that it abandoned."""
         assert self._scores is not None
         seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
         if seen is None or device.is_part or device.id in self._taken:
@@ -245,10 +232,7 @@ def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:
 
 
 def _add_earlier(picture: DecisionSnapshot, seen: RequestSnapshot, devices: Sequence[Device], cards: Cards) -> None:
-    """Add what earlier requests of the pod took from the cards.
-
-    `cards` are copies, so they may be changed.
-    """
+    """Add what earlier requests of the pod took to these copies."""
     place = {device.id: position for position, device in enumerate(devices)}
     for view, device, (slots, cores, memory) in picture.picks:
         if view is seen.view:

@@ -102,11 +102,7 @@ def take(
     *,
     most: int | None = None,
 ) -> DecisionSnapshot:
-    """Take a snapshot of one decision.
-
-    `most`: number of nodes to keep, all with reasons; None: all nodes of a small cluster, a few of
-    a larger one, at little cost.
-    """
+    """`most`: nodes to keep, with reasons; None: all of a small cluster, a few of a larger one, at little cost."""
     trace = answer.trace
     picture = bare(inventory, scheduling_request, options, answer)
     if trace is None:
@@ -130,10 +126,7 @@ def take(
 
 
 def share_parts(picture: DecisionSnapshot, earlier: DecisionSnapshot) -> None:
-    """Let equal parts of two snapshots be the same objects.
-
-    Nothing changes between two refusals, so their nodes and cards are equal.
-    """
+    """Let equal parts of two snapshots be the same objects: between two refusals nothing changes."""
     if picture.devices == earlier.devices:
         picture.devices = earlier.devices
         picture.cards = _shared(picture.cards, earlier.cards)
@@ -221,9 +214,7 @@ def _add_nodes(
     *,
     in_words: bool,
 ) -> None:
-    """`in_words`: with a sentence for each node that a filter plugin refuses; decisions that are
-    kept have them only where the pod fits nowhere.
-    """
+    """`in_words`: with a sentence for each node that a filter plugin refuses."""
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)
     places: list[NodeSnapshot] = []

@@ -28,19 +28,13 @@ _STORES: Final = Path("the present state")
 
 
 def essence(kind: Kind[Any], raw: Mapping[str, Any]) -> Raw:
-    """Return the essence of an object given as JSON.
-
-    Raises msgspec.ValidationError if the object does not fit its Struct.
-    """
+    """Return the essence of an object given as JSON. Raises msgspec.ValidationError if it does not fit its Struct."""
     text = msgspec.json.encode(without_nulls(raw))
     return of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
 
 
 def of_object(kind: Kind[Any], obj: Object) -> Raw:
-    """Return the essence of an object from a watch or a list.
-
-    Keys are sorted, so that two of them can be compared line by line.
-    """
+    """Return the essence of an object. Keys are sorted, so that two can be compared line by line."""
     found: Raw = _sorted(msgspec.json.decode(msgspec.json.encode(obj)))
     _strip(found)
     return {"apiVersion": found.pop("apiVersion", "") or kind.api_version, "kind": kind.name, **found}
@@ -84,10 +78,7 @@ def _strip_metadata(metadata: Raw) -> None:
 
 
 def _strip_parameters(entry: Raw) -> None:
-    """Remove the parameters of other drivers: they concern only those drivers and their users.
-
-    The mark of hami-dra's allocations stays: without it they would look like another allocator's.
-    """
+    """Remove parameters of other drivers; hami-dra's mark stays, or its allocations would look foreign."""
     opaque = entry.get("opaque")
     if opaque and opaque["driver"] != names.ALLOCATION_MARK and not opaque["driver"].endswith(f".{names.DOMAIN}"):
         opaque["parameters"] = {}

@@ -39,9 +39,7 @@ def _settled(pod: Pod, affinity: PodAffinity | None) -> PodAffinity | None:
 
 
 def _merged(pod: Pod, term: PodAffinityTerm) -> PodAffinityTerm:
-    """Return the term with the pod's own values of the labels in its selector; without a selector
-    it matches nothing, whatever the keys.
-    """
+    """Return the term with the pod's own values of the labels in its selector; without one it matches nothing."""
     selector, labels = term.label_selector, pod.metadata.labels
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term

@@ -34,9 +34,7 @@ def jobs_of(item: Item) -> list[Item]:
 
 
 def leaders_and_workers(item: Item) -> Iterator[tuple[str, Raw]]:
-    """Yield names and templates of the pods of a LeaderWorkerSet: `<set>-<group>` leads,
-    `<set>-<group>-<n>` work. Raises BadManifest.
-    """
+    """Yield names and templates: `<set>-<group>` leads, `<set>-<group>-<n>` work. Raises BadManifest."""
     name, spec = item.object.metadata.name, item.raw.get("spec") or {}
     of_group = spec.get("leaderWorkerTemplate") or {}
     workers = of_group.get("workerTemplate") or {}

@@ -53,11 +53,7 @@ def question(
     settings: SimulationSettings,
     beat: Callable[[], None] = lambda: None,
 ) -> Question:
-    """Return the question for one pod. Raises NoSuchPod, BadManifest.
-
-    `kind`: `pod` or `claim`; for a claim, the first pod that uses it. `beat` is called often while
-    selectors are evaluated.
-    """
+    """`kind`: `pod`, or `claim`: its first pod. `beat` is called often meanwhile. Raises NoSuchPod, BadManifest."""
     gathered = gather(documents)
     items = gathered.items
     nodes = [item.object for item in items if item.kind is kinds.NODE]
@@ -104,9 +100,7 @@ def question(
 
 
 def _decided_gang(placing: Placing, unit: AssessedUnit, pod: Pod, view: SimulatedCluster) -> GangExplanation | None:
-    """Decide on the pod's gang, if it is a member of one. Where the gang fits, its other members
-    count at their places afterwards.
-    """
+    """Decide on the pod's gang, if any. Where it fits, its other members count at their places afterwards."""
     if unit.gang is None:
         return None
     decision = placing.decide(unit)

@@ -79,10 +79,7 @@ class SimulationReport(Struct):
 
 
 def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[str, Any]) -> Json:
-    """Return the entry of a claim.
-
-    `allocation`: status.allocation as JSON, computed here or taken from the input.
-    """
+    """Return the entry of a claim. `allocation`: status.allocation as JSON, computed or from the input."""
     return {
         "name": claim.metadata.name,
         "namespace": claim.metadata.namespace,

@@ -88,11 +88,7 @@ def _place_all(waiting: list[WaitingPod], placing: Placing, view: SimulatedClust
 
 
 def generate_volume_claims(pods: Iterable[tuple[str, Raw]], workloads: Workloads, view: SimulatedCluster) -> None:
-    """Add the PersistentVolumeClaims that controllers would create for pods that no cluster has
-    seen.
-
-    A pod from a cluster has its claims there, or waits for them. Raises BadManifest.
-    """
+    """Add the claims that controllers would create for pods that no cluster has seen. Raises BadManifest."""
     claims = list(workloads.volume_claims)
     for source, raw in pods:
         pod: Pod = read(source, kinds.POD, raw).object
@@ -103,10 +99,7 @@ def generate_volume_claims(pods: Iterable[tuple[str, Raw]], workloads: Workloads
 
 
 def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
-    """Return whether the pod needs no decision.
-
-    Running pods count on their node; finished and terminating ones need no node.
-    """
+    """Return whether the pod runs on its node, where it counts, or has finished or is terminating."""
     if is_finished(pod):
         view.gangs.pod_changed(None, pod)  # it may count as a member
         return True
@@ -117,10 +110,7 @@ def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
 
 
 def _awaits_its_cards(item: Item, view: SimulatedCluster) -> bool:
-    """Return whether the pod names its node in a manifest, and has no cards yet: by resource names,
-    which the conversion refuses, or by claims, which are allocated on that node. In a cluster such
-    a pod runs.
-    """
+    """Return whether the pod names its node in a manifest and lacks its cards; in a cluster such a pod runs."""
     pod: Pod = item.object
     written = pod.metadata.uid == derived_uid(kinds.POD, pod.metadata.namespace, pod.metadata.name)
     if not pod.spec.node_name or not written or is_finished(pod):

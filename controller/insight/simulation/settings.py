@@ -15,10 +15,7 @@ from hami_dra.vendors.registry import OWN_DRIVERS
 
 
 class SimulationSettings(Struct, frozen=True):
-    """Settings of a simulation.
-
-    `policies` are the defaults that annotations override; `first_fit` overrides both.
-    """
+    """`policies` are the defaults that annotations override; `first_fit` overrides both."""
 
     policies: Policies = Policies()
     first_fit: bool = False

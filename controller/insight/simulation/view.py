@@ -129,9 +129,7 @@ class SimulatedCluster:
                 self.inventory.volumes.changed(kind.name, None, obj)
 
     def assume_defaults(self) -> None:
-        """Fill in what a cluster would have, once all objects but the pods are there: nodes, and
-        the default StorageClass of claims that no API server has seen.
-        """
+        """Fill in what a cluster would have, before the pods come: nodes, and default StorageClasses of claims."""
         self._assume_nodes()
         for claim in [*self.inventory.volumes.objects.claims.values()]:
             self._fill_class(claim)
@@ -144,11 +142,7 @@ class SimulatedCluster:
                 volumes.changed(kind.name, claim, filled)
 
     def _assume_nodes(self) -> None:
-        """Assume nodes for slices if the input has no Node: slices alone are enough for a first
-        try.
-
-        The assumed nodes are ready and empty.
-        """
+        """Assume ready, empty nodes for slices if the input has no Node: enough for a first try."""
         wanted = dict.fromkeys(each.spec.node_name for each in self._slices if each.spec.node_name)
         if self.nodes:
             there = {node.metadata.name for node in self.nodes}
@@ -273,10 +267,7 @@ class SimulatedCluster:
         self.inventory.claim_changed(claim, allocated)
 
     def _allow_admin_access(self, claim: ResourceClaim) -> None:
-        """Note a namespace that is missing from the input and is assumed to allow admin access.
-
-        The API server admits such claims into labelled namespaces only.
-        """
+        """Assume that a missing namespace allows admin access: the API server admits such claims nowhere else."""
         namespace = claim.metadata.namespace
         asks = any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)
         if asks and namespace not in self.inventory.namespaces:

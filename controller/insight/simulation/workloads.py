@@ -193,10 +193,7 @@ def _tolerating(template: Raw) -> Raw:
 
 
 def _pinned(pod: Raw, node: str) -> Raw:
-    """Pin the pod to a node as the DaemonSet controller does.
-
-    Its node selector terms are replaced with one on the node's name.
-    """
+    """Pin the pod to a node as the DaemonSet controller does: its node selector terms are replaced."""
     spec = pod["spec"]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = spec.get("affinity", {})

@@ -38,10 +38,7 @@ class BadChange(InputError):
 
 
 class Change(Struct, frozen=True):
-    """One change.
-
-    `settings` place pods after the change, `present` are the settings in force now.
-    """
+    """One change: `settings` place pods after it, `present` ones are in force now."""
 
     settings: SimulationSettings = field(default_factory=SimulationSettings)
     present: SimulationSettings = field(default_factory=SimulationSettings)
@@ -184,11 +181,7 @@ def _check_additions(state: SimulatedState, change: Change) -> None:
 
 
 def _is_placed_again(state: SimulatedState, pod: Pod, without: frozenset[str], change: Change) -> bool:
-    """Return whether the pod is placed again.
-
-    Pods without devices stay where they are: kube-scheduler placed them for reasons of its own. So
-    do pods of schedulers that hami-dra does not serve.
-    """
+    """Return whether it is placed again: not without devices, nor if its scheduler is not hami-dra's."""
     if pod.spec.node_name in without:
         return True
     replace = change.replace and pod.spec.scheduler_name in change.settings.scheduler_names

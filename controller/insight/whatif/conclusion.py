@@ -16,10 +16,7 @@ _NAMED: Final = 5
 
 
 def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
-    """Return the conclusion.
-
-    `waiting`: some pod of the state is pending and finds a node without the change.
-    """
+    """`waiting`: some pod of the state is pending and finds a node without the change."""
     said = f"{_subject(change)} would {_effect(found)}{_moves(found)}"
     hint = ""
     parts = [said, *_lost(found.lost), *_others(found)]

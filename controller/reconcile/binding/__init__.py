@@ -1,6 +1,4 @@
-"""From a decision to the API server: claims are written, scheduling gates removed; the claims of
-converted pods are created.
-"""
+"""From a decision to the API server: claims written, also those of converted pods, and gates removed."""
 
 from controller.reconcile.binding.assumed_pods import AssumedPods
 from controller.reconcile.binding.binding_cycle import BindingCycle

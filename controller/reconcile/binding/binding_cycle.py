@@ -112,11 +112,7 @@ class BindingCycle:
             self._forget(old.metadata.uid)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Forget pauses when a claim is created: it may succeed where its predecessor of that name
-        failed.
-
-        Subscribed by the term.
-        """
+        """Forget pauses when a claim is created: it may succeed where the one before failed. Subscribed by the term."""
         if old is None and new is not None and self._not_before:
             for pod in self._context.informers.pods_of(new.key):
                 self._forget(pod.metadata.uid)

@@ -39,11 +39,7 @@ class Prepared(Struct, frozen=True):
 
 @dataclass(eq=False)
 class ClaimCommitter:
-    """Commits decisions.
-
-    `is_fenced`: whether the fences of these drivers hold; called right before each write of an
-    allocation.
-    """
+    """`is_fenced`: whether the drivers' fences hold; called right before each write of an allocation."""
 
     context: Context
     claims: ClaimWriter
@@ -51,20 +47,13 @@ class ClaimCommitter:
     share_id: Callable[[], str] = new_share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
-        """Commit a decision. Returns the pod as it was before the first allocation.
-
-        Raises Stale (decide again), Rejected, LeadershipLost.
-        """
+        """Return the pod as before the first allocation. Raises Stale (decide again), Rejected, LeadershipLost."""
         prepared = await self.prepare(pod, decision)
         await self.allocate(pod, decision, prepared)
         return prepared.pod
 
     async def prepare(self, pod: Pod, decision: Decision, *, nominate: bool = True) -> Prepared:
-        """Nominate the node and protect the claims: nothing is allocated yet. Without `nominate`
-        the pod is only read again.
-
-        Raises Stale, Rejected, LeadershipLost.
-        """
+        """Nominate the node, or just read the pod, and protect the claims. Raises Stale, Rejected, LeadershipLost."""
         claims = tuple([entry.claim for entry in decision.allocations])
         current = self._current(pod, decision, nominate=nominate)
         if all(map(self.claims.is_ready, claims)):  # so are most: they have the finalizer from the start
@@ -147,10 +136,7 @@ class ClaimCommitter:
             log.debug("pod %s: the gate was lifted meanwhile", pod.key)
 
     async def take_back(self, done: Iterable[ResourceClaim], pod: Pod) -> None:
-        """Deallocate all claims that were written, unless the pod is on a node by now.
-
-        A pod without our gate may be bound as soon as its last claim is allocated.
-        """
+        """Deallocate the written claims, unless the pod is on a node by now: without our gate it may be."""
         known = self.context.informers.pod(pod.key)
         if known is None or not has_our_gate(known):
             try:

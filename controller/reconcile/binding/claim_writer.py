@@ -66,7 +66,6 @@ class ClaimWriter:
         return patches.is_ours(claim, self._installation)
 
     def is_clearing(self, claim: ResourceClaim) -> bool:
-        """Return whether this process is deallocating the claim right now."""
         return claim.metadata.uid in self._clearing
 
     @staticmethod
@@ -163,10 +162,7 @@ class ClaimWriter:
     async def _try(
         self, claim: ResourceClaim, patch: dict[str, Any], subresource: str, attempts: "_Attempts"
     ) -> tuple[bool, ResourceClaim]:
-        """Return (True, claim as written) or (False, present claim).
-
-        Raises Stale if the claim is gone, Rejected, GivenUp.
-        """
+        """Return (True, claim as written) or (False, present claim). Raises Stale if it is gone, Rejected, GivenUp."""
         meta = claim.metadata
         try:
             written = await self._context.writer.patch(
@@ -209,10 +205,7 @@ class ClaimWriter:
             log.info("%s", error)
 
     async def _change(self, claim: ResourceClaim) -> None:
-        """Change an unallocated claim in a way without effect: `protect` undoes it.
-
-        Raises LeadershipLost, Rejected, GivenUp.
-        """
+        """Change an unallocated claim as `protect` undoes it. Raises LeadershipLost, Rejected, GivenUp."""
         attempts = _Attempts(self._context.clock)
         while claim.status.allocation is None and _is_writable(claim) and patches.is_protected(claim):
             try:

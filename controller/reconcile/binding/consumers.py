@@ -8,11 +8,7 @@ from hami_dra.api.resource import ConsumerReference
 
 
 def consumer_of(pod: Pod, pod_claim_name: str, group: PodGroup | None) -> patches.Json:
-    """Return the consumer of one of the pod's claims, as kube-scheduler reserves it.
-
-    `group`: the PodGroup of the pod, if there is one. Claims of the group are reserved for all of
-    its pods at once.
-    """
+    """Return the consumer, as kube-scheduler reserves it: the pod, or its `group`, whose claims are for all."""
     if group is not None and any(
         entry.name == pod_claim_name and is_group_claim(entry, group) for entry in pod.spec.resource_claims
     ):

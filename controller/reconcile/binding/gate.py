@@ -46,11 +46,7 @@ _FAILURES_UNREPORTED: Final = 5
 
 
 async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int) -> Pod | None:
-    """Return the pod without the gate, or None if the gate was off or the pod deleted before.
-
-    `attempts`: number of writes that may fail before the last ClusterError is raised. Raises
-    LeadershipLost, too.
-    """
+    """Return the pod, or None if it has no gate any more. `attempts` may fail. Raises ClusterError, LeadershipLost."""
     backoff = Backoff(_CONFLICT_PAUSE)
     conflicts = failures = 0
     current: Pod | None = pod

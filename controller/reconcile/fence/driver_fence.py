@@ -40,10 +40,7 @@ _RETRY_MOST = 0.8
 
 
 class Shared(Struct, frozen=True):
-    """Objects shared by the fences of all drivers.
-
-    `rules` is None if the cluster serves no DeviceTaintRule.
-    """
+    """Shared by the fences of all drivers. `rules` None: the cluster serves no DeviceTaintRule."""
 
     rules: FenceKeeper | None
     probe: Callable[[str], Awaitable[Outcome]]
@@ -133,10 +130,7 @@ class DriverFence:
                 await self._clock.sleep(backoff.next())
 
     async def _rest(self) -> None:
-        """Wait until something must be repaired, and test an untested fence meanwhile.
-
-        Raises ClusterError, LeadershipLost.
-        """
+        """Wait until something must be repaired; test an untested fence. Raises ClusterError, LeadershipLost."""
         while self._untested is not None and not self._again.is_set():
             await self._quiet(_TEST_AGAIN)
             if not self._again.is_set():
@@ -144,10 +138,7 @@ class DriverFence:
         await self._again.wait()
 
     async def _raise_up(self) -> bool:
-        """Set up the fence. Returns whether it holds; False: something changed meanwhile.
-
-        Raises ClusterError, LeadershipLost.
-        """
+        """Set up the fence. Returns whether it holds unchanged. Raises ClusterError, LeadershipLost."""
         self._set_untested(None)
         proven = False
         if self._rules is not None:
@@ -221,7 +212,6 @@ class DriverFence:
             test.not_before = self._clock.monotonic() + test.pauses.next()
 
     async def _quiet(self, seconds: float) -> None:
-        """Wait for `seconds`, or until something must be repaired."""
         await wait_at_most(self._again, seconds)
 
     def _report_failed_probe(self, outcome: Outcome) -> None:

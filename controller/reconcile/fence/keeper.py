@@ -55,10 +55,7 @@ class FenceKeeper:
         return new is None or not is_kept(new, driver)
 
     def may_let_go(self, rule: DeviceTaintRule | None) -> bool:
-        """Return whether the rule is a fence being deleted that only waits for our release.
-
-        Rules of unmanaged drivers are released only here.
-        """
+        """Return whether the rule is a fence being deleted that only waits for our release."""
         return rule is not None and is_fence_rule(rule) and waits_for_release(rule)
 
     # --- the rule that is to stay -----------------------------------------------------------------
@@ -67,7 +64,6 @@ class FenceKeeper:
         return is_proven(self.chosen[driver])
 
     def hold(self, driver: str) -> None:
-        """Record that the chosen rule is known to hold."""
         self.holding[driver] = self.chosen[driver]
 
     async def note_proof(self, driver: str) -> None:
@@ -76,7 +72,6 @@ class FenceKeeper:
         await self._patch(driver, rule, patch)
 
     def report(self, driver: str, message: messages.Message) -> None:
-        """Report an event about the chosen rule."""
         self.context.events.report(self.feed.kind, self.chosen[driver], message, "Fence")
 
     async def put(self, driver: str) -> None:
@@ -121,10 +116,7 @@ class FenceKeeper:
             log.info("fence rule for %s made", driver)
 
     def _to_give_up(self, driver: str, leaving: list[DeviceTaintRule]) -> DeviceTaintRule:
-        """Return the rule to release: not the one that holds; else the younger one.
-
-        kube-scheduler has known the older one for longer.
-        """
+        """Return the rule to release: not the one that holds; else the younger, known for a shorter time."""
         return max(
             leaving, key=lambda rule: (not self._is_holding(rule, driver), rule.metadata.creation_timestamp or "")
         )
@@ -132,10 +124,7 @@ class FenceKeeper:
     # --- the rules that go ------------------------------------------------------------------------
 
     async def let_go(self, driver: str) -> None:
-        """Release the driver's rules that are being deleted and no longer needed.
-
-        `driver`: empty for rules of unmanaged drivers. Raises ClusterError, LeadershipLost.
-        """
+        """Release deleted rules of the driver, empty: of unmanaged ones. Raises ClusterError, LeadershipLost."""
         held = self.holding.get(driver)
         for rule in list(self.feed.store):
             is_its = (driver_of(rule.metadata.name, self.context.settings.drivers.managed) or "") == driver
@@ -172,10 +161,7 @@ class FenceKeeper:
 
 
 def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:
-    """Return whether the rule is the one that was proven.
-
-    A deletion request changes its generation, but not its effect.
-    """
+    """Return whether the rule is the proven one. A deletion request changes its generation, not its effect."""
     if now is None or now.metadata.uid != holding.metadata.uid or not is_in_force(now, driver):
         return False
     return now.metadata.deletion_timestamp is not None or now.metadata.generation == holding.metadata.generation

@@ -104,11 +104,7 @@ class Prober:
         return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
-        """Create an object of the probe.
-
-        Raises AlreadyExists if an earlier one does not disappear (due to a foreign finalizer),
-        LeadershipLost.
-        """
+        """Raises AlreadyExists if an earlier one stays (due to a foreign finalizer), LeadershipLost."""
         namespace = self.context.settings.fence.probe_namespace if kind.namespaced else ""
         end = self.context.clock.monotonic() + _LEAVING_MOST
         while True:

@@ -13,10 +13,7 @@ from hami_dra.kube.protocol import Cluster, NotFound
 
 
 async def remove_rule(cluster: Cluster, writer: Writer, kind: Kind[DeviceTaintRule], name: str) -> bool:
-    """Return whether the rule existed.
-
-    Raises ClusterError (Conflict: another client wrote to it repeatedly) and LeadershipLost.
-    """
+    """Return whether the rule existed. Raises ClusterError (Conflict after repeated writes), LeadershipLost."""
     try:
         await writer.delete(kind, name)
     except NotFound:

@@ -23,19 +23,13 @@ _NAME_PREFIXES: Final = ("hami-dra-fence-", "hami-dra-fence2-")
 
 
 def rule_names(driver: str) -> tuple[str, str]:
-    """Return the usual name, and the one that takes over while the first is being deleted.
-
-    The roles of the two names swap with each replacement.
-    """
+    """Return the usual name, and the one that takes over; they swap with each replacement."""
     first, second = (f"{prefix}{driver}" for prefix in _NAME_PREFIXES)
     return first, second
 
 
 def rules_of(driver: str, find: Callable[[str], DeviceTaintRule | None]) -> list[DeviceTaintRule]:
-    """Return the existing rules, best first. `find`: returns a rule by name.
-
-    Order: intact and proven, intact, being deleted but in force, the rest.
-    """
+    """Return the existing rules: intact and proven, intact, in force though being deleted, the rest."""
     present = [rule for name in rule_names(driver) if (rule := find(name)) is not None]
     return sorted(
         present,
@@ -48,7 +42,6 @@ def rules_of(driver: str, find: Callable[[str], DeviceTaintRule | None]) -> list
 
 
 def driver_of(name: str, drivers: Iterable[str]) -> str | None:
-    """Return the driver whose fence has this name."""
     return next((driver for driver in drivers if name in rule_names(driver)), None)
 
 
@@ -77,7 +70,6 @@ def restored(rule: DeviceTaintRule, driver: str) -> dict[str, Any]:
 
 
 def released(rule: DeviceTaintRule) -> dict[str, Any]:
-    """Return the merge patch that removes our finalizer."""
     return _with_finalizers(rule, {*rule.metadata.finalizers} - {names.FENCE_FINALIZER})
 
 
@@ -101,7 +93,6 @@ def is_in_force(rule: DeviceTaintRule, driver: str) -> bool:
 
 
 def is_kept(rule: DeviceTaintRule, driver: str) -> bool:
-    """Return whether the rule needs no repair."""
     return is_intact(rule, driver) and has_finalizer(rule)
 
 

@@ -86,11 +86,7 @@ def _say_card(pod: str, node: str, card: CardExplanation) -> None:
 
 
 def _shares(node: NodeExplanation) -> str:
-    """Return HAMi's reason of a node.
-
-    For example `1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory`; reasons of the
-    node itself have no fraction.
-    """
+    """Return HAMi's reason of a node: `3/4 CardInsufficientMemory`; the node's own have no fraction."""
     cards = len({card.device for card in node.cards})
     of_cards = sum(node.reasons.values()) == cards and bool(cards)
     parts = (f"{count}/{cards} {code}" if of_cards else code for code, count in sorted(node.reasons.items()))

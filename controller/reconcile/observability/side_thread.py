@@ -19,11 +19,7 @@ from hami_dra.kube.side_thread import SideThread
 
 
 class SideServices(Struct, frozen=True):
-    """Parts of the side thread.
-
-    `cluster` belongs to the thread: a separate connection, for the lease. Close it there. `end`
-    ends the process.
-    """
+    """`cluster` belongs to the thread, a connection for the lease: close it there."""
 
     thread: SideThread
     cluster: Cluster

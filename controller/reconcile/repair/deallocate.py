@@ -52,9 +52,7 @@ class Deallocator:
     _busy: set[str] = field(default_factory=set)
     """UIDs of pods."""
     _to_complete: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow. The
-    node is refused for the pod already.
-    """
+    """UID → pod key and node, refused already: kube-scheduler cleared one claim, the others follow."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -88,7 +86,6 @@ class Deallocator:
             self._refresh(pod)
 
     def start(self) -> None:
-        """Watch everything that exists already."""
         for pod in self.context.informers.pods.store:
             with self._guard.each(pod.key):
                 self._refresh(pod)
@@ -165,10 +162,7 @@ class Deallocator:
     async def _take_back(
         self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, affected: dict[str, Pod], *, refuse: bool
     ) -> None:
-        """Clear the pod's claims. `affected` is filled before anything is cleared.
-
-        Raises Stale, Rejected, LeadershipLost.
-        """
+        """Clear the pod's claims; `affected` is filled before. Raises Stale, Rejected, LeadershipLost."""
         pod = await self._read_pod(pod_key)
         if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
@@ -322,11 +316,7 @@ class Deallocator:
         return not bound and not reserved_elsewhere
 
     def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
-        """Notice that kube-scheduler cleared our allocation: its pod does not fit the node.
-
-        The refusal is remembered at once, as the next decision may come before the pod's other
-        claims are cleared.
-        """
+        """Remember at once that kube-scheduler cleared our allocation: its pod does not fit the node."""
         if old.status.allocation is None or new.status.allocation is not None:
             return
         node = patches.pinned_node(old)
@@ -370,5 +360,4 @@ def _quoted(why: str, pod: Pod) -> str:
 
 
 def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether it is reserved for this pod only."""
     return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

@@ -60,11 +60,7 @@ def verdict(
     victims: bool = False,
     binds_volumes: bool = False,
 ) -> DeallocationVerdict | None:
-    """Return why to give up on this node for this pod, or None to keep waiting.
-
-    `victims`: pods are being evicted from the node. `binds_volumes`: a volume of the pod is being
-    made or bound for the node.
-    """
+    """Return why to give up, or None. `victims` are evicted there; `binds_volumes`: a volume is being bound."""
     if pod.spec.node_name:
         # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
         return DeallocationVerdict(

@@ -37,8 +37,6 @@ Totals = Callable[[str], Mapping[str, int] | None]
 
 
 class ClaimAllocationUse(Struct, frozen=True):
-    """What one claim consumes of one device."""
-
     claim: ResourceClaim
     results: tuple[DeviceRequestAllocationResult, ...]
 

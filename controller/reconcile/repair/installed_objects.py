@@ -102,7 +102,7 @@ def summary(present: InstalledObjects) -> list[str]:
 
 
 async def gated_pods(cluster: Cluster) -> list[Pod]:
-    """Return the pods with our scheduling gate. Raises ClusterError."""
+    """Raises ClusterError."""
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 

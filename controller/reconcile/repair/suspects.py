@@ -53,7 +53,6 @@ class Suspects:
         return [claim for _, _, claim in in_turn[:limit]]
 
     def tried(self, claim: ResourceClaim, now: float) -> None:
-        """Note that the claim was handled, with whatever result."""
         suspicion = self._known.setdefault(claim.metadata.uid, _Suspicion(now))
         suspicion.due = now + doubled(self._age, suspicion.tries, self._most)
         suspicion.tries += 1

@@ -107,10 +107,7 @@ async def _gates_to_remove(cluster: Cluster) -> list[str]:
 
 
 async def _require_only_here(cluster: Cluster, plan: Plan) -> None:
-    """Raise RunsElsewhere if a controller has a lease in another namespace.
-
-    The lease that an earlier uninstall left behind, marked and without a holder, does not count.
-    """
+    """Raise RunsElsewhere if a controller has a lease in another namespace that no uninstall left behind."""
     leases = await cluster.list(kinds.LEASE, field_selector=f"metadata.name={plan.lease_name}")
     elsewhere = [
         lease.metadata.namespace
@@ -137,10 +134,7 @@ class Uninstaller:
         """Objects that could not be removed → why."""
 
     async def run(self) -> None:
-        """Remove everything. May be run again at any time.
-
-        Raises ClusterError, RunsElsewhere or StillActing with nothing changed, LeftBehind.
-        """
+        """Raises ClusterError, RunsElsewhere or StillActing with nothing changed, LeftBehind."""
         if self._plan.gates_only:
             await self._remove_gates()
             return
@@ -207,10 +201,7 @@ class Uninstaller:
             raise
 
     async def _mark(self, lease: Lease | None) -> bool:
-        """Mark the lease, and wait until its holder has released it.
-
-        A controller without leader election has no lease: one is made for it to read.
-        """
+        """Mark the lease, or make one for controllers without election, and wait until its holder releases it."""
         if lease is None:
             name = {"name": self._plan.lease_name, "namespace": self._plan.namespace}
             with suppress(AlreadyExists):

@@ -134,11 +134,7 @@ class DecisionLog:
     def waiting(
         self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime, replacing: bool = False
     ) -> None:
-        """Record that the pod is not decided for now.
-
-        A passing condition does not replace a decision on the pod, unless `replacing`: the decision
-        was then not carried out.
-        """
+        """Record that the pod waits; it replaces a decision only if `replacing`: that was not carried out."""
         before = self._kept.get(pod.key)
         decided = before is not None and before.picture is not None and before.uid == pod.metadata.uid
         if passing and decided and not replacing:

@@ -72,8 +72,6 @@ class _Series(Struct):
 
 
 class _News(Struct, frozen=True):
-    """What to say about an object."""
-
     kind: Kind[Any]
     about: Object
     message: Message
@@ -81,9 +79,7 @@ class _News(Struct, frozen=True):
 
 
 class _Job(Struct, frozen=True):
-    """What waits to be sent: hundreds may, so it is the work for `Lanes` itself, and the event is
-    made from it when it is its turn.
-    """
+    """What waits to be sent, hundreds at times: work for `Lanes`, of which the event is made in its turn."""
 
     outbox: "_Outbox"
     series: _Series
@@ -140,10 +136,7 @@ class Events:
     def __init__(
         self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str, *, same_topic: float = 30.0
     ) -> None:
-        """Create the sender.
-
-        `same_topic`: seconds during which other figures of the same topic belong to the series.
-        """
+        """`same_topic`: seconds during which other figures of the same topic belong to the series."""
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
@@ -194,7 +187,6 @@ class Events:
         self._enqueue(_Job(outbox, series, moment, _News(kind, about, message, action)))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
-        """Return whether the message continues the series."""
         same = series.note == message.note or now - series.began_at < self._same_topic
         return same and now - series.last_at < _FORGET_SECONDS
 

@@ -49,9 +49,7 @@ class Heartbeat:
 
     @property
     def blamed(self) -> Deciding | None:
-        """The decision in progress, with the pod that causes the work of the moment: the one decided
-        on, or one whose terms are read for it.
-        """
+        """The decision in progress, with the pod whose terms are read at the moment."""
         deciding, pod = self.deciding, self.term_reading.pod
         return deciding if deciding is None or pod is None else replace(deciding, pod=PodRef.of(pod, None))
 

@@ -51,7 +51,6 @@ UNREAD_STORAGE: Final = (
 
 
 def watch_name(kind: Kind[Any]) -> str:
-    """Return the name of a kind's watch in guard and metric."""
     return f"watch {kind.resource}"
 
 
@@ -248,7 +247,6 @@ class Informers:
         return next((f"{feed.kind.name} {at.key}" for feed in self.feeds() if (at := feed.handling) is not None), "")
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for feed in self.feeds():
                 group.create_task(feed.reflector.run(), name=f"reflector {feed.kind.resource}")
@@ -296,7 +294,6 @@ class Informers:
         return self.claims.store.get(key)
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """Return the claims of the pod that exist."""
         return [claim for claim in map(self.claim, claim_keys(pod)) if claim is not None]
 
     def node(self, name: str) -> Node | None:
@@ -306,7 +303,6 @@ class Informers:
         return self.templates.store.get(key)
 
     def pods_of(self, claim_key: str) -> list[Pod]:
-        """Return all pods that refer to the claim."""
         return self.pods.store.find("claim", claim_key)
 
     def pods_with_volume_claim(self, key: str) -> list[Pod]:
@@ -320,7 +316,6 @@ class Informers:
         return [pod for pod in self.pods.store.find("template", template_key) if is_pending(pod)]
 
     def is_template_used(self, template_key: str) -> bool:
-        """Return whether any pod refers to the template, in any state."""
         return self.pods.store.has("template", template_key)
 
     def claims_on(self, device: str) -> list[ResourceClaim]:
@@ -339,9 +334,7 @@ class Informers:
         self.templates.reflector.observe(template)
 
     async def reread_pod_group(self, gang: GangKey) -> bool:
-        """Read the PodGroup of a gang by a quorum read: the copy is as new as that afterwards.
-        Returns False where it is gone. Raises ClusterError.
-        """
+        """Read a gang's PodGroup by a quorum read into the copy. False: it is gone. Raises ClusterError."""
         for informer in self.pod_groups.values():
             kind = informer.kind
             if SOURCES[kind.group] == gang.source and f"{gang.namespace}/{gang.name}" in informer.store:
@@ -354,9 +347,7 @@ class Informers:
         return False
 
     async def wait_claims_current(self) -> None:
-        """Wait until no allocation can be missing because the cluster has gone back to a past state
-        while there was no connection.
-        """
+        """Wait until no allocation can be missing because the cluster went back unseen to a past state."""
         await self.claims.reflector.wait_current()
 
     @property

@@ -68,10 +68,7 @@ def placed(decision: Decision) -> Message:
 
 
 def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
-    """Return a message for the placed pod about another that shares a claim and cannot run with it.
-
-    Each such pod gets a series of its own.
-    """
+    """Return a message for the placed pod about one that shares a claim and cannot run with it; each has a series."""
     other, more = left.companions.pod, left.companions.count - 1
     others = f"Pod {other.key}" + (f" and {more} more like it" if more else "")
     note = (
@@ -173,9 +170,7 @@ def internal_error(reason: str) -> Message:
 
 
 def repeatedly_refused(times: int, why: str) -> Message:
-    """Return a message about a pod that lost its allocation again. `why`: kube-scheduler's words,
-    or what became of the node.
-    """
+    """Return a message about a pod that lost its allocation again. `why`: the words of kube-scheduler, or the cause."""
     note = (
         f"{times} allocations of this pod were taken back, for reasons that hami-dra cannot foresee; nodes in other zones and of "
         f"other shapes are tried first. The last: {why}"

@@ -22,10 +22,7 @@ _M = TypeVar("_M")
 
 
 class _Declared(Generic[_M]):
-    """A metric as a line of `Metrics`: name and help, its label, the values it has from the start.
-
-    `Metrics` creates it once in its registry, as an attribute of the same name.
-    """
+    """A metric as a line of `Metrics`, which has it by this name: help, label, the values from the start."""
 
     def __init__(
         self, kind: Callable[..., _M], name: str, text: str, label: str = "", values: Iterable[str] = (), **more: Any
@@ -188,7 +185,6 @@ class Metrics:
             self.queue = None
 
     def untested(self, drivers: Collection[str]) -> None:
-        """Record the drivers whose fence holds untested now."""
         for driver in self._managed:
             self.fence_untested.labels(driver).set(int(driver in drivers))
 
@@ -198,7 +194,6 @@ class Metrics:
         return LoopGuard(loop, self.internal_error, passing=passing)
 
     def internal_error(self, loop: str) -> None:
-        """Count an error reported by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
     def refused(self, reasons: Iterable[str], *, error: bool) -> None:

@@ -26,7 +26,6 @@ def is_protected(claim: ResourceClaim) -> bool:
 
 
 def is_ours(claim: ResourceClaim, installation: str) -> bool:
-    """Return whether this installation allocated the claim."""
     return allocator_of(claim.status.allocation) == installation
 
 
@@ -40,15 +39,11 @@ def protect(claim: ResourceClaim) -> Json:
 
 
 def allocate(claim: ResourceClaim, allocation: Json, consumer: Json) -> Json:
-    """Return the write of allocation and reservation together.
-
-    The claim controller then deallocates the claim when the consumer is gone.
-    """
+    """Return the write of allocation and reservation; the claim controller ends it with the consumer."""
     return {"metadata": guard(claim), "status": {"allocation": allocation, "reservedFor": [consumer]}}
 
 
 def clear(claim: ResourceClaim) -> Json:
-    """Return the write that deallocates the claim."""
     return {"metadata": guard(claim), "status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 

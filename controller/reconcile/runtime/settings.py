@@ -80,9 +80,7 @@ class SchedulingSettings(Struct, frozen=True):
     """Passed to `decide`; the managed drivers and `search_steps` replace those in it."""
     selectors: SelectorLimits = SelectorLimits()
     search_steps: int = 20_000
-    """Steps of the search for devices on one node (0.1 s in total, interrupted when the slice is
-    over). `simulate` allows five times that.
-    """
+    """Steps of the search on one node (0.1 s in total, in slices); `simulate` allows five times that."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -23,9 +23,7 @@ FIRST_HOLD: Final = 300.0
 LONGEST_HOLD: Final = 4 * 3600.0
 """Seconds for which a pod is postponed: the first time, and at most; doubles each time."""
 _MOST_LENGTH: Final = 12_000
-"""Characters: some 50 entries. Longer annotations are not read (`hami_dra.vendors.annotations`);
-the oldest entries are dropped.
-"""
+"""Characters, some 50 entries: longer annotations are not read; the oldest entries are dropped."""
 _NAMESPACE_AT: Final = 3
 """Number of postponed pods of one namespace from which all its pods are postponed: otherwise each
 pod of a Deployment, or of a tenant who keeps creating pods, would stall a leader once.
@@ -124,10 +122,7 @@ def hold_seconds(count: int) -> float:
 
 
 def seconds_left(entry: StalledDecision, wall: datetime) -> float:
-    """Return how long the pod is still postponed, by our wall clock.
-
-    A clock that differs cannot extend it beyond the full time.
-    """
+    """Return how long the pod is still postponed, by our wall clock but never beyond the full time."""
     hold = hold_seconds(entry.count)
     try:
         passed = (wall - datetime.fromisoformat(entry.at)).total_seconds()

@@ -51,7 +51,6 @@ class UninstallWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Watch the lease until cancelled."""
         await self._reflector.run()
 
     def seconds_left(self) -> float:
@@ -66,7 +65,6 @@ class UninstallWatch:
             await self._changed.wait()
 
     async def wait_back(self) -> None:
-        """Wait until there is no valid marker."""
         await self._reflector.wait_synced()
         while left := self.seconds_left():
             log.warning("hami-dra is being uninstalled: this controller does nothing for the next %.0f s", left)

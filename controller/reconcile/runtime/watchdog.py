@@ -64,11 +64,7 @@ class StallClock:
 
 @dataclass(eq=False)
 class Watchdog:
-    """The watchdog.
-
-    `elector`: None without leader election; then it only affects /healthz. `end` ends the process
-    immediately.
-    """
+    """`elector` None: no election, it affects /healthz only. `end` ends the process immediately."""
 
     heartbeat: Heartbeat
     settings: LeadershipSettings

@@ -37,9 +37,7 @@ _KEEPING_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _ORDER: Final = {vendor.profile.driver: place for place, vendor in enumerate(VENDORS)}
 
 READY, CORDONED, NOT_READY, ABSENT = range(4)
-"""State of a node towards pods, one number per node row. The node's own taints do not count: card
-nodes often have one.
-"""
+"""State of a node towards pods, by node row. The node's own taints do not count: card nodes often have one."""
 
 
 class CardTable:
@@ -86,10 +84,7 @@ class CardTable:
         return self.usable & ~self.held
 
     def ordered_drivers(self) -> list[int]:
-        """Return the numbers of drivers that have cards now.
-
-        Drivers of our vendors come in the order of the vendors, then the others by name.
-        """
+        """Return the numbers of drivers with cards, ours in the order of the vendors, then others by name."""
         present = np.flatnonzero(np.bincount(self.driver[self.cards])).tolist()  # unique imports numpy.ma
         return sorted(present, key=lambda number: driver_rank(self.drivers[number]))
 
@@ -173,9 +168,7 @@ class CardTable:
         return parents
 
     def _places(self, rows: Ints) -> Ints:
-        """Return a number for the node of each row; where none is known (there is no Node object,
-        or several reach the pool), one for the pool.
-        """
+        """Return a number for the node of each row; for its pool where no Node, or several, are known."""
         devices = self.inventory.devices
         places = devices.node[rows].astype(np.int64)
         pools: dict[str, int] = {}

@@ -45,11 +45,7 @@ class ContainerUse(Struct, frozen=True, kw_only=True):
 
 
 def samples_of(text: str, limits: Mapping[str, tuple[float, float]]) -> "Iterator[Sample]":
-    """Yield the samples of some metrics in Prometheus' text. Never raises.
-
-    `limits`: metric → the least and the largest value that can be; others are left out. Parsing
-    stops at the first broken line.
-    """
+    """Yield samples within `limits` by metric, up to the first broken line of Prometheus' text. Never raises."""
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(limits)))
@@ -64,9 +60,7 @@ def samples_of(text: str, limits: Mapping[str, tuple[float, float]]) -> "Iterato
 
 
 def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
-    """Return the containers on each card, by uuid, ordered by namespace, pod, container; only those
-    whose use is known.
-    """
+    """Return the containers whose use is known by uuid of the card, ordered by namespace, pod, container."""
     found: dict[tuple[str, ...], ContainerUse] = {}
     for sample in samples_of(text, _LIMITS):
         _add(found, sample.name, sample.labels, sample.value)

@@ -142,9 +142,7 @@ class Reservation(View, frozen=True, kw_only=True):
     """Devices that are kept for a pod that does not run yet: for whom, what, since and until when."""
 
     kind: Literal["gang"]
-    """Why they are kept. `gang`: the pod is a member of a gang of which others do not have theirs
-    yet, or that is being written.
-    """
+    """`gang`: other members of the pod's gang do not have theirs yet, or it is being written."""
     namespace: str
     name: str
     """Of the gang, as in `namespace`."""

@@ -41,10 +41,7 @@ def figures(inventory: Inventory) -> tuple[Packing, ...]:
 
 
 def packing(table: CardTable) -> tuple[Packing, ...]:
-    """Refresh the table and return the figures for the present state of the inventory.
-
-    Drivers of our vendors come in the order of the vendors, then the others by name.
-    """
+    """Refresh the table and return the present figures, in the order of `ordered_drivers`."""
     table.refresh()
     rows = table.cards
     if not len(rows):
@@ -96,10 +93,7 @@ def packing(table: CardTable) -> tuple[Packing, ...]:
 
 
 def linked_sizes(table: CardTable) -> dict[str, tuple[int, ...]]:
-    """Return for each driver which of ISLAND_SIZES its linked cards could form if all were free.
-
-    The table is as it was refreshed last.
-    """
+    """Return which of ISLAND_SIZES each driver's linked cards could form if all were free, as last refreshed."""
     totals = {size: _islands(table, table.cards, size) for size in ISLAND_SIZES}
     return {
         driver: tuple(size for size, groups in totals.items() if groups[number])
@@ -108,10 +102,7 @@ def linked_sizes(table: CardTable) -> dict[str, tuple[int, ...]]:
 
 
 def _free_part(table: CardTable, rows: Positions) -> Floats:
-    """Return the free part of each card, 0.0 to 1.0, shape (rows,).
-
-    A card whose parts are held is full for all other pods.
-    """
+    """Return the free part of each card, 0.0 to 1.0, shape (rows,). One whose parts are held is full for others."""
     devices = table.inventory.devices
     left = np.ones(len(rows))
     for total, used in (
@@ -127,10 +118,7 @@ def _free_part(table: CardTable, rows: Positions) -> Floats:
 
 
 def _nodes(table: CardTable, rows: Positions) -> tuple[Ints, Ints]:
-    """Return per driver the nodes whose cards are all free, and the nodes with cards.
-
-    Devices that several nodes can reach count for no node.
-    """
+    """Return per driver the nodes whose cards are all free, and those with cards; not shared devices."""
     count = len(table.drivers)
     rows = rows[table.inventory.devices.node[rows] >= 0]
     pairs = table.inventory.devices.node[rows] * count + table.driver[rows]

@@ -168,10 +168,7 @@ def _cards(
 
 
 def _rows(table: CardTable, nodes: Collection[str] | None) -> list[int]:
-    """Return the rows of all cards, or with `nodes` those on these nodes.
-
-    Cards of a node that does not exist are included: only their slice names it.
-    """
+    """Return the rows of all cards, or those on `nodes` and of nodes that only a slice names."""
     rows = table.cards
     if nodes is not None:
         place = table.inventory.devices.node[rows]

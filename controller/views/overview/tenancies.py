@@ -36,10 +36,7 @@ class _Tenancy(NamedTuple):
 
 
 class Tenancies:
-    """Tenants by device, including devices that no slice publishes.
-
-    What is held of an unpublished device is known from the claims alone.
-    """
+    """Tenants by device, also of devices that no slice publishes: those are known from claims alone."""
 
     def __init__(
         self, claims: Iterable[ResourceClaim], pods: Iterable[Pod], vanished: Iterable[VanishedClaim] = ()
@@ -68,10 +65,7 @@ class Tenancies:
         return set(self._held)
 
     def of(self, device_id: DeviceId, device: Device | None) -> tuple[Tenant, ...]:
-        """Return the tenants by claim.
-
-        `device`: the published device; None: amounts are unknown, and 0.
-        """
+        """Return the tenants by claim. `device`: as published; None: amounts are unknown, and 0."""
         return tuple(_tenant(device_id, device, entry) for entry in self._held.get(device_id, ()))
 
 

@@ -35,11 +35,7 @@ _ATTEMPTS: Final = 5
 
 
 class Material(Struct, frozen=True):
-    """Keys and certificates, all PEM.
-
-    `authorities` is the bundle that clients trust; `authority_key` belongs to its first
-    certificate.
-    """
+    """All PEM. `authorities`: the bundle that clients trust; the key belongs to its first certificate."""
 
     authorities: bytes
     authority_key: bytes
@@ -48,10 +44,7 @@ class Material(Struct, frozen=True):
 
 
 def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> Material:
-    """Return `material` itself while it is valid; otherwise replace what is missing or near expiry.
-
-    Unreadable parts are replaced as well.
-    """
+    """Return `material` itself while it is valid, else replace what is unreadable, missing or near expiry."""
     authorities, authority_key = _read_authority(material, now)
     is_new = not authorities or authorities[0].not_valid_after_utc - now < AUTHORITY_RENEWED
     if is_new:
@@ -71,10 +64,7 @@ def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> M
 
 
 def signed(material: Material | None, authority: bytes, key: bytes, hosts: Sequence[str], now: datetime) -> Material:
-    """Return a serving certificate signed by an authority that is managed elsewhere (PEM).
-
-    Returns `material` itself while it is valid. Raises BadAuthority.
-    """
+    """Return `material` while it is valid, else one signed by a given authority (PEM). Raises BadAuthority."""
     given = Material(authorities=authority, authority_key=key, certificate=b"", key=b"")
     authorities, authority_key = _read_authority(given, now)
     if not authorities or authority_key is None:
@@ -98,11 +88,7 @@ async def ensure_secret(
     hosts: Sequence[str],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Material:
-    """Return what the Secret holds, created or renewed if necessary.
-
-    The Secret itself must exist: it ships empty. Raises ClusterError; NotFound if the Secret is
-    missing, because the account may not create one.
-    """
+    """Return what the Secret holds, renewed if necessary. Raises ClusterError; NotFound: it ships empty."""
     for _ in range(_ATTEMPTS):
         secret = await cluster.get(kinds.SECRET, name, namespace)
         found = _from_data(secret)
@@ -137,10 +123,7 @@ def _from_data(secret: Secret) -> Material | None:
 def _read_authority(
     material: Material | None, now: datetime
 ) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey | None]:
-    """Return the authorities that are still valid, newest first, and the key of the first.
-
-    Returns nothing if certificates and key do not match.
-    """
+    """Return the valid authorities, newest first, and the first one's key; nothing if they do not match."""
     if material is None:
         return [], None
     try:
@@ -199,11 +182,7 @@ def _new_serving(
 
 
 def _identifier_of(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the key identifier that the authority itself states.
-
-    Issuers derive identifiers from keys in different ways, so it is computed only where none is
-    stated.
-    """
+    """Return the identifier that the authority states, else one of its key: issuers derive them differently."""
     try:
         named = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

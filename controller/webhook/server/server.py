@@ -63,11 +63,7 @@ class WebhookSettings(ServerOptions, frozen=True):
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
-        """Return the namespaces that the shipped configuration excludes.
-
-        The API server never sends pods from them, so such pods from any other caller are ignored as
-        well.
-        """
+        """Return the namespaces that the shipped configuration excludes: pods from there are no API server's."""
         return UNCONVERTED - {names.SYSTEM_NAMESPACE} | {self.namespace}
 
 
@@ -176,11 +172,7 @@ def application(
     *,
     clients_show_certificates: bool = False,
 ) -> web.Application:
-    """Return the HTTP application.
-
-    `not_ready`: why the server should get no requests yet; empty when it may.
-    `clients_show_certificates`: answer reviews only for clients with a verified certificate.
-    """
+    """`not_ready`: why no request may come yet. `clients_show_certificates`: others get no answer."""
     counted = metrics or WebhookMetrics()
 
     async def answered(

@@ -215,10 +215,7 @@ class CardGauges:
 
 
 def _first_of_each(labelled: Sequence[str]) -> Bools:
-    """Return the first card of each set of labels; duplicates are left out.
-
-    Prometheus rejects a whole scrape that contains a series twice.
-    """
+    """Return the first card of each set of labels: Prometheus rejects a scrape with a series twice."""
     said = np.ones(len(labelled), dtype=np.bool_)
     if len(set(labelled)) < len(labelled):
         seen: set[str] = set()

@@ -102,11 +102,7 @@ class VanishedFigures(Collector):
 
 
 class QuotaFigures(Collector):
-    """HAMi's quota metrics.
-
-    Several ResourceQuotas of a namespace may have the same key: the label `resourcequota`
-    distinguishes them.
-    """
+    """HAMi's quota metrics; `resourcequota` distinguishes quotas of a namespace with the same key."""
 
     def __init__(self, inventory: Inventory, also: frozenset[NameSet] = frozenset()) -> None:
         self._inventory = inventory

@@ -76,10 +76,7 @@ class _Part(NamedTuple):
 
 
 class PodGauges:
-    """Series of pods.
-
-    `pod_of`: returns a pod by key, None if unknown. `claims` must have the index `device`.
-    """
+    """Series of pods. `pod_of`: by key. `claims` must have the index `device`."""
 
     def __init__(
         self,

@@ -16,11 +16,7 @@ _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
 
 
 class QueueFigures(Collector):
-    """Figures of the queue.
-
-    `queue`: the queue of the present term, None while another replica leads. `now`: with a time
-    zone.
-    """
+    """`queue`: of the present term, None while another replica leads. `now`: with a time zone."""
 
     def __init__(self, queue: Callable[[], QueueStats | None], now: Callable[[], datetime]) -> None:
         self._queue = queue
