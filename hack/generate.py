@@ -27,7 +27,8 @@ import typer
 from grpc_tools import protoc
 from typer.testing import CliRunner
 
-from controller.cli import progress, simulate, whatif
+from controller.cli import progress
+from controller.cli.main import register
 from controller.webhook.files import convert_documents
 from hack.chart_files import chart_files, copied_files
 from hack.cli_reference import cli_reference
@@ -55,7 +56,7 @@ CONVERT: Final = "tests/golden/convert"
 SIMULATE: Final = "tests/golden/simulate"
 WHATIF: Final = "tests/golden/whatif"
 _RULES: Final = "Parameters that no claim may change (final) and minimums go into spec.config: docs/claims.md."
-GOLDEN: Final = {SIMULATE: simulate.register, WHATIF: whatif.register}
+GOLDEN: Final = {SIMULATE: "simulate", WHATIF: "whatif"}
 """Folder → its command. Each folder in it is a case: `arguments`, and `output` as the command
 prints it; `notes`, if there are any, from stderr.
 """
@@ -130,7 +131,7 @@ def printed(case: str) -> tuple[str, str]:
     A slow machine shows no progress here.
     """
     app = typer.Typer()
-    GOLDEN[str(Path(case).parent)](app)
+    register(app, GOLDEN[str(Path(case).parent)])
     with chdir(ROOT), patch.object(progress, "PATIENCE", math.inf):
         arguments = shlex.split((Path(case) / "arguments").read_text())
         result = CliRunner().invoke(app, arguments)

@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from controller.cli.command import Command
-
 HELP = """Print the completion script of a shell: commands, options and their values, such as pods and nodes.
 
 For kubectl hami nothing needs to be loaded: kubectl's own completion asks the program
@@ -83,10 +81,6 @@ class Shell(StrEnum):
 
 
 SCRIPTS: Final = {Shell.bash: _BASH, Shell.zsh: _ZSH, Shell.fish: _FISH}
-
-
-def register(app: typer.Typer) -> None:
-    app.command("completion", help=HELP, cls=Command)(completion)
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell.")]) -> None:

@@ -5,11 +5,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-import typer
 from msgspec.structs import replace
 
-from controller.cli.command import Command
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.profile_options import driver_profiles
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
@@ -49,13 +46,7 @@ Examples:
     hami-dra controller --dashboard-bind 127.0.0.1:8090
 """
 
-
-class _Command(Command):
-    RENAMED = INSTALL_NAMESPACE_RENAMED
-
-
-def register(app: typer.Typer) -> None:
-    app.command("controller", help=HELP, cls=_Command)(with_options(controller))
+RENAMED = INSTALL_NAMESPACE_RENAMED
 
 
 def controller(

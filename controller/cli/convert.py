@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.command import Command
-from controller.cli.declared import with_options
 from controller.cli.output_options import Manifest, ManifestOption, print_objects
 from controller.cli.tables import note
 from controller.settings.webhook import RUNTIME_CLASS
@@ -25,10 +23,6 @@ Examples:
 
 Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
 """
-
-
-def register(app: typer.Typer) -> None:
-    app.command("convert", help=HELP, cls=Command)(with_options(convert))
 
 
 def convert(

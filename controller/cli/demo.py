@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from controller.cli.command import Command
 from controller.cli.program import PROGRAM, program
 from controller.cli.tables import Line, TextTable, counted, print_lines
 
@@ -41,10 +40,6 @@ BAR: Final = 13
 """Characters for a card. Blocks are rounded down, so a bar shows slightly more free space than there is."""
 MIB: Final = 1 << 20
 COLOURS: Final = ("green", "yellow", "magenta", "blue")
-
-
-def register(app: typer.Typer) -> None:
-    app.command("demo", help=HELP, cls=Command)(demo)
 
 
 def demo() -> None:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from msgspec.structs import replace
 
-from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
-from controller.cli.declared import with_options
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
 from controller.cli.service_options import (
@@ -49,13 +47,7 @@ Examples:
 
 _INDENT: Final = " " * 9
 
-
-class _Command(Command):
-    RENAMED = INSTALL_NAMESPACE_RENAMED
-
-
-def register(app: typer.Typer) -> None:
-    app.command("doctor", help=HELP, cls=_Command)(with_options(doctor))
+RENAMED = INSTALL_NAMESPACE_RENAMED
 
 
 def doctor(

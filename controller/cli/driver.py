@@ -8,7 +8,6 @@ import typer
 from msgspec.structs import replace
 
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.driver_options import chosen_backends, device_ranking, seen_driver_root, simulated_machine
 from controller.cli.service_options import Kubeconfig
 from controller.cli.vendor_options import VENDORS, DriverCommand, vendor_settings
@@ -39,9 +38,7 @@ the file take effect while the driver runs.
     2 xid-79 GPU has fallen off the bus
 """
 
-
-def register(app: typer.Typer) -> None:
-    app.command("driver", help=HELP, cls=DriverCommand)(with_options(driver))
+COMMAND = DriverCommand
 
 
 def driver(

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from controller.cli import completion_values as values
-from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
@@ -57,10 +55,6 @@ pod or no decision on it.
 CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
 _PORT: Final = 8090
 _PATIENCE: Final = 30.0
-
-
-def register(app: typer.Typer) -> None:
-    app.command("explain", help=HELP, cls=Command)(with_options(explain))
 
 
 def explain(

@@ -26,8 +26,7 @@ class _Command(DriverCommand):
     only = frozenset({"library-folder", "library-version"})
 
 
-def register(app: typer.Typer) -> None:
-    app.command("install-library", help=HELP, cls=_Command)(install_library)
+COMMAND = _Command
 
 
 def install_library(

@@ -48,9 +48,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "completion": "Print the completion script of a shell",
     },
 }
-"""Title → command → its line in the list of all; a command is a module of this folder with a
-`register(app)`. They stand here so that the list is shown without importing them.
-"""
+"""Title → command → its line in the list of all, which is shown without importing them."""
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -138,8 +136,25 @@ def command_names() -> list[str]:
 
 def loaded(name: str) -> Any:
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    import_module(f"controller.cli.{name.replace('-', '_')}").register(single)
+    register(single, name)
     return typer.main.get_command(single)
+
+
+def register(app: typer.Typer, name: str) -> None:
+    """Import a command and add it to the application.
+
+    Its module has the function and `HELP`; also `RENAMED` (of `Command`) and `COMMAND`, its class, where it needs them.
+    """
+    from controller.cli import command
+    from controller.cli.declared import with_options
+
+    function = name.replace("-", "_")
+    module = import_module(f"controller.cli.{function}")
+
+    class Named(getattr(module, "COMMAND", command.Command)):  # type: ignore[misc]
+        RENAMED = getattr(module, "RENAMED", {})
+
+    app.command(name, help=module.HELP, cls=Named)(with_options(getattr(module, function)))
 
 
 def run(arguments: list[str] | None = None) -> None:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from msgspec.structs import replace
 
-from controller.cli.command import Command
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
@@ -42,10 +40,6 @@ Examples:
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
-
-
-def register(app: typer.Typer) -> None:
-    app.command("simulate", help=HELP, cls=Command)(with_options(simulate))
 
 
 def simulate(

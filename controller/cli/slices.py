@@ -8,7 +8,6 @@ import typer
 
 from controller.cli import completion_values as values
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
@@ -45,9 +44,7 @@ A fleet file:
     - {machine: g5.12xlarge, count: 3, labels: {team: red}}
 """
 
-
-def register(app: typer.Typer) -> None:
-    app.command("slices", help=HELP, cls=SlicesCommand)(with_options(slices))
+COMMAND = SlicesCommand
 
 
 def slices(

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli.command import Command
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, print_objects
 from controller.cli.program import program
@@ -36,10 +34,6 @@ Examples:
 
 Exit status: 0 if the file was written, 2 if the cluster cannot be read.
 """
-
-
-def register(app: typer.Typer) -> None:
-    app.command("snapshot", help=HELP, cls=Command)(with_options(snapshot))
 
 
 def _formats() -> list[str]:

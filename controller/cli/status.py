@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import completion_values as values
-from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
@@ -44,13 +42,7 @@ Examples:
     hami-dra status -f resourceslices/
 """
 
-
-class _Command(Command):
-    RENAMED = {"--driver-namespace": "--install-namespace", "--by card": "device"}  # noqa: RUF012 (read only)
-
-
-def register(app: typer.Typer) -> None:
-    app.command("status", help=HELP, cls=_Command)(with_options(status))
+RENAMED = {"--driver-namespace": "--install-namespace", "--by card": "device"}
 
 
 def status(

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli import completion_values as values
-from controller.cli.command import Command
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
@@ -37,10 +35,6 @@ Examples:
 
 _NARROW = 6
 """Widest column name in characters; with longer names, columns are named by the card's index."""
-
-
-def register(app: typer.Typer) -> None:
-    app.command("topology", help=HELP, cls=Command)(with_options(topology))
 
 
 def topology(

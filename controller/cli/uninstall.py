@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.command import Command
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace
 from hami_dra.api import names
@@ -35,13 +33,7 @@ Examples:
     hami-dra uninstall --install-namespace gpus --context production
 """
 
-
-class _Command(Command):
-    RENAMED = INSTALL_NAMESPACE_RENAMED
-
-
-def register(app: typer.Typer) -> None:
-    app.command("uninstall", help=HELP, cls=_Command)(with_options(uninstall))
+RENAMED = INSTALL_NAMESPACE_RENAMED
 
 
 def uninstall(

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from controller.cli.command import Command
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.service_options import InstallNamespace
@@ -30,10 +28,6 @@ Exit status: 0, or 2 if the cluster cannot be read; the version of this program 
 """
 
 _VERSION_LABEL: Final = "app.kubernetes.io/version"
-
-
-def register(app: typer.Typer) -> None:
-    app.command("version", help=HELP, cls=Command)(with_options(version))
 
 
 def version(

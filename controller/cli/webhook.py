@@ -2,12 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import asdict
 
-from controller.cli.command import Command
 from controller.cli.connection import Connection
-from controller.cli.declared import with_options
 from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
 from controller.settings.common import Log
 from controller.settings.webhook import ConversionOptions, ServerOptions
@@ -27,13 +24,7 @@ Examples:
     hami-dra webhook --kubeconfig ~/.kube/config --host 127.0.0.1 --port 9443
 """
 
-
-class _Command(Command):
-    RENAMED = INSTALL_NAMESPACE_RENAMED
-
-
-def register(app: typer.Typer) -> None:
-    app.command("webhook", help=HELP, cls=_Command)(with_options(webhook))
+RENAMED = INSTALL_NAMESPACE_RENAMED
 
 
 def webhook(*, kubeconfig: Kubeconfig = None, conversion: ConversionOptions, server: ServerOptions, log: Log) -> None:

@@ -7,9 +7,7 @@ import typer
 from msgspec.structs import replace as replaced
 
 from controller.cli import completion_values as values
-from controller.cli.command import Command
 from controller.cli.connection import Connection, Files
-from controller.cli.declared import with_options
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.tables import TextLayout, note, print_lines
@@ -39,10 +37,6 @@ Examples:
 Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
 bad input.
 """
-
-
-def register(app: typer.Typer) -> None:
-    app.command("whatif", help=HELP, cls=Command)(with_options(whatif))
 
 
 def whatif(

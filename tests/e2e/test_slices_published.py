@@ -10,8 +10,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from controller.cli import slices as slices_command
-from controller.cli import topology as topology_command
+from controller.cli.main import register
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
 from hami_dra.driver.fleet.run import Fleet
@@ -116,7 +115,7 @@ def test_files_are_checked_by_the_server_that_stores_nothing(control_plane, api,
     golden = ROOT / "resourceslices/g4dn.12xlarge.yaml"
     asked = ["--kubeconfig", str(control_plane.admin_kubeconfig), "--check"]
     app = typer.Typer(pretty_exceptions_enable=False)
-    slices_command.register(app)
+    register(app, "slices")
     assert CliRunner().invoke(app, [*asked, str(golden)]).stdout == "1 ResourceSlice, no problems\n"
     (body,) = yaml.safe_load_all(golden.read_text())
     body["spec"]["devices"][1]["name"] = "GPU-1"
@@ -366,7 +365,7 @@ async def test_parts_of_cards_are_rounded_and_share_one(api, create, published, 
 def topology(*arguments):
     """What `hami-dra topology` prints."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    topology_command.register(app)
+    register(app, "topology")
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False).stdout
 
 

@@ -10,8 +10,7 @@ import yaml
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from controller.cli import slices as slices_command
-from controller.cli import topology as topology_command
+from controller.cli.main import register
 from hami_dra.api.errors import InputError
 from hami_dra.api.hardware import Fault
 from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
@@ -25,8 +24,8 @@ from tests.support.steered_cluster import SteeredCluster
 ROOT = Path(__file__).resolve().parents[3]
 
 app = typer.Typer(pretty_exceptions_enable=False)
-slices_command.register(app)
-topology_command.register(app)
+register(app, "slices")
+register(app, "topology")
 
 
 def run(*arguments, code=0):

@@ -126,12 +126,12 @@ def test_bad_options_end_with_one_sentence(arguments, message, capsys, restored_
 
 @pytest.mark.parametrize("command", ["controller", "uninstall"])
 def test_help_shows_examples(command):
-    from importlib import import_module
-
     import typer
 
+    from controller.cli.main import register
+
     own = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
-    import_module(f"controller.cli.{command}").register(own)
+    register(own, command)
     result = CliRunner().invoke(own, [command, "--help"])
     assert result.exit_code == 0
     assert "Examples" in result.output
