@@ -23,7 +23,7 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
     from controller.cli.seen import Seen
-    from controller.insight.doctor import DoctorReport, Live, State
+    from controller.insight.doctor import DoctorReport, InstallationSettings, Live, State
     from controller.insight.simulation import PendingPod
     from hami_dra.kube.documents import Document
     from hami_dra.vendors.profiles import DriverProfiles
@@ -82,14 +82,15 @@ def doctor(
         connection.check()
     from controller.cli.seen import seen
     from controller.cli.state import read_state
-    from controller.insight.doctor import examine
+    from controller.insight.doctor import InstallationSettings, examine
 
     profiles = driver_profiles(manage_profile)
-    chosen = _Chosen(mode, [*(manage or ()), *profiles.given], install_namespace, installation)
+    given = frozenset([*(manage or ()), *profiles.given])
+    chosen = InstallationSettings(name=installation, namespace=install_namespace, managed=given)
     with Progress() as progress:
         read = None if files else _read(connection, install_namespace, progress)
         documents = read_state(files, connection, progress=progress) if read is None else read.documents
-        state = chosen.state(seen(documents, profiles), read)
+        state = _state(seen(documents, profiles), read, mode, chosen)
         pending = _pending(documents, read, profiles, progress) if state.installation.mode == "exclusive" else ()
     report = examine(replace(state, pending=pending, notices=_notices(documents, read, state)))
     if output.is_table:
@@ -149,50 +150,41 @@ def _notices(documents: "list[Document]", read: "Read | None", state: "State") -
     return found
 
 
-class _Chosen:
-    """The options, and the values to detect where options are missing."""
+def _state(found: "Seen", read: "Read | None", mode: str | None, installation: "InstallationSettings") -> "State":
+    """Return the state. `installation`: what options say; the rest is detected."""
+    from datetime import UTC, datetime
 
-    def __init__(self, mode: str | None, manage: list[str], namespace: str, installation: str) -> None:
-        self._mode = mode
-        self._manage = manage
-        self._namespace = namespace
-        self._installation = installation
+    from controller.insight.doctor import ClusterObjects, State
+    from hami_dra.api import kinds
+    from hami_dra.vendors.registry import VENDORS
 
-    def state(self, found: "Seen", read: "Read | None") -> "State":
-        from datetime import UTC, datetime
-
-        from controller.insight.doctor import ClusterObjects, InstallationSettings, State
-        from hami_dra.api import kinds
-        from hami_dra.vendors.registry import VENDORS
-
-        for text in found.notes:
-            note(text)
-        now = datetime.now(UTC)
-        own = frozenset(vendor.profile.driver for vendor in VENDORS)
-        mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
-        return State(
-            now=now if read is not None else found.taken(now),
-            installation=InstallationSettings(
-                mode="native" if mode == "native" else "exclusive",
-                managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),
-                own_drivers=own,
-                name=self._installation,
-                namespace=self._namespace,
-                scheduler_names=_scheduler_names(read),
-            ),
-            objects=ClusterObjects(
-                nodes=found.of(kinds.NODE),
-                pods=found.of(kinds.POD),
-                claims=found.of(kinds.RESOURCE_CLAIM),
-                slices=found.of(kinds.RESOURCE_SLICE),
-                classes=found.of(kinds.DEVICE_CLASS),
-                taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
-                quotas=found.of(kinds.RESOURCE_QUOTA),
-            ),
-            inventory=found.inventory,
-            live=read.live if read is not None else None,
-            unread=read.unread if read is not None else {},
-        )
+    for text in found.notes:
+        note(text)
+    now = datetime.now(UTC)
+    own = frozenset(vendor.profile.driver for vendor in VENDORS)
+    mode = mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
+    return State(
+        now=now if read is not None else found.taken(now),
+        installation=replace(
+            installation,
+            mode="native" if mode == "native" else "exclusive",
+            managed=own | installation.managed | (read.managed if read is not None else frozenset()),
+            own_drivers=own,
+            scheduler_names=_scheduler_names(read),
+        ),
+        objects=ClusterObjects(
+            nodes=found.of(kinds.NODE),
+            pods=found.of(kinds.POD),
+            claims=found.of(kinds.RESOURCE_CLAIM),
+            slices=found.of(kinds.RESOURCE_SLICE),
+            classes=found.of(kinds.DEVICE_CLASS),
+            taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
+            quotas=found.of(kinds.RESOURCE_QUOTA),
+        ),
+        inventory=found.inventory,
+        live=read.live if read is not None else None,
+        unread=read.unread if read is not None else {},
+    )
 
 
 def _guessed(live: "Live | None") -> str:

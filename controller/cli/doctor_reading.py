@@ -117,14 +117,6 @@ class _Reading(Struct):
             workloads=workloads,
         )
 
-    def _note_missing(self, text: str) -> None:
-        """Note what could not be read, except kinds that the cluster does not serve.
-
-        Such a kind leaves no gap in the state (1.36 has no DeviceTaintRule).
-        """
-        if "does not serve" not in text:
-            self._miss("slices", text)
-
     def _miss(self, check: str, why: str) -> None:
         self.unread.setdefault(check, why)
 

@@ -44,32 +44,18 @@ class Page(Struct, frozen=True):
 
 
 MENU: Final = (
-    ("/", "Overview"),
-    ("/nodes", "Nodes"),
-    ("/devices", "Devices"),
-    ("/pods", "Pods"),
-    ("/gangs", "Gangs"),
-    ("/claims", "Claims"),
-    ("/pending", "Pending"),
-    ("/decisions", "Decisions"),
-    ("/quota", "Quota"),
-    ("/whatif", "What if"),
+    ("/", "Overview", "o"),
+    ("/nodes", "Nodes", "n"),
+    ("/devices", "Devices", "v"),
+    ("/pods", "Pods", "p"),
+    ("/gangs", "Gangs", "a"),
+    ("/claims", "Claims", "c"),
+    ("/pending", "Pending", "w"),
+    ("/decisions", "Decisions", "d"),
+    ("/quota", "Quota", "q"),
+    ("/whatif", "What if", "i"),
 )
-
-
-MENU_KEYS: Final = {
-    "/": "o",
-    "/nodes": "n",
-    "/devices": "v",
-    "/pods": "p",
-    "/gangs": "a",
-    "/claims": "c",
-    "/pending": "w",
-    "/decisions": "d",
-    "/quota": "q",
-    "/whatif": "i",
-}
-"""The key that goes there after `g`."""
+"""Path, title, and the key that goes there after `g`."""
 
 
 class Site(Struct, frozen=True):

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controller.dashboard import wording
 from controller.dashboard.pacing import paced_each
-from controller.dashboard.pages import MENU, MENU_KEYS, Page
+from controller.dashboard.pages import MENU, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.reasons import reason
 from controller.dashboard.source import ControllerState
@@ -47,7 +47,6 @@ def environment() -> Environment:
         link=link,
         asset=asset,
         menu=MENU,
-        menu_keys=MENU_KEYS,
         explain_command=explain_command,
         status_command=status_command,
         languages=LANGUAGES,

@@ -15,28 +15,21 @@ from controller.webhook.convert import (
 )
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.extended import clash_warnings
-from controller.webhook.files import ConvertRefused, convert_documents
+from controller.webhook.files import convert_documents
 from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.notices import Served
 from controller.webhook.templates import TemplateCollector
 from controller.webhook.unconverted import bypassed, unconverted_namespace
-from controller.webhook.workloads import (
-    POD_TEMPLATES,
-    metadata_notices,
-    object_notices,
-    workload_notices,
-)
+from controller.webhook.workloads import metadata_notices, object_notices
 
 __all__ = [
     "ADVICE_WEBHOOK",
     "CONVERT_WEBHOOK",
     "IGNORE",
-    "POD_TEMPLATES",
     "UNCONVERTED",
     "Admission",
     "ConversionRefused",
-    "ConvertRefused",
     "Installation",
     "LegacyConversion",
     "Options",
@@ -52,5 +45,4 @@ __all__ = [
     "metadata_notices",
     "object_notices",
     "unconverted_namespace",
-    "workload_notices",
 ]

@@ -6,7 +6,6 @@ It uses the engine of `hami-dra simulate`, and thus of the controller; no pod is
 rule. Pure.
 """
 
-from controller.insight.simulation import documents_of
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, BadChange, Change
 from controller.insight.whatif.compare import compare
 
@@ -17,5 +16,4 @@ __all__ = [
     "BadChange",
     "Change",
     "compare",
-    "documents_of",
 ]

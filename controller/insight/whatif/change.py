@@ -5,11 +5,12 @@ Out: the documents with the change applied: pods to be placed again lose their n
 claims the allocation. Nothing is decided here. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.insight.manifests import READ, Item, gather
 from controller.insight.simulation import SimulationSettings
@@ -19,13 +20,12 @@ from hami_dra.api.core import Pod
 from hami_dra.api.errors import InputError
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
-from hami_dra.api.resource import AllocationResult, ResourceClaim
+from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
 _BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
 """Owner kinds whose pods disappear with the node: no controller recreates them elsewhere."""
-_WORKLOADS: Final = frozenset(kind.name for kind in kinds.WORKLOADS)
 _READ: Final = frozenset(kind.name for kind in READ)
 
 NODE_AXIS: Final = names.NODE_POLICY
@@ -60,21 +60,24 @@ class Change(Struct, frozen=True):
 class SimulatedState(Struct, frozen=True):
     """The parsed state before any change."""
 
-    documents: tuple[Document, ...]
-    """Documents of the kinds that a simulation reads, without notes."""
+    items: tuple[Item, ...]
+    """Objects of the kinds that a simulation reads."""
     pods: Mapping[str, Pod]
     """By key; only pods of the input, none generated from workloads."""
     allocated: Mapping[str, ResourceClaim]
     """Allocated claims by key."""
-    pinned: Mapping[str, frozenset[str]]
-    """Key of an allocated claim → the nodes that its allocation names."""
-    users: Mapping[str, frozenset[str]]
+    users: Mapping[str, set[str]]
     """Key of a claim → keys of the live pods that refer to it."""
 
     @property
     def nodes(self) -> set[str]:
-        found = {each.raw["metadata"]["name"] for each in self.documents if _is(each.raw, kinds.NODE.name)}
-        return found or {node for each in self.documents if (node := _node_of_slice(each.raw))}
+        found = {each.object.metadata.name for each in self.items if each.kind is kinds.NODE}
+        slices = (each.object for each in self.items if each.kind is kinds.RESOURCE_SLICE)
+        return found or {each.spec.node_name for each in slices if each.spec.node_name}
+
+    @property
+    def documents(self) -> list[Document]:
+        return [*map(_document, self.items)]
 
 
 class Changed(Struct, frozen=True):
@@ -91,7 +94,6 @@ def state_of(documents: Iterable[Document]) -> tuple[SimulatedState, tuple[str, 
     gathered = gather(documents)
     pods: dict[str, Pod] = {}
     allocated: dict[str, ResourceClaim] = {}
-    pinned: dict[str, frozenset[str]] = {}
     users: dict[str, set[str]] = {}
     for item in gathered.items:
         if item.kind is kinds.POD:
@@ -100,18 +102,8 @@ def state_of(documents: Iterable[Document]) -> tuple[SimulatedState, tuple[str, 
                 for key in claim_keys(item.object):
                     users.setdefault(key, set()).add(item.key)
         elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
-            allocation: AllocationResult = item.object.status.allocation
             allocated[item.key] = item.object
-            if allocation.node_selector is not None:
-                pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
-    state = SimulatedState(
-        tuple(map(_document, gathered.items)),
-        pods,
-        allocated,
-        pinned,
-        {key: frozenset(each) for key, each in users.items()},
-    )
-    return state, gathered.notes
+    return SimulatedState(gathered.items, pods, allocated, users), gathered.notes
 
 
 def apply(state: SimulatedState, change: Change) -> Changed:
@@ -131,23 +123,19 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     kept: list[Document] = []
     recreated: list[tuple[str, Document]] = []
     waiting: list[Document] = []
-    for document in state.documents:
-        raw = document.raw
-        if _is_away(raw, without):
-            continue
-        if raw["kind"] in _WORKLOADS:
+    for item in state.items:
+        document = _document(item)
+        if item.kind is kinds.POD:
+            if item.key in replaced:
+                created = item.object.metadata.creation_timestamp or ""
+                recreated.append((created, replace(document, raw=_unbound(document.raw))))
+            elif item.key not in away:
+                (kept if item.object.spec.node_name else waiting).append(document)
+        elif item.kind in kinds.WORKLOADS:
             waiting.append(document)
-            continue
-        if _is(raw, kinds.POD.name):
-            key = _key(raw)
-            if key in replaced:
-                created = str(raw["metadata"].get("creationTimestamp") or "")
-                recreated.append((created, Document(document.source, document.index, _unbound(raw))))
-            elif key not in away:
-                (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
-        elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
-            kept.append(Document(document.source, document.index, {**raw, "status": {}}))
-        else:
+        elif item.kind is kinds.RESOURCE_CLAIM and item.key in freed:
+            kept.append(replace(document, raw={**document.raw, "status": {}}))
+        elif not _is_on(item, without):
             kept.append(document)
     # sorted is stable: pods created in the same second, or from files without times, keep their
     # order.
@@ -184,14 +172,21 @@ def _is_placed_again(state: SimulatedState, pod: Pod, without: frozenset[str], c
     """Return whether it is placed again: not without devices, nor if its scheduler is not hami-dra's."""
     if pod.spec.node_name in without:
         return True
-    replace = change.replace and pod.spec.scheduler_name in change.settings.scheduler_names
+    again = change.replace and pod.spec.scheduler_name in change.settings.scheduler_names
     if not any(key in state.allocated for key in claim_keys(pod)):
         return False
     if not pod.spec.node_name:
         # Decided and not bound yet: its devices determine its node.
-        return replace or any(without & state.pinned.get(key, frozenset()) for key in claim_keys(pod))
+        held = (state.allocated[key] for key in claim_keys(pod) if key in state.allocated)
+        return again or any(map(without.intersection, map(_pinned, held)))
     # hami-dra does not place pods whose extended resources kube-scheduler serves by its own claim.
-    return replace and pod.status.extended_resource_claim_status is None
+    return again and pod.status.extended_resource_claim_status is None
+
+
+def _pinned(claim: ResourceClaim) -> Collection[str]:
+    """Return the nodes that its allocation names."""
+    selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+    return (pinned_names(selector) or ()) if selector is not None else ()
 
 
 def _goes_with_node(pod: Pod) -> bool:
@@ -212,22 +207,10 @@ def _document(item: Item) -> Document:
     return Document(Path(path), int(index), raw)
 
 
-def _is(raw: Raw, kind: str) -> bool:
-    return bool(raw.get("kind") == kind)
-
-
-def _key(raw: Raw) -> str:
-    return f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
-
-
-def _node_of_slice(raw: Raw) -> str:
-    return str(raw.get("spec", {}).get("nodeName") or "") if _is(raw, kinds.RESOURCE_SLICE.name) else ""
-
-
-def _is_away(raw: Raw, nodes: frozenset[str]) -> bool:
-    if _is(raw, kinds.NODE.name):
-        return raw["metadata"]["name"] in nodes
-    return bool(nodes) and _node_of_slice(raw) in nodes
+def _is_on(item: Item, nodes: frozenset[str]) -> bool:
+    if item.kind is kinds.NODE:
+        return item.object.metadata.name in nodes
+    return item.kind is kinds.RESOURCE_SLICE and item.object.spec.node_name in nodes
 
 
 def _unbound(raw: Raw) -> Raw:
@@ -265,15 +248,15 @@ def _count_overruled(documents: Iterable[Document], change: Change) -> int:
 
 def _is_settled(raw: Raw) -> bool:
     """Return whether nothing remains to be decided about the object."""
-    if _is(raw, kinds.POD.name):
+    if raw["kind"] == kinds.POD.name:
         return bool(raw.get("spec", {}).get("nodeName"))
-    return _is(raw, kinds.RESOURCE_CLAIM.name) and bool(raw.get("status", {}).get("allocation"))
+    return raw["kind"] == kinds.RESOURCE_CLAIM.name and bool(raw.get("status", {}).get("allocation"))
 
 
 def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:
     """Return the document without annotations for other policies, so that the defaults apply."""
     dropped = {name for name, _ in policies}
-    return Document(document.source, document.index, _dropped(document.raw, dropped))
+    return replace(document, raw=_dropped(document.raw, dropped))
 
 
 def _dropped(raw: Raw, dropped: set[str]) -> Raw:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from controller.inventory import QuotaLine
-from controller.reconcile.runtime import Context, messages
+from controller.reconcile.runtime import Context, messages, patches
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.backoff import Backoff
@@ -143,6 +143,4 @@ def text_of(found: list[QuotaLine]) -> str:
 
 def patch_of(quota: ResourceQuota, text: str | None) -> dict[str, object]:
     """Return a guarded merge patch; None removes the annotation."""
-    meta = quota.metadata
-    guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    return {"metadata": {**guard, "annotations": {names.QUOTA_USED: text}}}
+    return {"metadata": {**patches.guard(quota), "annotations": {names.QUOTA_USED: text}}}

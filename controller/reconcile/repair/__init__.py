@@ -5,7 +5,7 @@ from controller.reconcile.repair.external_allocations import ClaimAllocationUse,
 from controller.reconcile.repair.installed_objects import ADMISSION
 from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
-from controller.reconcile.repair.uninstall import LeftBehind, Plan, RunsElsewhere, StillActing, Uninstaller, to_remove
+from controller.reconcile.repair.uninstall import Plan, Uninstaller, to_remove
 from controller.reconcile.repair.unserved_pods import UnservedPodWatch
 
 __all__ = [
@@ -14,11 +14,8 @@ __all__ = [
     "Deallocator",
     "ExternalAllocationWatch",
     "LeakedClaims",
-    "LeftBehind",
     "NodeResources",
     "Plan",
-    "RunsElsewhere",
-    "StillActing",
     "UnconvertedPodWatch",
     "Uninstaller",
     "UnservedPodWatch",

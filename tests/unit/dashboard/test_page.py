@@ -43,7 +43,7 @@ def tables():
 
 
 def messages():
-    found = {text.english for text in reasons.REASONS.values()} | {title for _, title in pages.MENU}
+    found = {text.english for text in reasons.REASONS.values()} | {title for _, title, _ in pages.MENU}
     found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.views.explanation
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
     found |= {column.title for table in tables() for column in table.columns if column.title}
