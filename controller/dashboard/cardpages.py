@@ -21,8 +21,9 @@ from controller.dashboard.readings import Readings
 from controller.dashboard.reserved import by_card, device_id, reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import allocated_share, summary
-from controller.dashboard.tables import Context, Query
+from controller.dashboard.tables import Context, PageTable, Query
 from controller.inventory import DeviceId
+from controller.views.columns import Row
 from controller.views.overview import (
     Card,
     CardTable,
@@ -71,26 +72,28 @@ class Machine(Struct, frozen=True):
 
 
 class CardPages:
+    """`table`: of all pages. Refresh it, and read it before other tasks run: they refresh it, too."""
+
     def __init__(self, source: Source, history: History, readings: Readings) -> None:
-        self._source = source
+        self.source = source
+        self.table = CardTable(source.inventory)
         self._history = history
         self._readings = readings
-        self._table = CardTable(source.inventory)
 
     async def overview(self, query: Query) -> Context:
         self._readings.wanted()
-        packed = packing(self._table)
-        linked = linked_sizes(self._table)
+        packed = packing(self.table)
+        linked = linked_sizes(self.table)
         await breath()
-        self._table.refresh()
-        rows = node_rows(self._table)
-        products = product_rows(self._table)
+        self.table.refresh()
+        rows = node_rows(self.table)
+        products = product_rows(self.table)
         await breath()
-        waiting = await pending_pods(self._source)
+        waiting = await pending_pods(self.source)
         groups = largest_first(grouped(waiting))
         await breath()
-        uses = self._readings.uses(self._source.inventory) if self._readings.on else {}
-        now, everything = datetime.now(UTC), self._source.namespaces is None
+        uses = self._readings.uses(self.source.inventory) if self._readings.on else {}
+        now, everything = datetime.now(UTC), self.source.namespaces is None
         span = query.get("range", "")
         span = span if span in trends.SPANS else trends.SPAN
         kept = [each.reserved for each in waiting if each.reserved is not None]
@@ -101,7 +104,7 @@ class CardPages:
             "linked": linked,
             "products": products,
             "summary": summary(packed, (len(waiting), min((each.since for each in waiting), default=""))),
-            "state": self._source.state,
+            "state": self.source.state,
             "waiting": groups,
             "reserved": len({device for each in kept for device in each.devices}),
             "allocated": trends.chart(allocated, now, span=span, unit="%", top=100),
@@ -115,7 +118,7 @@ class CardPages:
             "has_readings": self._readings.on,
             "known": self._readings.known(row.name for row in rows),
             "states": {state: sum(row.state == state for row in rows) for state in STATES},
-            "problems": dict(sorted(self._source.inventory.problems.items())[:20]) if everything else {},
+            "problems": dict(sorted(self.source.inventory.problems.items())[:20]) if everything else {},
         }
 
     def _allocated(self, each: Packing, now: datetime) -> list[tuple[datetime, float]]:
@@ -129,7 +132,7 @@ class CardPages:
             if card.node in cards:
                 cards[card.node].append(card)
         by_node: dict[str, list[drawing.DrawnCard]] = {}
-        held = by_card(kept, self._table)
+        held = by_card(kept, self.table)
         for name, members in cards.items():
             marks = drawing.markers(members)  # letters begin with A on each node
             by_node[name] = [drawing.drawn(card, marks, held.get(card.id, ())) for card in members]
@@ -151,8 +154,8 @@ class CardPages:
         if not cards:
             raise NoSuchThing(name)
         marks = drawing.markers(cards)
-        kept = reserved(self._source)
-        held = by_card(kept, self._table)
+        kept = reserved(self.source)
+        held = by_card(kept, self.table)
         vendors: dict[str, list[drawing.DrawnCard]] = {}
         for card in cards:
             vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks, held.get(card.id, ())))
@@ -185,7 +188,7 @@ class CardPages:
         }
 
     def _pcie_root(self, card: Card) -> str:
-        devices = self._source.inventory.devices
+        devices = self.source.inventory.devices
         row = devices.row_of(DeviceId(card.driver, card.pool, card.device))
         device = devices.device(row)
         return device.string_attribute(device.profile.pcie_root) if device.profile.pcie_root else ""
@@ -193,20 +196,20 @@ class CardPages:
     def device(self, query: Query) -> Context:
         self._readings.wanted()
         key = query.get("id", "")
-        row = self._source.inventory.devices.row_of(device_id(key))
+        row = self.source.inventory.devices.row_of(device_id(key))
         happenings = [each for each in self._history.of_card(key) if self._may_name(each.namespace)]
         if row < 0:
             raise NoSuchThing(key)
-        published = self._source.inventory.devices.device(row)
-        place = int(self._source.inventory.devices.node[row])
-        name = self._source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
+        published = self.source.inventory.devices.device(row)
+        place = int(self.source.inventory.devices.node[row])
+        name = self.source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
         card = next((each for each in self.cards_on([name]).cards if each.id == key), None)
         if card is None:
             raise NoSuchThing(key)  # for example a part of a card
         marks = drawing.markers([card])
         return {
             "card": card,
-            "drawn": drawing.drawn(card, marks, by_card(reserved(self._source), self._table).get(card.id, ())),
+            "drawn": drawing.drawn(card, marks, by_card(reserved(self.source), self.table).get(card.id, ())),
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),
@@ -223,9 +226,9 @@ class CardPages:
     def cards_on(self, nodes: list[str]) -> Overview:
         """Return the cards on these nodes, with the tenants that the user may see."""
         claims = self._claims_on(nodes)
-        pods = (pod for claim in claims if not claim.status.reserved_for for pod in self._source.pods_of(claim.key))
-        found = overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table, with_packing=False)
-        if self._source.namespaces is None:
+        pods = (pod for claim in claims if not claim.status.reserved_for for pod in self.source.pods_of(claim.key))
+        found = overview(self.source.inventory, claims, pods, nodes=set(nodes), table=self.table, with_packing=False)
+        if self.source.namespaces is None:
             return found
         cards = (
             replace(card, tenants=tuple(each for each in card.tenants if self._may_name(each.namespace)))
@@ -234,17 +237,26 @@ class CardPages:
         return replace(found, cards=tuple(cards), namespaces=(), unpublished=(), vanished=(), problems={})
 
     def _may_name(self, namespace: str) -> bool:
-        return self._source.namespaces is None or namespace in self._source.namespaces
+        return self.source.namespaces is None or namespace in self.source.namespaces
 
     def _claims_on(self, nodes: Iterable[str]) -> list[ResourceClaim]:
         """Return the claims that hold something on these nodes."""
-        inventory = self._source.inventory
+        inventory = self.source.inventory
         found: dict[str, ResourceClaim] = {}
         for name in nodes:
             for row in inventory.rows_on(name):
-                for claim in self._source.claims_on(str(inventory.devices.device(row).id)):
+                for claim in self.source.claims_on(str(inventory.devices.device(row).id)):
                     found[claim.key] = claim
         return list(found.values())
+
+
+class CardsTable(PageTable[Row]):
+    """A table made of what the columns of cards have."""
+
+    def __init__(self, cards: CardPages) -> None:
+        super().__init__(cards.source)
+        self._cards = cards
+        self._table = cards.table
 
 
 def tiles(rows: list[NodeRow]) -> list[Tile]:

@@ -12,12 +12,11 @@ import numpy as np
 from msgspec import Struct
 
 from controller.dashboard import drawing
-from controller.dashboard.cardpages import NODES_ON_LEAF, CardPages
+from controller.dashboard.cardpages import NODES_ON_LEAF, CardsTable
 from controller.dashboard.fleet import STATES, NodeRow, is_full, node_rows, number_of_nodes, picked, vendors_of
 from controller.dashboard.pacing import breath, paced
 from controller.dashboard.reserved import by_card, reserved
-from controller.dashboard.source import Source
-from controller.dashboard.tables import DESCENDING, Context, PageTable, Query
+from controller.dashboard.tables import DESCENDING, Context, Query
 from controller.inventory import Device
 from controller.views.columns import Column, Columns, plain
 from controller.views.overview import Card, CardTable, vendor_name
@@ -42,15 +41,10 @@ _NODES: Final[Columns[NodeRow]] = (
 )
 
 
-class NodeTable(PageTable[NodeRow]):
+class NodeTable(CardsTable[NodeRow]):
     columns = _NODES
     asks = ("q", "vendor", "state", "sort")
     on_leaf = NODES_ON_LEAF
-
-    def __init__(self, source: Source, cards: CardPages) -> None:
-        super().__init__(source)
-        self._cards = cards
-        self._table = CardTable(source.inventory)
 
     async def context(self, query: Query) -> Context:
         context = await super().context(query)
@@ -144,14 +138,9 @@ _DEVICES: Final[Columns[Any]] = (
 """What a column sorts by are numbers by row of the table."""
 
 
-class DeviceTable(PageTable[DeviceRow]):
+class DeviceTable(CardsTable[DeviceRow]):
     columns = _DEVICES
     asks = ("q", "vendor", "state")
-
-    def __init__(self, source: Source, cards: CardPages) -> None:
-        super().__init__(source)
-        self._cards = cards
-        self._table = CardTable(source.inventory)
 
     async def context(self, query: Query) -> Context:
         context = await super().context(query)

@@ -67,9 +67,9 @@ class Site(Struct, frozen=True):
 
 def site(source: Source, history: History, readings: Readings) -> Site:
     cards, pods = CardPages(source, history, readings), PodTable(source)
-    nodes, devices = NodeTable(source, cards), DeviceTable(source, cards)
+    nodes, devices = NodeTable(cards), DeviceTable(cards)
     claims, gangs, pending = ClaimTable(source), GangTable(source), PendingTable(source)
-    decisions, usage = DecisionTable(source), UsageTable(source, cards)
+    decisions, usage = DecisionTable(source), UsageTable(cards)
     exports: dict[str, Export] = {
         "gangs": gangs.exported,
         "pods": pods.exported,

@@ -6,13 +6,12 @@ Values only; see `cardpages`. One filter serves both tables; each has its own co
 
 from typing import Final
 
-from controller.dashboard.cardpages import CardPages
+from controller.dashboard.cardpages import CardPages, CardsTable
 from controller.dashboard.fleet import node_rows
 from controller.dashboard.pacing import breath
-from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query
 from controller.inventory import QuotaLine
-from controller.views.overview import CardTable, NamespaceUsage, NamespaceView
+from controller.views.overview import NamespaceUsage, NamespaceView
 from controller.views.shared_tables import NAMESPACES, QUOTAS
 
 MOST_LIMITS: Final = 200
@@ -29,17 +28,15 @@ class LimitTable(PageTable[QuotaLine]):
         return [line for line in self._source.inventory.quotas.lines(self._source.namespaces) if text in line.namespace]
 
 
-class UsageTable(PageTable[NamespaceView]):
+class UsageTable(CardsTable[NamespaceView]):
     """The table of what namespaces hold; its page has the limits, too."""
 
     columns = NAMESPACES
     on_leaf = 100
 
-    def __init__(self, source: Source, cards: CardPages) -> None:
-        super().__init__(source)
-        self.limits = LimitTable(source)
-        self._cards = cards
-        self._table = CardTable(source.inventory)
+    def __init__(self, cards: CardPages) -> None:
+        super().__init__(cards)
+        self.limits = LimitTable(cards.source)
 
     async def context(self, query: Query) -> Context:
         limits, by_limit = await self.limits.ordered(query)
