@@ -10,6 +10,7 @@ The result is necessary, not sufficient: constraints, counters and several reque
 left to the search (`search.solve`). It never rules out a card that the search would take.
 """
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -200,8 +201,7 @@ class RequestColumns:
         if republished:
             again = np.array(sorted({*republished}), dtype=np.intp)
             self._published[again] = self._judge_published(again)
-        for row in rows:
-            code = self._code(row)
+        for row, code in self._codes(rows):
             # Take the old verdict off the count of the node that had the card, then add the new one
             # to the node that has it now.
             if self.codes[row] == 0:
@@ -211,15 +211,18 @@ class RequestColumns:
             if code == 0:
                 self._count(int(self._node[row]), +1)
 
-    def _code(self, row: int) -> int:
-        """Return the `_judge` of one row; cards in the same state share it."""
-        state = int(self._published[row]), *self._inventory.devices.state(row)
-        code = self._known.get(state)
-        if code is None:
-            if len(self._known) >= _STATES_KEPT:
+    def _codes(self, rows: AbstractSet[int]) -> Iterable[tuple[int, int]]:
+        """Return the `_judge` of some rows; cards in the same state share it."""
+        state_of, published = self._inventory.devices.state, self._published
+        states = {row: (published.item(row), *state_of(row)) for row in rows}
+        unknown = [row for row, state in states.items() if state not in self._known]
+        if unknown:
+            if len(self._known) + len(unknown) > _STATES_KEPT:
                 self._known.clear()
-            code = self._known[state] = int(self._judge(np.array([row], dtype=np.intp))[0])
-        return code
+                unknown = [*states]
+            codes = self._judge(np.array(unknown, dtype=np.intp))
+            self._known.update(zip([states[row] for row in unknown], codes.tolist(), strict=True))
+        return [(row, self._known[state]) for row, state in states.items()]
 
     def _count(self, node: int, sign: int) -> None:
         if node >= 0:

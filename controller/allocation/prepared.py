@@ -60,8 +60,7 @@ def prepared(
     key = (tuple([_digest(claim) for claim in claims]), features, frozenset(ignored_taints))
     kept = inventory.of_request(_Prepared, key, _Prepared)
     if (problem := kept.problem) is not None and kept.is_current(inventory.classes):
-        renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
-        return AllocationInput(tuple(renamed), problem.features, problem.ignored_taints)
+        return problem.for_claims(claims)
     resolve = partial(
         prepare,
         claims,

@@ -5,7 +5,7 @@ Created by `request.prepare`, valid for every node. In: devices, one at a time. 
 not read nodes or usage.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -331,6 +331,11 @@ class AllocationInput(Struct, frozen=True):
     claims: tuple[ClaimRequests, ...]
     features: FeatureGates
     ignored_taints: frozenset[str]
+
+    def for_claims(self, claims: Sequence[api.ResourceClaim]) -> "AllocationInput":
+        """Return the equal input of claims whose specs are equal, one by one."""
+        renamed = [known.for_claim(claim) for known, claim in zip(self.claims, claims, strict=True)]
+        return AllocationInput(tuple(renamed), self.features, self.ignored_taints)
 
     @property
     def views(self) -> tuple[ResolvedRequest, ...]:

@@ -13,6 +13,7 @@ from controller.allocation.errors import (
     NotAllowedByClass,
     SelectorOverBudget,
 )
+from controller.allocation.request import AllocationInput
 from controller.allocation.result import Solution
 from controller.decide.allocation_config import with_allocation_config
 from controller.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
@@ -31,7 +32,7 @@ from controller.decide.pre_score import (
 )
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.quotas import QuotaVerdicts
-from controller.decide.ranked_nodes import rank_among, ranked_by_shape
+from controller.decide.ranked_nodes import ShapeRanking, ranked_by_shape
 from controller.decide.refusal_reason import sentence_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.decide.trace import Trace, enough
@@ -39,7 +40,7 @@ from controller.decide.unlike_refused import unlike_refused
 from controller.decide.why_refused import failing_selector, reason_of
 from controller.inventory.inventory import Inventory
 from controller.rules.preferences import PodPreferences, PreferenceScores
-from controller.scoring.formulas import best_node, ranked_nodes, sort_sign
+from controller.scoring.formulas import best_node, ranked_nodes
 from controller.scoring.ranking import Plain, Ranking, reads_stored_score
 from hami_dra.api.arrays import Bools, Ints
 
@@ -52,7 +53,30 @@ MOST_OVERESTIMATED: Final = 16
 _NO_ROWS: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
-def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -> Decision | Unschedulable:
+class Alike:
+    """What decisions about pods that differ in names alone share, for as long as nothing but these
+    decisions changes the inventory: the members of one kind of a gang. Decisions with it have no trace.
+    """
+
+    def __init__(self) -> None:
+        self.ranking = ShapeRanking(often=0)
+        self._inputs: tuple[AllocationInput, AllocationInput] | None = None
+
+    def inputs_of(
+        self, inventory: Inventory, request: SchedulingRequest, options: Options
+    ) -> tuple[AllocationInput, AllocationInput]:
+        """As `problems.inputs_of`."""
+        if self._inputs is None or self._inputs[1].claims:
+            self._inputs = inputs_of(inventory, request, options)
+            return self._inputs
+        ours, theirs = self._inputs
+        waiting = [entry.claim for entry in request.claims if entry.claim.status.allocation is None]
+        return ours.for_claims(waiting), theirs
+
+
+def decide(
+    inventory: Inventory, request: SchedulingRequest, options: Options, alike: Alike | None = None
+) -> Decision | Unschedulable:
     """Return the node and the devices of the pod, or why there are none.
 
     Under a selector budget (`inventory.verdicts.within`), or with `options.attempt`, it raises
@@ -60,7 +84,7 @@ def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -
     of the request otherwise.
     """
     try:
-        return _Decision(inventory, request, options).run()
+        return _Decision(inventory, request, options, alike).run()
     except AllocatorError as error:
         not_allowed = isinstance(error, NotAllowedByClass)
         return Unschedulable(str(error), error=str(error), invalid_claim=not_allowed, invalid=True)
@@ -71,11 +95,13 @@ def decide(inventory: Inventory, request: SchedulingRequest, options: Options) -
 class _Decision:
     """One run of `decide`: sorts claims by owner, filters nodes, searches the best of them."""
 
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, options: Options) -> None:
+    def __init__(self, inventory: Inventory, request: SchedulingRequest, options: Options, alike: Alike | None) -> None:
         self._inventory = inventory
         self._request = request
         self._options = options
-        self._managed, self._foreign = inputs_of(inventory, request, options)
+        self._alike = alike
+        read = inputs_of if alike is None else alike.inputs_of
+        self._managed, self._foreign = read(inventory, request, options)
         self._headroom = None if options.first_fit else inventory.quotas.headroom(request.pod.metadata.namespace)
         self._search = NodeSearch(
             inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
@@ -132,29 +158,24 @@ class _Decision:
         if found is None:
             return None
 
-        def look() -> tuple[NodeFilter, Ints]:
-            verdicts, candidates = self._candidates(wanted)
-            return verdicts, candidates.nonzero()[0]
+        trace = None
+        if self._alike is None:
 
-        trace = self._trace(look, wanted, None, estimates)
+            def look() -> tuple[NodeFilter, Ints]:
+                verdicts, candidates = self._candidates(wanted)
+                return verdicts, candidates.nonzero()[0]
+
+            trace = self._trace(look, wanted, None, estimates)
         return self._decision(best, found, trace, ranked, fitting)
 
     def _ranked(self, wanted: Wanted) -> tuple[Ints, int]:
         """Return the rows of the best nodes for a simple pod, best first, at least one if any fits,
         and how many nodes fit; none and 0 where every node must be evaluated.
         """
-        request, inventory, policies = self._request, self._inventory, self._request.policies
         [(group, [column])] = wanted
-        count, sign = group.alternatives[0].count, sort_sign(policies.node_policy)
-        most = max(self._options.report_nodes, 1)
-        if request.allowed_nodes is not None:
-            among = request.allowed_nodes.rows
-            rows = rank_among(
-                inventory, request.pod, column, count, sign=sign, offered=request.plugin_resources, among=among
-            )
-            return (rows[:most], len(rows)) if rows is not None else (_NO_ROWS, 0)
-        ranked = ranked_by_shape(inventory, request.pod, column, count, sign=sign, offered=request.plugin_resources)
-        return (ranked.first(most), len(ranked)) if ranked else (_NO_ROWS, 0)
+        own = self._alike.ranking if self._alike is not None else None
+        ranked = ranked_by_shape(self._inventory, self._request, column, group.alternatives[0].count, own)
+        return (ranked.first(max(self._options.report_nodes, 1)), len(ranked)) if ranked else (_NO_ROWS, 0)
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
@@ -304,9 +325,10 @@ class _Decision:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
+    def _decision(self, row: int, solution: Solution, trace: Trace | None, ranked: Ints, fitting: int) -> Decision:
         """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
-        trace.solution = solution
+        if trace is not None:
+            trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._search.chooser, self._ranking.values
         quality = self._search.tried[row]
         assert quality is not None, "a node without a solution is not chosen"

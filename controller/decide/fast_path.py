@@ -13,6 +13,8 @@ thousands of decisions in a row.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from controller.allocation.allocating import AllocatingDevices
 from controller.allocation.candidates import Candidates
 from controller.allocation.prefilter import RequestColumns
@@ -42,7 +44,7 @@ class FastPath:
         rows = rows[self._column.codes[rows] == 0]
         # Devices cut from a card depend on each other through shared counters, which columns do not
         # cover.
-        if len(rows) < view.count or inventory.devices.divided[rows].any():
+        if len(rows) < view.count or np.count_nonzero(inventory.devices.divided[rows]):
             return None
         chosen = chooser.best(view, rows, self._column.ask)[: view.count]
         if len(chosen) < view.count:

@@ -5,7 +5,7 @@ grows with the nodes and not with the members.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -26,17 +26,19 @@ _NAMED: Final = 8
 class Demand(Struct, frozen=True):
     """What a gang asks of the nodes: like members together, the hardest first.
 
-    Four workers and a leader on three nodes, of which the last has one free card:
+    Four workers and a leader on three nodes, of which the last has one free card; a node has 8
+    slots, and a worker takes a whole card:
 
-        counts  [4, 1]
+        counts  [4, 1, 5]
         fits    [[1, 1, 0],      workers per node
-                 [8, 8, 1]]      leaders per node
+                 [8, 8, 1],      leaders per node
+                 [8, 8, 1]]      members of both kinds per node
     """
 
     counts: Ints
-    """Members of each kind, at most `MOST_KINDS` kinds. Shape (kinds,)."""
+    """Members of each kind, at most `MOST_KINDS` kinds, and of all. Shape (kinds + 1,)."""
     fits: Ints
-    """Upper bound of the members of each kind on each node. Shape (kinds, nodes.size)."""
+    """Upper bound of the members of each kind on each node, and of all of them together. Shape (kinds + 1, nodes.size)."""
     least: int
     """Members that must be placed."""
     links: Floats
@@ -48,28 +50,33 @@ class Demand(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        return int(self.counts.sum())
+        return int(self.counts[-1])
 
 
-class OtherKinds:
-    """The kinds beyond the hardest ones, counted as one: an upper bound of what fits of them."""
+class Kinds:
+    """What fits of each kind, as it is found out. The kinds beyond `MOST_KINDS` are counted as one."""
 
-    def __init__(self, size: int) -> None:
-        self._fits: Ints = np.zeros(size, dtype=np.int64)
-        self._count = 0
+    def __init__(self, counts: Ints, size: int) -> None:
+        """`counts`: members by kind; `size`: nodes.size."""
+        self._counts = counts
+        self._others: Ints = np.zeros(size, dtype=np.int64)
+        self.fits: dict[int, Ints] = {}
+        """By kind, per node. Shape (nodes.size,) each."""
 
-    def add(self, fits: Ints, count: int) -> None:
-        """Add members of one kind. `fits`: per node, shape (nodes.size,)."""
-        self._fits += np.minimum(fits, count)
-        self._count += count
+    def others(self, kind: int) -> None:
+        """Count the members of this kind with the others."""
+        self._others += np.minimum(self.fits.pop(kind), self._counts[kind])
 
-    def counts(self, hardest: Ints) -> Ints:
-        """Return `Demand.counts`."""
-        return np.append(hardest, self._count) if self._count else hardest
-
-    def fits(self, hardest: Sequence[Ints]) -> Ints:
-        """Return `Demand.fits`."""
-        return np.array([*hardest, self._fits] if self._count else hardest)
+    def demand(self, order: Sequence[int], room: Ints, least: int, links: Floats, score: Floats) -> Demand:
+        """Return the demand; `order`: the kinds in `fits`, the hardest first; `room`: for all members together."""
+        total, own = int(self._counts.sum()), self._counts[order]
+        rest = total - int(own.sum())
+        fits = [self.fits[kind] for kind in order]
+        if rest:
+            fits.append(self._others)
+        everyone = np.minimum(room, np.sum(fits, axis=0))
+        counts = np.array([*own.tolist(), *([rest] if rest else []), total], dtype=np.int64)
+        return Demand(counts, np.array([*fits, everyone]), least, links, score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class Domain:
     size: int
     """Number of all rows: nodes.size."""
     fits: Ints = field(compare=False, repr=False)
-    """Upper bound of the members of each kind that fit. Shape (kinds,)."""
+    """Upper bound of the members of each kind that fit, and of all. Shape (kinds + 1,)."""
     placeable: int
     """Upper bound of the members that fit at once."""
     left: int
@@ -138,7 +145,7 @@ class GangDomains:
         nodes = self._inventory.nodes
         present = np.flatnonzero(nodes.present[: nodes.size])
         if not self._required:
-            return self._domains(present, np.zeros(1, dtype=np.intp), [""])
+            return self._domains(present, np.zeros(1, dtype=np.intp), ())
         domains = self._split(self._required, present)
         if not self._settled.size:
             return domains
@@ -164,8 +171,7 @@ class GangDomains:
             return
         rows = np.concatenate([domain.rows for domain in possible])
         for width, key in enumerate(self._preferred):
-            inside = self._split((*self._required, key), rows)
-            whole = [domain for domain in inside if domain.placeable >= self._demand.total]
+            whole = self._split((*self._required, key), rows, least=self._demand.total)
             for domain in (*filter(_joins, whole), *[each for each in whole if not each.joins]):
                 yield from self._narrowed(domain, self._preferred[:width])
                 yield domain
@@ -177,16 +183,16 @@ class GangDomains:
         """Yield the domain reduced to as few domains of the widest of the keys as hold the gang."""
         if not keys or domain.nodes < 2:
             return
-        parts = self._split((keys[-1],), domain.rows)
+        parts = self._split((keys[-1],), domain.rows, least=1)
         chosen = self._fewest(parts)
-        if 1 < len(chosen) < len(parts):
+        if len(chosen) > 1 and sum(each.nodes for each in chosen) < domain.nodes:
             names = sorted(each.name for each in chosen)
             inner = ", ".join(names[:_NAMED])
             if len(names) > _NAMED:
                 inner += f" and {len(names) - _NAMED} more"
             rows = np.sort(np.concatenate([each.rows for each in chosen]))
             name = f"{domain.name},{inner}" if domain.name else inner
-            yield from self._domains(rows, np.zeros(1, dtype=np.intp), [name])
+            yield from (replace(each, name=name) for each in self._domains(rows, np.zeros(1, dtype=np.intp), ()))
 
     def _fewest(self, parts: Sequence[Domain]) -> list[Domain]:
         """Return as few domains as hold the gang together: the roomiest, and of those that suffice
@@ -198,7 +204,7 @@ class GangDomains:
             at 0     [9, 8, 2]      none of them suffices
             at 1     [17, 11]       with the first, the second and the third do
         """
-        rest = sorted((each for each in parts if each.placeable), key=lambda each: (-each.placeable, each.name))
+        rest = sorted(parts, key=lambda each: (-each.placeable, each.name))
         if not rest:
             return []
         fits = np.stack([each.fits for each in rest], axis=1)
@@ -221,9 +227,9 @@ class GangDomains:
         enough = [rest[low + at] for at in np.flatnonzero(suffices(low)).tolist()]
         return [*rest[:low], min(enough, key=lambda each: (each.left, each.score, each.name))]
 
-    def _split(self, keys: Sequence[str], rows: Positions) -> list[Domain]:
-        """Return the domains of those rows that agree in all keys, best first; nodes that lack a
-        label are in none.
+    def _split(self, keys: Sequence[str], rows: Positions, *, least: int = 0) -> list[Domain]:
+        """Return the domains of those rows that agree in all keys and have room for `least` members,
+        best first; nodes that lack a label are in none.
 
         Clique c0 has the nodes 0 and 2, node 3 has no clique:
 
@@ -241,17 +247,14 @@ class GangDomains:
         order = np.lexsort((rows, number))
         rows, number = rows[order], number[order]
         starts = np.flatnonzero(np.diff(number, prepend=-1))
-        nodes, names = self._inventory.nodes, []
-        for row in rows[starts].tolist():
-            labels_of = nodes.node(row).metadata.labels
-            names.append(",".join([f"{key}={labels_of[key]}" for key in keys]))
-        return self._domains(rows, starts, names)
+        return self._domains(rows, starts, keys, least=least)
 
-    def _domains(self, rows: Positions, starts: Positions, names: Sequence[str]) -> list[Domain]:
+    def _domains(self, rows: Positions, starts: Positions, keys: Sequence[str], *, least: int = 0) -> list[Domain]:
         """Return the domains of rows that are grouped, best first: those that hold all members, the
         tightest first; then those that hold the most.
 
-        `starts`: where each group begins. Sums by `reduceat`; c0 has two nodes:
+        `starts`: where each group begins; `keys`: the labels that its nodes share; `least`: members
+        for which a group must have room. Sums by `reduceat`; c0 has two nodes:
 
             rows  [0, 2, 1],  starts  [0, 2],  fits  [3, 4, 2]  ->  room for 5 in c0, for 4 in c1
         """
@@ -263,17 +266,19 @@ class GangDomains:
         ends = np.append(starts[1:], len(rows))
         group = np.repeat(np.arange(many), ends - starts)
         fits: Ints = np.add.reduceat(demand.fits[:, rows], starts, axis=1)
-        placeable = np.minimum(fits, demand.counts[:, None]).sum(axis=0)
+        placeable = np.minimum(np.minimum(fits, demand.counts[:, None])[:-1].sum(axis=0), fits[-1])
         left = fits[0] - demand.counts[0]
         score = np.bincount(group, weights=demand.score[rows], minlength=many)
         links = self._links(rows, group, ends - starts)
         bound = np.zeros(size, dtype=np.bool_)
         bound[self._settled] = True
         joins = np.logical_or.reduceat(bound[rows], starts)
+        roomy = np.flatnonzero(placeable >= least)
+        names = dict(zip(roomy.tolist(), self._names(rows[starts[roomy]], keys), strict=True))
         rank = np.empty(many, dtype=np.intp)
-        rank[sorted(range(many), key=names.__getitem__)] = np.arange(many)
+        rank[sorted(names, key=names.__getitem__)] = np.arange(len(names))
         holds = placeable >= demand.total
-        best = np.lexsort((rank, score, -links, np.where(holds, left, -placeable), ~holds))
+        order = rank, score, -links, np.where(holds, left, -placeable), ~holds
         return [
             Domain(
                 names[at],
@@ -286,8 +291,13 @@ class GangDomains:
                 score=float(score[at]),
                 joins=bool(joins[at]),
             )
-            for at in best.tolist()
+            for at in roomy[np.lexsort([column[roomy] for column in order])].tolist()
         ]
+
+    def _names(self, rows: Positions, keys: Sequence[str]) -> list[str]:
+        """Return the names of the domains that these nodes are in."""
+        labels = [self._inventory.nodes.node(row).metadata.labels for row in rows.tolist()]
+        return [",".join([f"{key}={each[key]}" for key in keys]) for each in labels]
 
     def _links(self, rows: Positions, group: Ints, sizes: Ints) -> Floats:
         """Return the links of each domain. `group`: by position in `rows`; `sizes`: rows of each.

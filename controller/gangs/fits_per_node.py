@@ -5,6 +5,7 @@ did not draw on the same counters. So a domain that lacks room by this count lac
 room is searched.
 """
 
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -22,10 +23,13 @@ from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.gangs.member_relations import MemberRelations
 from controller.inventory.inventory import Inventory
-from hami_dra.api.arrays import Floats, Ints
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.vendors.protocol import CardRequest
 
 MOST: Final = 1 << 20
 """Stands for any number of members."""
+_ANY: Final = np.iinfo(np.int64).max
+_Alternative = tuple[ResolvedRequest, RequestColumns]
 
 
 class NodeFits(Struct, frozen=True):
@@ -39,14 +43,73 @@ class NodeFits(Struct, frozen=True):
     """Devices that one member takes."""
 
 
+class RoomForAll:
+    """Upper bound of the members of all kinds that fit on a node together: as many as would fit if
+    each asked for the least that any of them asks.
+
+    A card with 10 slots and 16 GiB; one kind asks for 4 GiB, another for 2 GiB: 10 slots, or 8
+    times 2 GiB: at most 8 members, where 4 and 8 of each kind alone would make 12.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._amounts: dict[str, int] | None = None
+        """What every kind asks of a node, and the least of it; None: nothing is known of any kind."""
+        self._left: dict[str, Ints] = {}
+        self._count = MOST
+        """The fewest devices that a member takes of those that only one node has."""
+        size = inventory.devices.size
+        self._eligible = np.zeros(size, dtype=np.bool_)
+        self._divisible = np.ones(size, dtype=np.bool_)
+        self._least = [np.full(size, _ANY, dtype=np.int64) for _ in range(3)]
+        """Of slots, cores and memory, by device."""
+
+    def ask(self, amounts: Mapping[str, int], left: Mapping[str, Ints]) -> None:
+        """Note what members of one kind ask of a node. `left`: by resource, what the nodes have left of it."""
+        before = self._amounts if self._amounts is not None else amounts
+        self._amounts = {name: min(amount, before[name]) for name, amount in amounts.items() if name in before}
+        self._left.update(left)
+
+    def take(self, requests: Sequence[Sequence[_Alternative]]) -> None:
+        """Note the requests that every member of one kind makes, each with its alternatives."""
+        bounded = [request for request in requests if not any(_is_unlimited(*each) for each in request)]
+        count = sum([min([view.count for view, _ in request]) for request in bounded])
+        self._count = min(self._count, count)
+        for view, column in [each for request in bounded for each in request]:
+            rows = np.flatnonzero(column.codes[: len(self._eligible)] == 0)
+            self._eligible[rows] = True
+            self._divisible[rows] &= view.features.consumable_capacity
+            ask = column.ask(rows)
+            for least, amounts in zip(self._least, (ask.slots, ask.cores, ask.memory), strict=True):
+                least[rows] = np.minimum(least[rows], amounts)
+
+    def per_node(self) -> Ints:
+        """Return the bound, at most `MOST`. Shape (nodes.size,)."""
+        room = np.full(self._inventory.nodes.size, MOST, dtype=np.int64)
+        for resource, amount in (self._amounts or {}).items():
+            room = np.minimum(room, _times_asked(self._inventory, self._left[resource], resource, amount))
+        if self._count:
+            rows = np.flatnonzero(self._eligible)
+            asked = CardRequest(*[least[rows] for least in self._least])
+            room = np.minimum(room, _on_nodes(self._inventory, rows, asked, self._divisible[rows]) // self._count)
+        return room
+
+
+def _is_unlimited(view: ResolvedRequest, column: RequestColumns) -> bool:
+    """Return whether the request takes nothing, or an unknown number of devices, or some that no node owns."""
+    return view.admin_access or view.all_devices or bool(column.network_attached)
+
+
 def fits_per_node(
     inventory: Inventory,
     request: SchedulingRequest,
     options: Options,
     shared: AbstractSet[str],
     relations: MemberRelations,
+    *,
+    room: RoomForAll,
 ) -> NodeFits:
-    """Return how such members fit on each node.
+    """Return how such members fit on each node, and note in `room` what they ask.
 
     `shared`: uids of claims that are allocated once for several members; they limit no node here.
     Nodes that other members may make fit (`relations`) count as if they did.
@@ -55,11 +118,11 @@ def fits_per_node(
     """
     nodes = NodeFilter(inventory, request)
     fits = np.where(nodes.mask | relations.lifted(request.pod, nodes.codes), MOST, 0)
-    for resource, amount in pod_requests(request.pod).items():
-        if amount > 0:
-            # A node that does not offer the resource is out by the filter, or serves it through claims.
-            room = np.maximum(inventory.left(request.pod, resource), 0) // amount
-            fits = np.where(inventory.nodes.offers(resource) > 0, np.minimum(fits, room), fits)
+    amounts = {resource: amount for resource, amount in pod_requests(request.pod).items() if amount > 0}
+    left = {resource: inventory.left(request.pod, resource) for resource in amounts}
+    room.ask(amounts, left)
+    for resource, amount in amounts.items():
+        fits = np.minimum(fits, _times_asked(inventory, left[resource], resource, amount))
     links = np.zeros(inventory.nodes.size, dtype=np.float64)
     try:
         managed, foreign = inputs_of(inventory, request, options)
@@ -68,11 +131,16 @@ def fits_per_node(
         others = Scope(options.managed, foreign=True, vendor_rules=False)
         theirs = requested_devices_of(inventory, request, foreign, others)
     except (AllocatorError, SelectorOverBudget):
+        room.take([])
         return NodeFits(fits, links, 0)
-    for group, columns in (*wanted, *theirs):
-        if group.alternatives[0].claim.metadata.uid not in shared:
-            rooms = [_room(inventory, view, column) for view, column in zip(group.alternatives, columns, strict=True)]
-            fits = np.minimum(fits, np.maximum.reduce(rooms))
+    requests: list[Sequence[_Alternative]] = [
+        [*zip(group.alternatives, columns, strict=True)]
+        for group, columns in (*wanted, *theirs)
+        if group.alternatives[0].claim.metadata.uid not in shared
+    ]
+    room.take(requests)
+    for alternatives in requests:
+        fits = np.minimum(fits, np.maximum.reduce([_room(inventory, view, column) for view, column in alternatives]))
     arranging = arranging_of(inventory, request.policies, wanted) if own.vendor_rules else frozenset[str]()
     if arranging:
         estimates = estimate_nodes(inventory, request.policies, wanted, fits > 0, arranging)
@@ -119,10 +187,22 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, *
     if view.admin_access or (column.idle().anywhere if idle else column.network_attached):
         return np.full(size, MOST, dtype=np.int64)
     rows = np.flatnonzero(codes == 0)
-    shared = devices.shared[rows] & view.features.consumable_capacity
     if view.all_devices:
+        shared = devices.shared[rows] & view.features.consumable_capacity
         return np.full(size, MOST if shared.any() else 1, dtype=np.int64)
-    asked = column.ask(rows)
+    divisible = np.full(len(rows), view.features.consumable_capacity)
+    return _on_nodes(inventory, rows, column.ask(rows), divisible, idle=idle) // view.count
+
+
+def _on_nodes(
+    inventory: Inventory, rows: Positions, asked: CardRequest, divisible: Bools, *, idle: bool = False
+) -> Ints:
+    """Return how often the cards in these rows can be taken, by node, at most `MOST`. Shape (nodes.size,).
+
+    `asked`: by row; `divisible`: whether a card that can be shared may be taken more than once.
+    """
+    devices, size = inventory.devices, inventory.nodes.size
+    shared = devices.shared[rows] & divisible
     each: Ints = np.where(shared, MOST, 1)
     for amount, used, total in (
         (asked.slots, devices.slots_used, devices.slots_total),
@@ -137,5 +217,13 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, *
     owners = devices.node[rows]
     owned = owners >= 0
     sums = np.bincount(owners[owned], weights=each[owned], minlength=size)
-    room: Ints = np.minimum(sums, MOST).astype(np.int64) // view.count
-    return room
+    found: Ints = np.minimum(sums, MOST).astype(np.int64)
+    return found
+
+
+def _times_asked(inventory: Inventory, left: Ints, resource: str, amount: int) -> Ints:
+    """Return how often the nodes have an amount left of a resource, at most `MOST`. Shape (nodes.size,).
+
+    A node that does not offer the resource is out by the filter, or serves it through claims.
+    """
+    return np.where(inventory.nodes.offers(resource) > 0, np.minimum(np.maximum(left, 0) // amount, MOST), MOST)

@@ -20,9 +20,9 @@ from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import Unschedulable
 from controller.decide.refusal_reason import statement_of
 from controller.decide.scheduling_request import Options
-from controller.gangs.domains import MOST_KINDS, Demand, Domain, GangDomains, OtherKinds
+from controller.gangs.domains import MOST_KINDS, Demand, Domain, GangDomains, Kinds
 from controller.gangs.exhaustive_search import ExhaustiveSearch
-from controller.gangs.fits_per_node import NodeFits, fits_per_node, idle_fits_per_node
+from controller.gangs.fits_per_node import NodeFits, RoomForAll, fits_per_node, idle_fits_per_node
 from controller.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable
 from controller.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
 from controller.gangs.gang_refusal import gang_reason, verdicts_of
@@ -33,7 +33,6 @@ from controller.gangs.placing_strategies import InOrder, everywhere
 from controller.inventory.inventory import Inventory
 from controller.inventory.selector_budget import SliceSpent
 from controller.scoring.formulas import sort_sign
-from hami_dra.api.arrays import Ints
 
 STEPS: Final = 2_000
 """Decisions about single members before the gang is given up."""
@@ -146,25 +145,27 @@ class _GangSearch:
         """
         shared = shared_claims(self._request.members)
         samples = {member.kind: member.request for member in reversed(members)}
-        counts = np.bincount([member.kind for member in members])
+        kinds = Kinds(np.bincount([member.kind for member in members]), self._inventory.nodes.size)
+        room = RoomForAll(self._inventory)
         fits: dict[int, NodeFits] = {}
-        others = OtherKinds(self._inventory.nodes.size)
         hardness: dict[int, tuple[int, int, int]] = {}
         for kind, sample in sorted(samples.items()):
-            fits[kind] = fits_per_node(self._inventory, sample, self._options, shared, relations)
-            hardness[kind] = int(np.count_nonzero(fits[kind].members)), -fits[kind].devices, kind
-            if len(fits) == MOST_KINDS:
+            found = fits[kind] = fits_per_node(self._inventory, sample, self._options, shared, relations, room=room)
+            kinds.fits[kind] = found.members
+            hardness[kind] = int(np.count_nonzero(found.members)), -found.devices, kind
+            if len(kinds.fits) == MOST_KINDS:
                 easiest = max(fits, key=hardness.__getitem__)
-                others.add(fits.pop(easiest).members, int(counts[easiest]))
+                kinds.others(easiest)
+                del fits[easiest]
         order = sorted(fits, key=hardness.__getitem__)
         hardest = fits[order[0]]
         sign = sort_sign(samples[order[0]].policies.node_policy)
-        demand = Demand(
-            counts=others.counts(counts[order]),
-            fits=others.fits([fits[kind].members for kind in order]),
-            least=self._request.least,
-            links=np.where(hardest.members > 0, hardest.links, 0.0),
-            score=np.where(hardest.members > 0, sign * self._inventory.nodes.score, 0.0),
+        demand = kinds.demand(
+            order,
+            room.per_node(),
+            self._request.least,
+            np.where(hardest.members > 0, hardest.links, 0.0),
+            np.where(hardest.members > 0, sign * self._inventory.nodes.score, 0.0),
         )
         placing = relations.ordered(sorted(samples, key=hardness.__getitem__))
         return demand, {kind: place for place, kind in enumerate(placing)}
@@ -213,27 +214,18 @@ class _GangSearch:
         """
         inventory, request, members = self._inventory, self._request, self._members
         samples = {member.kind: member.request for member in reversed(members)}
-        counts = np.bincount([member.kind for member in members])
         shared, size = shared_claims(request.members), inventory.nodes.size
-        fits: list[Ints] = []
-        others = OtherKinds(size)
+        kinds = Kinds(np.bincount([member.kind for member in members]), size)
         for kind in sorted(samples):
             try:
-                members_per_node = idle_fits_per_node(inventory, samples[kind], self._options, shared)
+                kinds.fits[kind] = idle_fits_per_node(inventory, samples[kind], self._options, shared)
             except (AllocatorError, SelectorOverBudget, SliceSpent):
                 return None
-            if len(fits) < MOST_KINDS - 1:
-                fits.append(members_per_node)
-            else:
-                others.add(members_per_node, int(counts[kind]))
+            if len(kinds.fits) == MOST_KINDS:
+                kinds.others(kind)
         nothing = np.zeros(size, dtype=np.float64)
-        demand = Demand(
-            counts=others.counts(counts[: len(fits)]),
-            fits=others.fits(fits),
-            least=request.least,
-            links=nothing,
-            score=nothing,
-        )
+        anything = np.full(size, len(members), dtype=np.int64)
+        demand = kinds.demand(sorted(kinds.fits), anything, request.least, nothing, nothing)
         settled = [row for name in request.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
         domains = GangDomains(inventory, request.topology, settled, demand).required()
         return domains[0] if domains and domains[0].placeable < request.least else None

@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from controller.allocation.attempt import AttemptSpent
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import ClaimAllocation, Decision, Unschedulable, without_trace
-from controller.decide.decision import decide
+from controller.decide.decision import Alike, decide
 from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.gangs.gang_members import Member, shared_claims
 from controller.gangs.trial_assumptions import Trial
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from hami_dra.api.resource import AllocationResult, DeviceRequest, ResourceClaim
+
+STEPS_PER_DECISION: Final = 40
+"""What a decision about one member costs of an attempt, in steps of a search: a quarter of a millisecond."""
 
 
 class OutOfSteps(Exception):
@@ -88,6 +91,9 @@ class MemberPlacements:
         """The most members that had a place at once, since the caller set it to 0."""
         self.order_matters = False
         """Whether a member may fit only once others are there."""
+        self._latest: tuple[int, Restriction] | None = None
+        """The kind that was decided last."""
+        self._alike = Alike()
         self._refused: dict[tuple[int, Restriction], Unschedulable] = {}
         """By kind: refusals since a member was taken back."""
         self._requests = requests
@@ -112,14 +118,16 @@ class MemberPlacements:
         self.steps += 1
         request = self._request_of(member.request, restriction)
         try:
-            answer = decide(self._inventory, request, self._options)
+            self._charge()
+            answer = decide(self._inventory, request, self._options, self._alike_of(member, restriction))
         except AttemptSpent as cause:
             if self._options.attempt is not None and self._options.attempt.is_last:
                 raise OutOfSteps from cause
             raise
         if isinstance(answer, Decision) and request is not member.request:
             answer = dataclasses.replace(answer, allocations=_as_asked(answer, member.request))
-        answer = without_trace(answer)
+        if answer.trace is not None:
+            answer = without_trace(answer)
         if isinstance(answer, Unschedulable):
             self._refused[member.kind, restriction] = answer
         return answer
@@ -162,6 +170,22 @@ class MemberPlacements:
         for member in reversed(members):
             self.unplace(member)
         self.left.clear()
+
+    def _charge(self) -> None:
+        """Charge the attempt for every decision after as many as there are members. Raises AttemptSpent."""
+        attempt = self._options.attempt
+        if attempt is not None and self.steps > len(self._requests):
+            attempt.spent += STEPS_PER_DECISION
+            if attempt.left <= 0:
+                raise AttemptSpent
+
+    def _alike_of(self, member: Member, restriction: Restriction) -> Alike | None:
+        """Return what the decision shares with the one before, if that was about such a member."""
+        if self._allocated or restriction.skipped or restriction.masked:
+            return None
+        if self._latest != (member.kind, restriction):
+            self._latest, self._alike = (member.kind, restriction), Alike()
+        return self._alike
 
     def _request_of(self, request: SchedulingRequest, restriction: Restriction) -> SchedulingRequest:
         """Return the request as it is to be decided: restricted, and with the allocations that

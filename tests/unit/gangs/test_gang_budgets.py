@@ -1,11 +1,15 @@
 """Gangs under a limit of steps for each attempt: the answer is the same in any number of attempts, and there is an end."""
 
+import pytest
 from msgspec.structs import replace
 
 from controller.allocation import Attempt, AttemptSpent
 from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs.member_placements import STEPS_PER_DECISION
 from tests.support.allocation import DRIVER, claim, exactly
-from tests.support.gang_requests import gang, held
+from tests.support.gang_requests import OPTIONS as SHARED
+from tests.support.gang_requests import RACK, cluster, gang, held, within
+from tests.support.gang_requests import member as shared_member
 from tests.unit.decide.test_attempts import OPTIONS, request
 from tests.unit.decide.test_hostile import furnished
 
@@ -56,3 +60,19 @@ def test_a_gang_that_the_longest_attempt_cannot_place_is_given_up():
     answer, _ = decided(furnished(4), gang(member("p0", 6), member("p1", 6), member("p2", 17)), most=40)
     assert isinstance(answer, GangUnschedulable)
     assert "given up after" in answer.message
+
+
+def test_decisions_beyond_one_for_each_member_are_charged_to_the_attempt():
+    small = Attempt(25 * STEPS_PER_DECISION, is_last=False)
+    inventory = cluster(4, 1, labels=lambda number: {RACK: f"r{number // 2}"}, shares="10")
+    alike = gang(*[member_of_kind(f"p{number}", 1) for number in range(40)])
+    assert isinstance(decide_gang(inventory, alike, replace(SHARED, attempt=small)), GangDecision)
+    assert small.spent == 0
+    unlike = gang(*[member_of_kind(f"p{number}", number % 8) for number in range(40)], topology=(within(RACK),))
+    with pytest.raises(AttemptSpent):
+        decide_gang(inventory, unlike, replace(SHARED, attempt=small))
+    assert isinstance(decide_gang(inventory, unlike, SHARED), GangUnschedulable)
+
+
+def member_of_kind(name, kind):
+    return shared_member(name, memory=f"{1 + kind}Mi", cores="0")

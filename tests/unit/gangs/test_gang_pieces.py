@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from controller.allocation import Attempt
 from controller.decide import decide
-from controller.gangs import GangDecision, TopologyConstraint, decide_gang
+from controller.gangs import GangDecision, GangUnschedulable, TopologyConstraint, decide_gang
 from controller.gangs.domains import MOST_KINDS
+from tests.cards import claim, request
 from tests.support.examples import SOAK, examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, member, nodes_of
 
 HOSTNAME = "kubernetes.io/hostname"
-MOST = 40
+MOST = 20
 """Millions of additions that a decision may take the time of."""
 ROUNDS = 7
 
@@ -127,6 +128,35 @@ def test_many_kinds_of_members_find_their_places_like_few():
     )
     refused = decide_gang(inventory, short, OPTIONS)
     assert "of 164 members fit at once in one domain of rack" in refused.message
+
+
+def test_domains_that_hold_each_kind_but_not_all_members_are_not_tried():
+    """A rack has 20 slots: enough for the members of any kind, and for half of the gang."""
+    inventory = cluster(8, 1, labels=lambda number: {"rack": f"r{number // 2}"}, shares="10")
+    wanted = gang(*[member(f"p{number:02}", memory=f"{1 + number % 8}Mi", cores="0") for number in range(40)])
+    for topology_keys in (topology("", "rack"), topology("rack")):
+        answer = decide_gang(inventory, replace(wanted, topology=topology_keys), OPTIONS)
+        if topology_keys[0].required:
+            assert isinstance(answer, GangUnschedulable)
+            assert answer.message.startswith(
+                "20 of 40 members fit at once in one domain of rack, as a requires; rack=r0"
+            )
+            assert [each.tried for each in answer.domains] == [True, False, False, False]
+        else:
+            assert isinstance(answer, GangDecision)
+            assert answer.steps == 40
+
+
+def test_members_of_several_requests_need_a_slot_for_each():
+    inventory = cluster(8, 1, labels=lambda number: {"rack": f"r{number // 2}"}, shares="10")
+    claims = [
+        claim(f"p{number:02}", [request(name=each, memory="1Mi", cores="0") for each in "ab"]) for number in range(20)
+    ]
+    wanted = gang(*[member(each.metadata.name, claims=(each,)) for each in claims], topology=topology("", "rack"))
+    answer = decide_gang(inventory, wanted, OPTIONS)
+    assert isinstance(answer, GangDecision)
+    assert answer.steps == 20
+    assert answer.domain == "rack=r0, rack=r1"
 
 
 def test_hundreds_of_domains_are_chosen_in_the_order_of_their_room():
