@@ -154,7 +154,7 @@ def problems() -> Iterator[str]:
     yield from _too_many_words(allowed["words"])
     for package, past in imports_past_a_face().items():
         if len(past) > allowed["faces"].get(package, 0):
-            yield f"{package} has a face (__all__): import from it, not from its modules: {', '.join(past)}"
+            yield f"{package} has a face: import from it, not from its modules: {', '.join(past)}"
     yield from _more_than_before(allowed["sums"])
     if (share := short_helpers()) > MOST_SHORT_HELPERS:
         yield f"{share:.1f} % of all functions are short helpers with one caller, at most {MOST_SHORT_HELPERS}: inline some"
@@ -299,10 +299,11 @@ def _impure(name: str, tree: ast.Module) -> Iterator[str]:
 def imports_past_a_face() -> dict[str, list[str]]:
     """Return package → what is imported of its modules from outside, though it has a face.
 
-    A package's face is `__all__` of its `__init__`. A package inside another one may have its own.
+    A package's face is `__all__` of its `__init__`, or else what that imports of the package. A package
+    inside another one may have its own.
     """
     trees = {name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree for name, _, tree in modules()}
-    faces = {module: offered for module, tree in trees.items() if (offered := _offered(tree)) is not None}
+    faces = {module: offered for module, tree in trees.items() if (offered := _offered(module, tree)) is not None}
     found: dict[str, list[str]] = defaultdict(list)
     for importer, tree in trees.items():
         for node in ast.walk(tree):
@@ -329,12 +330,15 @@ def _package_with_face(module: str, faces: Collection[str]) -> str:
     return module
 
 
-def _offered(tree: ast.Module) -> set[str] | None:
-    """Return the names in `__all__`; None if there is none."""
+def _offered(name: str, tree: ast.Module) -> set[str] | None:
+    """Return the names in `__all__`, or that a package imports of its modules; None if there are none."""
+    imported: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
-    return None
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{name}."):
+            imported |= {alias.name for alias in node.names}
+    return imported or None
 
 
 def short_helpers() -> float:

@@ -9,5 +9,3 @@ fragments with newer ones, so reading works without them.
 
 from controller.dashboard.serving import serving
 from controller.dashboard.source import InformerSource
-
-__all__ = ["InformerSource", "serving"]

@@ -22,27 +22,3 @@ from controller.webhook.notices import Served
 from controller.webhook.templates import TemplateCollector
 from controller.webhook.unconverted import bypassed, unconverted_namespace
 from controller.webhook.workloads import metadata_notices, object_notices
-
-__all__ = [
-    "ADVICE_WEBHOOK",
-    "CONVERT_WEBHOOK",
-    "IGNORE",
-    "UNCONVERTED",
-    "Admission",
-    "ConversionRefused",
-    "Installation",
-    "LegacyConversion",
-    "Options",
-    "Served",
-    "TemplateCollector",
-    "asks_for_cards",
-    "bypassed",
-    "clash_warnings",
-    "convert_documents",
-    "convert_pod",
-    "manifests",
-    "memory_webhook",
-    "metadata_notices",
-    "object_notices",
-    "unconverted_namespace",
-]

@@ -15,20 +15,3 @@ from controller.insight.doctor.model import (
     WebhookSeen,
 )
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
-
-__all__ = [
-    "ACCOUNTS",
-    "ClusterObjects",
-    "DoctorReport",
-    "InstallationSettings",
-    "Live",
-    "Mode",
-    "Program",
-    "Raw",
-    "Right",
-    "Severity",
-    "State",
-    "WebhookSeen",
-    "examine",
-    "needed_rights",
-]

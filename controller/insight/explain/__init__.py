@@ -9,16 +9,3 @@ from controller.insight.explain.explain import explain, of_unmanaged, with_gang
 from controller.insight.explain.gang import explained_gang, refused_gang
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
-
-__all__ = [
-    "DecisionSnapshot",
-    "bare",
-    "explain",
-    "explained_gang",
-    "explanation_of",
-    "of_unmanaged",
-    "refused_gang",
-    "share_parts",
-    "take",
-    "with_gang",
-]

@@ -15,19 +15,3 @@ from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import Played, play, simulate
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
-
-__all__ = [
-    "NoSuchPod",
-    "PendingPod",
-    "PendingPods",
-    "Played",
-    "SimulatedCluster",
-    "SimulationReport",
-    "SimulationSettings",
-    "documents_of",
-    "essence",
-    "pending_pods",
-    "play",
-    "question",
-    "simulate",
-]

@@ -8,12 +8,3 @@ rule. Pure.
 
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, BadChange, Change
 from controller.insight.whatif.compare import compare
-
-__all__ = [
-    "DEVICE_AXIS",
-    "NODE_AXIS",
-    "WEIGHTS_AXIS",
-    "BadChange",
-    "Change",
-    "compare",
-]

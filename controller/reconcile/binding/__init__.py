@@ -7,16 +7,3 @@ from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Sta
 from controller.reconcile.binding.consumers import is_of_group
 from controller.reconcile.binding.converted_claims import ConvertedClaims
 from controller.reconcile.binding.gate import GateKeeper, take_off
-
-__all__ = [
-    "AssumedPods",
-    "BindingCycle",
-    "ClaimCommitter",
-    "ClaimWriter",
-    "ConvertedClaims",
-    "GateKeeper",
-    "Rejected",
-    "Stale",
-    "is_of_group",
-    "take_off",
-]

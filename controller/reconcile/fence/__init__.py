@@ -14,19 +14,3 @@ from controller.reconcile.fence.rules import (
     rule_names,
     rules_of,
 )
-
-__all__ = [
-    "Fence",
-    "Prober",
-    "driver_of",
-    "is_fence_name",
-    "is_fence_rule",
-    "is_fence_taint",
-    "is_fenced_slice",
-    "is_in_force",
-    "is_intact",
-    "remove_rule",
-    "require_fenceable",
-    "rule_names",
-    "rules_of",
-]

@@ -6,5 +6,3 @@ from controller.reconcile.observability.quotas import QuotaNotes
 from controller.reconcile.observability.side_thread import SideServices, watched
 from controller.reconcile.observability.unreadable import UnreadableObjects
 from controller.reconcile.observability.vanished import VanishedWatch
-
-__all__ = ["QuotaNotes", "Scrape", "SideServices", "UnreadableObjects", "VanishedWatch", "decision_logging", "watched"]

@@ -7,18 +7,3 @@ from controller.reconcile.repair.leaked_claims import LeakedClaims
 from controller.reconcile.repair.unconverted_pods import NodeResources, UnconvertedPodWatch
 from controller.reconcile.repair.uninstall import Plan, Uninstaller, to_remove
 from controller.reconcile.repair.unserved_pods import UnservedPodWatch
-
-__all__ = [
-    "ADMISSION",
-    "ClaimAllocationUse",
-    "Deallocator",
-    "ExternalAllocationWatch",
-    "LeakedClaims",
-    "NodeResources",
-    "Plan",
-    "UnconvertedPodWatch",
-    "Uninstaller",
-    "UnservedPodWatch",
-    "overlaps",
-    "to_remove",
-]

@@ -21,34 +21,3 @@ from controller.reconcile.runtime.settings import (
 from controller.reconcile.runtime.uninstall_lease import UninstallWatch, uninstalling_until
 from controller.reconcile.runtime.watchdog import Watchdog
 from controller.reconcile.runtime.writer import LeadershipLost, Writer
-
-__all__ = [
-    "TAINT_RULE_KINDS",
-    "Clock",
-    "Context",
-    "DecisionLog",
-    "DriverSettings",
-    "Events",
-    "Heartbeat",
-    "HeldBack",
-    "InFlight",
-    "Informer",
-    "Informers",
-    "LeadershipLost",
-    "LoopClock",
-    "Metrics",
-    "Mode",
-    "QueueStats",
-    "SchedulingSettings",
-    "SelectorLimits",
-    "Settings",
-    "State",
-    "UninstallWatch",
-    "Watchdog",
-    "Writer",
-    "messages",
-    "patches",
-    "taint_rule_kind",
-    "uninstalling_until",
-    "watch_name",
-]

@@ -27,34 +27,3 @@ from controller.views.overview.placed import placed_pod
 from controller.views.overview.read import overview
 from controller.views.overview.reservations import node_of, reservations
 from controller.views.overview.tenancies import Tenancies
-
-__all__ = [
-    "CORDONED",
-    "NO_CARD",
-    "READY",
-    "Card",
-    "CardTable",
-    "ContainerUse",
-    "NamespaceUsage",
-    "NamespaceView",
-    "NodeView",
-    "Overview",
-    "Packing",
-    "PlacedPod",
-    "Reservation",
-    "Tenancies",
-    "Tenant",
-    "Vanished",
-    "container_uses",
-    "driver_rank",
-    "linked_sizes",
-    "namespaces",
-    "node_of",
-    "overview",
-    "packing",
-    "placed_pod",
-    "reservations",
-    "samples_of",
-    "troubles",
-    "vendor_name",
-]

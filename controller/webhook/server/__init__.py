@@ -5,5 +5,3 @@ server.
 """
 
 from controller.webhook.server.server import WebhookSettings, serve
-
-__all__ = ["WebhookSettings", "serve"]

@@ -87,6 +87,8 @@ def test_prose_of_documents_is_short_and_plain(line, found):
         ("controller/gangs/e/x.py", "from controller.decide.c import x", None),
         ("controller/reconcile/e/x.py", "from controller.reconcile.f.g import y", "y in controller.reconcile.e.x"),
         ("controller/reconcile/f/x.py", "from controller.reconcile.f.g import y", None),
+        ("controller/cli/x.py", "from controller.views.h import x", None),
+        ("controller/cli/x.py", "from controller.views.h.i import y", "y in controller.cli.x"),
     ],
 )
 def test_who_is_outside_imports_the_faces_of_packages(name, line, found, monkeypatch):
@@ -96,6 +98,8 @@ def test_who_is_outside_imports_the_faces_of_packages(name, line, found, monkeyp
         "controller/rules/d.py": "anything = 1\n",
         "controller/reconcile/f/__init__.py": "__all__ = ['z']\n",
         "controller/reconcile/f/g.py": "y = 1\n",
+        "controller/views/h/__init__.py": "from controller.views.h.i import x\n",
+        "controller/views/h/i.py": "x = y = 1\n",
         name: f"{line}\n",
     }
     monkeypatch.setattr(conventions, "modules", lambda: ((name, text, ast.parse(text)) for name, text in texts.items()))
