@@ -7,20 +7,16 @@ devices changes. A cache only: results are the same without it. Pure.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final
 
 import numpy as np
 
 from controller.allocation.request import AllocationInput
-from controller.cluster.incremental.changes import Shared
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.incremental.digests import digest_of
 from controller.cluster.incremental.growth import grown
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
 from hami_dra.api.arrays import Bools, Ints
-
-_KEPT: Final = 64
 
 
 class NodeChanges:
@@ -81,9 +77,11 @@ class FruitlessSearches:
         return int(np.count_nonzero(self._given_up[rows]))
 
 
-class _CachedSearches:
+class _Any:
+    """Whether any search was unsuccessful so far: until then no decision looks for its own."""
+
     def __init__(self, _inventory: Inventory) -> None:
-        self.by_problem: Shared[FruitlessSearches] = Shared(_KEPT)
+        self.exist = False
 
 
 class FruitlessSearchCache:
@@ -101,27 +99,21 @@ class FruitlessSearchCache:
         how: Hashable,
     ) -> None:
         self._inventory = inventory
-        self._cache = inventory.derived(_CachedSearches, _CachedSearches).by_problem
+        self._any = inventory.derived(_Any, _Any)
         self._key_of: Callable[[], Hashable] = lambda: (digest_of_problem(scheduling_request, problems), how)
-        self._key: Hashable | None = None
         self._found: FruitlessSearches | None = None
 
-    @property
-    def problem(self) -> Hashable:
-        """Return a key that is equal for decisions whose searches on a node have equal results."""
-        if self._key is None:
-            self._key = self._key_of()
-        return self._key
-
     def known(self) -> FruitlessSearches | None:
-        """Return the searches, up to date; None where no search of any problem was unsuccessful lately."""
-        return self.get() if len(self._cache) else None
+        """Return the searches, up to date; None where no search of any problem was unsuccessful so far."""
+        return self.get() if self._any.exist else None
 
     def get(self) -> FruitlessSearches:
         """Return the searches, up to date."""
         if self._found is None:
-            account = self._inventory.verdicts.account
-            self._found = self._cache.get(self.problem, account, lambda: FruitlessSearches(self._inventory))
+            self._any.exist = True
+            self._found = self._inventory.of_request(
+                FruitlessSearches, self._key_of(), lambda: FruitlessSearches(self._inventory)
+            )
             self._found.refresh()
         return self._found
 
