@@ -123,7 +123,7 @@ PURE_BUT_FOR: Final = {"hami_dra/driver/kubelet/sockets.py": {"socket"}}
 
 CORE: Final = tuple(
     f"controller.{name}"
-    for name in ("assessment", "gangs", "decide", "scoring", "allocation", "inventory", "rules", "cluster")
+    for name in ("assessment", "gangs", "decide", "scoring", "allocation", "inventory", "rules", "cluster", "reasons")
 )
 """What decides, without I/O. These packages import each other's modules; from outside, their faces count."""
 

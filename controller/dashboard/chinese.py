@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controller.dashboard.reasons import REASONS
+from controller.reasons import CATALOGUE
 
 MESSAGES: Final[dict[str, str]] = {
     # frame
@@ -408,5 +408,5 @@ MESSAGES: Final[dict[str, str]] = {
     "{fitting} of {all} nodes fit": "{all} 个节点中有 {fitting} 个合适",
     "Too many logins at once. Try again in a minute.": "同时登录过多。请一分钟后重试。",
     # reasons
-    **dict(REASONS.values()),
+    **{code.english: code.chinese for code in CATALOGUE.values()},
 }

@@ -18,9 +18,9 @@ from controller.dashboard import wording
 from controller.dashboard.pacing import paced_each
 from controller.dashboard.pages import MENU, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
-from controller.dashboard.reasons import reason
 from controller.dashboard.source import ControllerState
 from controller.dashboard.text import Texts
+from controller.reasons import english
 from hami_dra.api import times
 
 HERE: Final = Path(__file__).parent
@@ -42,7 +42,7 @@ def environment() -> Environment:
     made.globals.update(
         percent=wording.percent,
         permille=wording.permille,
-        reason=reason,
+        reason=english,
         vendor_title=wording.vendor,
         link=link,
         asset=asset,

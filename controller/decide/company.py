@@ -23,8 +23,8 @@ from controller.cluster.pod_resources import pod_requests
 from controller.decide.companions import Companions, with_few_terms
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES as NODE_CODES
-from hami_dra.api import names
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CODES as NODE_CODES
 from hami_dra.api.arrays import Codes, Ints
 
 
@@ -68,7 +68,7 @@ class Company:
         for each in self._seats:
             missing = each.companions.count - int(each.seats[row])
             if missing > 0:
-                code = NODE_CODES[each.codes[row]] or names.NODE_RESOURCES
+                code = NODE_CODES[each.codes[row]] or catalogue.NODE_RESOURCES
                 found.append(LeftOut(Companions(each.companions.pod, missing), code))
         return tuple(found)
 

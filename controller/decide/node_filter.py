@@ -4,9 +4,9 @@ import numpy as np
 
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import ABSENT
-from controller.rules.codes import CODES as NODE_CODES
-from hami_dra.api import names
+from controller.reasons import catalogue
+from controller.reasons.catalogue import ABSENT
+from controller.reasons.catalogue import CODES as NODE_CODES
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import node_selector_matches
@@ -33,15 +33,15 @@ class NodeFilter:
             rows = [row for name in request.refused_nodes if (row := nodes.index_of(name)) >= 0]
             refused = np.zeros(nodes.size, dtype=np.bool_)
             refused[rows] = True
-            self._refuse(names.NODE_REFUSED, refused)
+            self._refuse(catalogue.NODE_REFUSED, refused)
         if request.allowed_nodes is not None:
-            self._refuse(names.NODE_OUTSIDE_DOMAIN, ~request.allowed_nodes.mask)
+            self._refuse(catalogue.NODE_OUTSIDE_DOMAIN, ~request.allowed_nodes.mask)
         for entry in request.claims:
             allocation = entry.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:
-                self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
+                self._refuse(catalogue.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
         for resource in request.plugin_resources:
-            self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
+            self._refuse(catalogue.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
 
     def why(self, row: int) -> str:
         """Return why a filter plugin refuses the node, with object and figure; empty if none does.
@@ -79,7 +79,7 @@ class NodeFilter:
         present = self.codes != ABSENT
         chosen = np.arange(self.codes.size) == required
         self.mask = present & chosen
-        self.codes = np.where(present, np.where(chosen, 0, NODE_CODES.index(names.NODE_AFFINITY)), ABSENT).astype(
+        self.codes = np.where(present, np.where(chosen, 0, NODE_CODES.index(catalogue.NODE_AFFINITY)), ABSENT).astype(
             np.uint8
         )
 

@@ -16,11 +16,11 @@ from controller.decide.refusal_reason import RefusalReason
 from controller.decide.repelling_nodes import LOOKED_AT, REPELLING, repelling_reason, with_repelling
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES, PLUGINS
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CATALOGUE, CODES, PLUGINS
 from controller.rules.node_affinity import admits, expression_text, required_affinity
 from controller.rules.node_resources import figure, wanted_by
 from controller.rules.pod_topology_spread import is_hard
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import NodeSelectorTerm
 from hami_dra.api.printable import counted, listed, printable
@@ -28,16 +28,6 @@ from hami_dra.api.printable import counted, listed, printable
 _VALUES_NAMED: Final = 5
 _NAMED: Final = 3
 """Nodes that a sentence names."""
-_TEXTS: Final[Mapping[str, str]] = {
-    names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
-    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the same devices there",
-    names.NODE_OUTSIDE_DOMAIN: "they are outside the topology domain that the pod's gang was tried in",
-}
-
-
-_FIXES: Final[Mapping[str, str]] = {
-    names.NODE_POD_AFFINITY: "It fits once such a pod runs there; else change the affinity",
-}
 _SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
 """Labels and fields that identify a node: only kubelet sets them."""
 
@@ -79,11 +69,11 @@ class NodeReasons:
 
     def _of_plugin(self, code: str, rows: Positions) -> RefusalReason:
         match code:
-            case names.NODE_AFFINITY:
+            case catalogue.NODE_AFFINITY:
                 return self._affinity(rows)
-            case names.NODE_RESOURCES:
+            case catalogue.NODE_RESOURCES:
                 return self._resource(rows)
-            case names.NODE_TOPOLOGY_SPREAD | names.NODE_POD_AFFINITY:
+            case catalogue.NODE_TOPOLOGY_SPREAD | catalogue.NODE_POD_AFFINITY:
                 return self._topology_key(code) or self._other(code, rows)
             case _:
                 return self._other(code, rows)
@@ -102,12 +92,12 @@ class NodeReasons:
             if code in REPELLING and len(rows) <= LOOKED_AT:
                 allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
                 rows = rows[np.array(allowed, dtype=np.bool_)]
-            if code != names.NODE_AFFINITY or not found:
+            if code != catalogue.NODE_AFFINITY or not found:
                 found.update({code: rows} if len(rows) else {})
         for code, mask in self._verdicts.reasons:
             if len(rows := np.flatnonzero(self._there & mask)):
                 found[code] = rows
-        return found or {names.NODE_AFFINITY: np.flatnonzero(self._there)}
+        return found or {catalogue.NODE_AFFINITY: np.flatnonzero(self._there)}
 
     # -- labels --------------------------------------------------------------------------------------
 
@@ -158,7 +148,7 @@ class NodeReasons:
     def _topology_key(self, code: str) -> RefusalReason | None:
         """Return the topologyKey of the pod's spread constraints or affinity that no node has."""
         spec = self._request.pod.spec
-        if code == names.NODE_TOPOLOGY_SPREAD:
+        if code == catalogue.NODE_TOPOLOGY_SPREAD:
             what, rules = "a topology spread constraint", spec.topology_spread_constraints
             keys = [each.topology_key for each in rules if is_hard(each)]
         else:
@@ -172,7 +162,7 @@ class NodeReasons:
         asked = f"{what} has topologyKey {printable(missing[0])}"
         return self._label(asked, "no node has this label", "Label the nodes, or change topologyKey", code)
 
-    def _label(self, asked: str, best: str, fix: str, code: str = names.NODE_AFFINITY) -> RefusalReason:
+    def _label(self, asked: str, best: str, fix: str, code: str = catalogue.NODE_AFFINITY) -> RefusalReason:
         return RefusalReason("label", asked, best, never=True, fix=fix, code=code)
 
     # -- resources, other plugins -------------------------------------------------------------------
@@ -195,24 +185,24 @@ class NodeReasons:
                 most = f"the most a node offers is {figure(resource, int(offers[best]))} ({name})"
                 if not offers.any():
                     most = "no node offers it"
-                return RefusalReason("resource", asked, most, never=True, code=names.NODE_RESOURCES)
+                return RefusalReason("resource", asked, most, never=True, code=catalogue.NODE_RESOURCES)
             most = f"the most free is {figure(resource, max(int(left[best]), 0))} of {figure(resource, int(offers[best]))} ({name})"
-            return RefusalReason("resource", asked, most, code=names.NODE_RESOURCES)
-        return self._other(names.NODE_RESOURCES, rows)
+            return RefusalReason("resource", asked, most, code=catalogue.NODE_RESOURCES)
+        return self._other(catalogue.NODE_RESOURCES, rows)
 
     def _other(self, code: str, rows: Positions) -> RefusalReason:
         """Return the plugin's own sentence about the first of the nodes."""
         row = self._first(rows)
         name = self._inventory.nodes.names[row]
-        text = self._verdicts.why(row) or _TEXTS.get(code, "")
-        if code == names.NODE_REFUSED:
+        text = self._verdicts.why(row) or CATALOGUE[code].english
+        if code == catalogue.NODE_REFUSED:
             said = self._request.refused_nodes.get(name, "")
             text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
-        asked = f"on {name}: {printable(text or code, 300)}"
+        asked = f"on {name}: {printable(text, 300)}"
         others = rows[rows != row]
         refused = f"with such devices {'is' if len(others) == 1 else 'are'} refused as well ({self._names(others)})"
         best = f"{counted(len(others), 'other node')} {refused}" if len(others) else ""
-        return RefusalReason("node", asked, best, fix=_FIXES.get(code, ""), code=code)
+        return RefusalReason("node", asked, best, fix=CATALOGUE[code].fix, code=code)
 
     def _would_do(self, rows: Positions, several: str, one: str) -> str:
         """Return `2 nodes with free devices do not have it (a10g-0, t4-0)`."""

@@ -11,19 +11,12 @@ from controller.allocation.idle_devices import IdleDevices
 from controller.decide.refusal_reason import RefusalReason
 from controller.decide.request_words import ROLES, RequestWords, Role
 from controller.inventory.products import products_of
+from controller.reasons import CATALOGUE
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.printable import counted, printable
 from hami_dra.vendors.reasons import CODES
 
-_TEXTS: Final = {
-    names.CARD_TIME_SLICING_EXHAUSTED: "all slots of {} are taken",
-    names.CARD_COMPUTE_UNITS_EXHAUSTED: "all cores of {} are promised to others",
-    names.CARD_QOS_MISMATCH: "the tenants of {} have another quality of service",
-    names.CARD_APP_CLASS_MISMATCH: "the tenants of {} are of another class (online or offline)",
-    names.CARD_MIG_INFEASIBLE: "what is cut from {} leaves no room for it",
-    names.MODE_NOT_FIT: "{} are in another mode, or cut into slices of another size",
-}
 _ILL: Final = (names.CARD_NOT_HEALTH, names.CARD_CORDONED)
 
 
@@ -51,8 +44,8 @@ def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Refu
         if role.code == code:
             return _busy(words, role, rows[codes == number])
     kind = "slots" if code == names.CARD_TIME_SLICING_EXHAUSTED else "devices"
-    of_code = counted(int(counts[number]), "device")
-    text = _TEXTS.get(code, "{} refuse it for now").format(of_code)
+    of_code = int(counts[number])
+    text = CATALOGUE[code].about(counted(of_code, "device"), of_code)
     return words.reason(kind, f"needs {words.devices(int(rows[0]))}", text, code=code)
 
 
@@ -91,8 +84,7 @@ def _busy(words: RequestWords, role: Role, rows: Positions) -> RefusalReason:
 def _ill(words: RequestWords, code: str, rows: Positions) -> RefusalReason:
     """Return the taint of the devices that would do."""
     taint = next(iter(words.inventory.devices.device(int(rows[0])).taints), None)
-    state = "out of service" if code == names.CARD_CORDONED else "not healthy"
-    best = f"{counted(len(rows), 'device')} that would do {'is' if len(rows) == 1 else 'are'} {state}"
+    best = CATALOGUE[code].about(f"{counted(len(rows), 'device')} that would do", len(rows))
     if taint is not None:
         value = f"={printable(taint.value)}" if taint.value else ""
         best += f" (taint {printable(taint.key)}{value}:{taint.effect})"

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from controller.decide.refusal_reason import RefusalReason
 from controller.inventory.inventory import Inventory
+from controller.reasons import CATALOGUE, catalogue
 from controller.rules.taint_toleration import state_of_taint, untolerated_taints
-from hami_dra.api import names
 from hami_dra.api.arrays import Positions
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.printable import counted, listed, printable
 
-REPELLING: Final = (names.NODE_UNSCHEDULABLE, names.NODE_NOT_READY, names.NODE_TAINTED)
+REPELLING: Final = (catalogue.NODE_UNSCHEDULABLE, catalogue.NODE_NOT_READY, catalogue.NODE_TAINTED)
 LOOKED_AT: Final = 64
 """Nodes that are examined one by one; of more, the first stands for all."""
 _NAMED: Final = 3
@@ -34,7 +34,7 @@ _NAMED: Final = 3
 _TOLERATE: Final = "add a toleration, or remove the taint"
 _PASSING: Final = "node.kubernetes.io/"
 """Taints that Kubernetes sets and removes itself."""
-_STATES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
+_STATES: Final = (catalogue.NODE_NOT_READY, catalogue.NODE_UNSCHEDULABLE)
 
 
 class _Obstacles(Struct, frozen=True):
@@ -56,15 +56,15 @@ class _Obstacles(Struct, frozen=True):
     def text(self, number: int, taints: str) -> str:
         """Return the verb phrase of these nodes: `carry it and are cordoned`."""
         carry = f"{'carries' if number == 1 else 'carry'} {taints}" if self.taints else ""
-        states = " and ".join([text for code, text in _STATES.items() if code in self.states])
+        states = " and ".join([CATALOGUE[code].state for code in _STATES if code in self.states])
         return " and ".join(filter(None, (carry, states and f"{'is' if number == 1 else 'are'} {states}")))
 
     def fix(self, number: int, name: str) -> str:
         one = "it" if number == 1 else "one of them"
         steps = [
             self.lasts and ("add tolerations, or remove the taints" if self.taints[1:] else _TOLERATE),
-            names.NODE_UNSCHEDULABLE in self.states and f"uncordon {one} (kubectl uncordon {name})",
-            names.NODE_NOT_READY in self.states and f"see kubectl describe node {name}",
+            catalogue.NODE_UNSCHEDULABLE in self.states and f"uncordon {one} (kubectl uncordon {name})",
+            catalogue.NODE_NOT_READY in self.states and f"see kubectl describe node {name}",
         ]
         return "; and ".join([step for step in steps if step])
 
@@ -78,7 +78,7 @@ def repelling_reason(inventory: Inventory, pod: Pod, rows: Positions, having: st
     more, fixes = _others(others, len(first.each))
     best = "; ".join(filter(None, (best, *more)))
     fix = "; or ".join(filter(None, (first.fix(len(members), members[0]), *fixes)))
-    kind, code = ("taint", names.NODE_TAINTED) if first.taints else ("node", first.states[-1])
+    kind, code = ("taint", catalogue.NODE_TAINTED) if first.taints else ("node", first.states[-1])
     never = all(each.lasts for each, _ in ((first, members), *others))
     return RefusalReason(kind, asked, best, never=never, fix=_capitalized(fix), code=code)
 

@@ -11,7 +11,7 @@ from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup
 from controller.decide.node_filter import NodeFilter
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES as NODE_CODES
+from controller.reasons.catalogue import CODES as NODE_CODES
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import CODES

@@ -37,6 +37,7 @@ from controller.decide.request_words import REQUESTS_NAMED, RequestWords, togeth
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.decide.trace import Trace, enough
 from controller.inventory.inventory import Inventory
+from controller.reasons import catalogue
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.printable import counted, listed, printable
@@ -259,7 +260,7 @@ def _have(nodes: Bools) -> str:
     return f"{counted(count, 'node')} {'has' if count == 1 else 'have'}"
 
 
-_NOT_OF_NODES: Final = (names.NODE_CLAIM_ELSEWHERE, names.NODE_OUTSIDE_DOMAIN)
+_NOT_OF_NODES: Final = (catalogue.NODE_CLAIM_ELSEWHERE, catalogue.NODE_OUTSIDE_DOMAIN)
 """Reasons by which other nodes are out that are the pod's own: its devices are what matters."""
 _AND: Final = " and "
 _CONSTRAINTS_NAMED: Final = 3

@@ -13,15 +13,15 @@ from controller.cluster.pods.affinity_terms import AffinityTerm, InvalidTerm, re
 from controller.gangs.domains import MOST_KINDS
 from controller.gangs.gang_members import Member, has_terms
 from controller.inventory.inventory import Inventory
+from controller.reasons import catalogue
+from controller.reasons.catalogue import NUMBERS
 from controller.rules import is_hard
-from controller.rules.codes import NUMBERS
 from controller.rules.pod_topology_spread import SpreadConstraint
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes
 from hami_dra.api.core import Pod
 from hami_dra.api.selectors import selector_problem
 
-_LIFTED = (NUMBERS[names.NODE_TOPOLOGY_SPREAD], NUMBERS[names.NODE_POD_AFFINITY])
+_LIFTED = (NUMBERS[catalogue.NODE_TOPOLOGY_SPREAD], NUMBERS[catalogue.NODE_POD_AFFINITY])
 
 
 class MemberRelations:

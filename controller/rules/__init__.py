@@ -10,7 +10,6 @@ from controller.cluster.nodes.nodes import (
     effective_taints,
 )
 from controller.cluster.pods.resized_requests import resize_state
-from controller.rules.codes import PLUGINS
 from controller.rules.node_affinity import admits, pinned_names
 from controller.rules.pod_topology_spread import is_hard
 from controller.rules.taint_toleration import taint_code
@@ -18,7 +17,6 @@ from controller.rules.volumes.volume_plugins import CODES as VOLUME_CODES
 
 __all__ = [
     "NOT_READY_TAINT",
-    "PLUGINS",
     "UNREACHABLE_TAINT",
     "UNSCHEDULABLE_TAINT",
     "VOLUME_CODES",

@@ -8,9 +8,9 @@ import numpy as np
 
 from controller.cluster.nodes.node_column import NodeColumn
 from controller.cluster.nodes.nodes import NodeColumns, Placed
+from controller.reasons import catalogue
 from controller.rules.filter_state import FilterState
 from controller.rules.plugin import RecomputedFilter
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 
@@ -43,13 +43,13 @@ class NodeDeclaredFeatures:
         if not needed:
             return None
         return self._state.shapes.of(
-            pod, names.NODE_DECLARED_FEATURES, needed, lambda: FeatureFilter(self._state.nodes, needed)
+            pod, catalogue.NODE_DECLARED_FEATURES, needed, lambda: FeatureFilter(self._state.nodes, needed)
         )
 
 
 class FeatureFilter(RecomputedFilter):
     def __init__(self, nodes: NodeColumns, needed: tuple[str, ...]) -> None:
-        super().__init__(names.NODE_DECLARED_FEATURES)
+        super().__init__(catalogue.NODE_DECLARED_FEATURES)
         self._nodes = nodes
         self._needed = frozenset(needed)
         self._declares = NodeColumn(nodes, lambda node: self._needed.issubset(node.status.declared_features), 0)

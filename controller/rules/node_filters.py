@@ -16,7 +16,8 @@ import numpy as np
 from controller.cluster.incremental.changes import ChangeLog
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.nodes.nodes import NodeColumns, Placed
-from controller.rules.codes import ABSENT, CODES, NUMBERS
+from controller.reasons import catalogue
+from controller.reasons.catalogue import ABSENT, CODES, NUMBERS
 from controller.rules.filter_state import FilterState
 from controller.rules.node_affinity import affinity_sentence, required_affinity
 from controller.rules.node_ports import HostPorts, NodePorts, host_ports
@@ -24,7 +25,6 @@ from controller.rules.node_resources import NodeResources, Wanted, wanted_by
 from controller.rules.plugin import FilterPlugin, PodFilter, PodRefusal
 from controller.rules.pod_size import excess_of
 from controller.rules.taint_toleration import taint_sentence
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.api.core import Pod
 
@@ -163,11 +163,11 @@ class NodeFilters:
                 return each.sentence(pod, row)
         node = self._nodes.node(row)
         match CODES[code]:
-            case names.NODE_AFFINITY:
+            case catalogue.NODE_AFFINITY:
                 return affinity_sentence(pod, node)
-            case names.NODE_PORTS:
+            case catalogue.NODE_PORTS:
                 return self._ports.sentence(pod, row, own)
-            case names.NODE_RESOURCES:
+            case catalogue.NODE_RESOURCES:
                 return self._resources.sentence(pod, row, own)
             case _:
                 return taint_sentence(pod.spec.tolerations, node)
@@ -217,11 +217,11 @@ class NodeFilters:
         for row in rows:
             code = taints.item(row)
             if code == 0 and admitted is not None and not admitted[row]:
-                code = NUMBERS[names.NODE_AFFINITY]
+                code = NUMBERS[catalogue.NODE_AFFINITY]
             if code == 0 and taken is not None and taken[row]:
-                code = NUMBERS[names.NODE_PORTS]
+                code = NUMBERS[catalogue.NODE_PORTS]
             if code == 0 and self._resources.lacks(wanted, row):
-                code = NUMBERS[names.NODE_RESOURCES]
+                code = NUMBERS[catalogue.NODE_RESOURCES]
             if code != kept.codes.item(row):
                 kept.codes[row] = code
                 kept.changes.add(row)
@@ -232,8 +232,8 @@ class NodeFilters:
         """Return the first failing reason of each row. `own`: subtracted from the usage."""
         codes: Codes = self._rules.taint_codes(pod)[rows].astype(np.uint8)
         if pod.spec.node_selector or pod.spec.affinity is not None:
-            codes[(codes == 0) & ~self._rules.admitted(pod)[rows]] = NUMBERS[names.NODE_AFFINITY]
+            codes[(codes == 0) & ~self._rules.admitted(pod)[rows]] = NUMBERS[catalogue.NODE_AFFINITY]
         if ports:
-            codes[(codes == 0) & self._ports.taken(ports, rows, own)] = NUMBERS[names.NODE_PORTS]
-        codes[(codes == 0) & self._resources.lacking(wanted, rows, own)] = NUMBERS[names.NODE_RESOURCES]
+            codes[(codes == 0) & self._ports.taken(ports, rows, own)] = NUMBERS[catalogue.NODE_PORTS]
+        codes[(codes == 0) & self._resources.lacking(wanted, rows, own)] = NUMBERS[catalogue.NODE_RESOURCES]
         return codes

@@ -8,7 +8,7 @@ from controller.cluster.nodes.node_column import NodeColumn
 from controller.cluster.nodes.node_labels import NodeLabels
 from controller.cluster.nodes.nodes import NodeColumns
 from controller.cluster.pods.pod_shapes import PodShapes
-from controller.rules.codes import ABSENT
+from controller.reasons.catalogue import ABSENT
 from controller.rules.node_affinity import admits, pinned_names, required_affinity
 from controller.rules.taint_toleration import by_taints, taint_number, tolerates_own_taints
 from hami_dra.api.arrays import Bools, Ints

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from controller.cluster.nodes.nodes import Placed
-from controller.rules.codes import NUMBERS
+from controller.reasons.catalogue import NUMBERS
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 

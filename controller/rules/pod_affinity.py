@@ -10,10 +10,10 @@ import numpy as np
 from controller.cluster.nodes.node_labels import NO_DOMAIN, place_in_words
 from controller.cluster.nodes.nodes import Placed
 from controller.cluster.pods.affinity_terms import AffinityTerm, affinity_problem, required_terms
+from controller.reasons import catalogue
 from controller.rules.counted_shape import CountedShape, counted_by
 from controller.rules.filter_state import FilterState
 from controller.rules.plugin import PodRefusal, RecomputedFilter
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
 
@@ -29,7 +29,7 @@ class PodAffinityPlugin:
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return None
         if problem := affinity_problem(pod):
-            return PodRefusal(names.NODE_POD_AFFINITY, f"InterPodAffinity: {problem}")
+            return PodRefusal(catalogue.NODE_POD_AFFINITY, f"InterPodAffinity: {problem}")
         terms = required_terms(pod, affinity.pod_affinity)
         if not terms:
             return None
@@ -37,7 +37,7 @@ class PodAffinityPlugin:
         key = tuple([each.key for each in terms]), itself
         shape = self._state.shapes.of(
             pod,
-            names.NODE_POD_AFFINITY,
+            catalogue.NODE_POD_AFFINITY,
             key,
             lambda: PodAffinityFilter(self._state, terms, matches_itself=itself),
             len(terms),
@@ -49,7 +49,7 @@ class PodAffinityFilter(CountedShape, RecomputedFilter):
     """The affinity of pods of one shape."""
 
     def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], *, matches_itself: bool) -> None:
-        RecomputedFilter.__init__(self, names.NODE_POD_AFFINITY)
+        RecomputedFilter.__init__(self, catalogue.NODE_POD_AFFINITY)
         CountedShape.__init__(self, state, [counted_by(state, terms)], leaving=True, terms=terms)
         self._matches_itself = matches_itself
         (self._pods,) = self.counts

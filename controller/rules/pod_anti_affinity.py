@@ -13,10 +13,10 @@ from controller.cluster.nodes.node_labels import place_in_words
 from controller.cluster.nodes.nodes import Placed
 from controller.cluster.pods.affinity_terms import AffinityTerm, required_terms
 from controller.cluster.pods.existing_terms import PodClass, pods_with_terms
+from controller.reasons import catalogue
 from controller.rules.counted_shape import CountedShape, counted_by
 from controller.rules.filter_state import FilterState
 from controller.rules.plugin import RecomputedFilter
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 
@@ -35,7 +35,7 @@ class PodAntiAffinityPlugin:
         key: Hashable = tuple([each.key for each in terms]), against
         shape = self._state.shapes.of(
             pod,
-            names.NODE_POD_ANTI_AFFINITY,
+            catalogue.NODE_POD_ANTI_AFFINITY,
             key,
             lambda: PodAntiAffinityFilter(self._state, terms, against),
             len(terms),
@@ -49,7 +49,7 @@ class PodAntiAffinityFilter(CountedShape, RecomputedFilter):
     """
 
     def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], against: PodClass | None) -> None:
-        RecomputedFilter.__init__(self, names.NODE_POD_ANTI_AFFINITY)
+        RecomputedFilter.__init__(self, catalogue.NODE_POD_ANTI_AFFINITY)
         CountedShape.__init__(self, state, [counted_by(state, (each,)) for each in terms], leaving=True, terms=terms)
         self._against = against
 

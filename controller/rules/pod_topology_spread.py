@@ -22,12 +22,12 @@ from controller.cluster.pods.pod_groups import (
     selector_in_words,
     selector_key,
 )
+from controller.reasons import catalogue
 from controller.rules.counted_shape import Counted, CountedShape
 from controller.rules.filter_state import FilterState
 from controller.rules.node_affinity import required_affinity
 from controller.rules.node_rules import NodeRules
 from controller.rules.plugin import PodRefusal, RecomputedFilter
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
@@ -52,11 +52,11 @@ class PodTopologySpread:
         for each in constraints:
             if problem := selector_problem(each.label_selector):
                 sentence = f"PodTopologySpread: the selector of a topology spread constraint is invalid: {problem}"
-                return PodRefusal(names.NODE_TOPOLOGY_SPREAD, sentence)
+                return PodRefusal(catalogue.NODE_TOPOLOGY_SPREAD, sentence)
         hard = [SpreadConstraint.of(pod, each) for each in constraints]
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
         shape = self._state.shapes.of(
-            pod, names.NODE_TOPOLOGY_SPREAD, key, lambda: SpreadFilter(self._state, pod, hard), len(hard)
+            pod, catalogue.NODE_TOPOLOGY_SPREAD, key, lambda: SpreadFilter(self._state, pod, hard), len(hard)
         )
         return shape.current(own)
 
@@ -156,7 +156,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
     """The hard constraints of pods of one shape. `pod`: one of them."""
 
     def __init__(self, state: FilterState, pod: Pod, hard: list[SpreadConstraint]) -> None:
-        RecomputedFilter.__init__(self, names.NODE_TOPOLOGY_SPREAD)
+        RecomputedFilter.__init__(self, catalogue.NODE_TOPOLOGY_SPREAD)
         CountedShape.__init__(self, state, [each.counted for each in hard], leaving=False)
         self._pod = pod
         self._hard = hard

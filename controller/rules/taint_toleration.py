@@ -13,15 +13,15 @@ from controller.cluster.nodes.nodes import (
     effective_taints,
     own_taints,
 )
-from controller.rules.codes import NUMBERS, PLUGINS
-from hami_dra.api import names
+from controller.reasons import catalogue
+from controller.reasons.catalogue import NUMBERS, PLUGINS
 from hami_dra.api.core import Node, Taint, Toleration
 from hami_dra.api.selectors import tolerates
 
 _CODE_OF_TAINT: Final = {
-    UNSCHEDULABLE_TAINT.key: names.NODE_UNSCHEDULABLE,
-    NOT_READY_TAINT.key: names.NODE_NOT_READY,
-    UNREACHABLE_TAINT.key: names.NODE_NOT_READY,
+    UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
+    NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
+    UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
 }
 _FEW: Final = 16
 """Tolerations that are read for each node."""
@@ -32,7 +32,7 @@ Tolerations = tuple[Toleration, ...]
 def taint_code(tolerations: Tolerations, node: Node) -> str:
     """Return the reason code of the first taint that is not tolerated, or an empty text."""
     taint = untolerated_taint(tolerations, node)
-    return "" if taint is None else state_of_taint(taint, node) or names.NODE_TAINTED
+    return "" if taint is None else state_of_taint(taint, node) or catalogue.NODE_TAINTED
 
 
 def state_of_taint(taint: Taint, node: Node) -> str:
@@ -73,7 +73,7 @@ def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:
 
 def taint_sentence(tolerations: Tolerations, node: Node) -> str:
     code = taint_code(tolerations, node)
-    if code == names.NODE_UNSCHEDULABLE:
+    if code == catalogue.NODE_UNSCHEDULABLE:
         return f"{PLUGINS[code]}: the node is cordoned"
     taint = untolerated_taint(tolerations, node)
     if taint is None:

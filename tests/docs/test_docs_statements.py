@@ -12,6 +12,7 @@ import yaml
 from controller.assessment import Fault
 from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, simulate
+from controller.reasons import catalogue
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import CONTROLLER
 from controller.scoring.policies import DevicePolicy, Policies
@@ -47,7 +48,7 @@ def read_attributes():
     found = set()
     for folder in ("hami_dra", "controller"):
         for path in (ROOT / folder).rglob("*.py"):
-            if path.name == "reasons.py":  # a list of all, in use or not
+            if path.name in {"reasons.py", "catalogue.py"}:  # lists of all, in use or not
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -64,6 +65,7 @@ def test_every_reason_code_in_use_is_explained():
     source = (ROOT / "hami_dra/api/names.py").read_text().partition("# --- HAMi's reason codes")[2]
     codes = {name: getattr(names, name) for name in re.findall(r"^([A-Z_]+): Final", source, re.MULTILINE)}
     in_use = {value for name, value in codes.items() if name in used_names("names")}
+    in_use |= {getattr(catalogue, name) for name in used_names("catalogue") if name.startswith("NODE_")}
     explained = {cell for row in rows(TEXT["troubleshooting.md"], "## Reason codes") for cell in coded(row[0])}
     assert explained == in_use
 

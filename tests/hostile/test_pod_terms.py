@@ -10,9 +10,9 @@ from controller.cluster.pods.affinity_terms import AffinityTerm
 from controller.cluster.pods.existing_terms import _PENDING_KEPT, Blamed, PodClass
 from controller.cluster.pods.pod_groups import PodGroups
 from controller.inventory.selector_budget import Heartbeat, SliceSpent
+from controller.reasons import catalogue
 from controller.rules.node_ports import host_ports
 from controller.rules.preferences.image_index import ImageIndex
-from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node
 from hami_dra.api.kinds import POD
 from tests.cards import node, pod
@@ -69,7 +69,7 @@ def test_a_topology_key_counts_once_a_node_has_it_and_no_longer_when_none_has():
     before = found.inventory.nodes.node(0)
     labelled = node("n0", labels={HOST: "n0", "evil/0": "x"})
     found.inventory.node_changed(before, labelled)
-    assert found.refused(pod("honest")) == {"n0": names.NODE_POD_ANTI_AFFINITY}
+    assert found.refused(pod("honest")) == {"n0": catalogue.NODE_POD_ANTI_AFFINITY}
     found.inventory.node_changed(labelled, before)
     assert found.refused(pod("honest")) == {}
 
@@ -99,7 +99,7 @@ def test_a_thousand_ports_at_addresses_of_their_own_are_read_once_for_each_pod(m
     read = []
     monkeypatch.setattr("controller.rules.node_ports.host_ports", lambda each: read.append(each) or host_ports(each))
     assert found.refused(asking("another", "10.0.1.1")) == {}
-    assert found.refused(asking("again", "10.0.0.3")) == {"n3": names.NODE_PORTS}
+    assert found.refused(asking("again", "10.0.0.3")) == {"n3": catalogue.NODE_PORTS}
     assert len(found.refused(asking("every", "0.0.0.0"))) == NODES
     assert len(read) < 10
 
@@ -340,7 +340,7 @@ def test_resources_that_no_node_offers_refuse_at_once(monkeypatch):
     found = world()
     requests = [{"name": f"c{n}", "resources": {"requests": {f"evil.com/{n}": "1"}}} for n in range(MANY)]
     monkeypatch.setattr(found.inventory.nodes, "loads_of", None)
-    assert {*found.refused(pod("evil", containers=requests)).values()} == {names.NODE_RESOURCES}
+    assert {*found.refused(pod("evil", containers=requests)).values()} == {catalogue.NODE_RESOURCES}
 
 
 def with_images(name, images):
@@ -388,7 +388,7 @@ def test_terms_about_thousands_of_label_sets_are_counted_in_portions_and_what_is
                 found.run(pod(f"late-{turns}", labels={"late": str(turns)}, nodeName="n1"))
                 continue
             break
-    assert refused == {"n3": names.NODE_POD_ANTI_AFFINITY}
+    assert refused == {"n3": catalogue.NODE_POD_ANTI_AFFINITY}
     assert turns > 10
     assert len(beats) < 300
     assert found.refused(asked) == refused

@@ -7,6 +7,7 @@ from controller.cluster.nodes.node_labels import NodeLabels
 from controller.cluster.volumes.static_volumes import _Fitting
 from controller.cluster.volumes.storage_capacity import StorageCapacities
 from controller.cluster.volumes.volume_binding import VolumeBinding
+from controller.reasons import catalogue
 from hami_dra.api import kinds, names
 from hami_dra.api.kinds import POD
 from tests.cards import node, pod
@@ -133,7 +134,7 @@ def test_no_limit_of_a_node_breaks_a_decision(count):
     found.volume("pv", csi={"driver": DRIVER, "volumeHandle": "h"})
     found.claim("data", bound="pv")
     found.put("CSINode", "n3", spec={"drivers": [{"name": DRIVER, "allocatable": {"count": count}}]})
-    assert found.refused(using("data")) == ({"n3": names.NODE_VOLUME_LIMITS} if count <= 0 else {})
+    assert found.refused(using("data")) == ({"n3": catalogue.NODE_VOLUME_LIMITS} if count <= 0 else {})
 
 
 def test_a_node_that_names_thousands_of_drivers_takes_the_place_of_64(monkeypatch):

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CODES
 from controller.rules.node_affinity import admits
-from hami_dra.api import names
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.selectors import label_selector_matches, tolerates
 from tests.cards import node, pod
@@ -125,8 +125,8 @@ def test_spread_is_kube_schedulers(cluster):
         inventory.pod_changed(None, each)
     fit = inventory.node_fit(wanted)
     bad = refused(*cluster)
-    earlier = {"", names.NODE_TOPOLOGY_SPREAD}
+    earlier = {"", catalogue.NODE_TOPOLOGY_SPREAD}
     for each in nodes:
         code = CODES[fit.codes[inventory.nodes.index_of(each.metadata.name)]]
         if code in earlier:
-            assert (code == names.NODE_TOPOLOGY_SPREAD) == (each.metadata.name in bad)
+            assert (code == catalogue.NODE_TOPOLOGY_SPREAD) == (each.metadata.name in bad)

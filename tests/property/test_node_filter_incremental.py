@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
+from controller.reasons.catalogue import CODES
 from hami_dra.api.core import Namespace
 from tests.cards import node, pod
 

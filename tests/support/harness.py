@@ -19,8 +19,9 @@ import numpy as np
 from controller.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.decide.company import Company
 from controller.inventory.inventory import Inventory
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CODES
 from controller.reconcile.controller import Controller
-from controller.rules.codes import CODES
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator
 from hami_dra.api.core import Pod
@@ -143,9 +144,9 @@ def first_fit(
         if not name:
             continue
         if scheduling_request.required_node not in ("", name):
-            refused[name] = {names.NODE_AFFINITY: 1}
+            refused[name] = {catalogue.NODE_AFFINITY: 1}
         elif name in scheduling_request.refused_nodes:
-            refused[name] = {names.NODE_REFUSED: 1}
+            refused[name] = {catalogue.NODE_REFUSED: 1}
         elif not fits[row]:
             refused[name] = {CODES[fit.codes[row]]: 1}
         else:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
-from controller.rules.codes import PLUGINS as PLUGIN_OF
+from controller.reasons.catalogue import CODES
+from controller.reasons.catalogue import PLUGINS as PLUGIN_OF
 from controller.rules.node_filters import NodeFit
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import BY_GVK, POD

@@ -8,9 +8,9 @@ from typing import Final
 from controller.insight.doctor.model import Finding, State
 from controller.insight.doctor.phrases import in_words, older, some
 from controller.inventory import DeviceId
+from controller.reasons import PLUGINS
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
-from controller.rules import PLUGINS
 from controller.views.overview import Tenancies
 from hami_dra.api import names
 from hami_dra.api.core import Pod

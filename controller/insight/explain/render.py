@@ -15,6 +15,7 @@ from controller.decide import Decision, Unschedulable, listing_annotations
 from controller.insight.explain import wording
 from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
 from controller.inventory import UNNUMBERED, Device, DeviceId
+from controller.reasons import english, meaning_of
 from controller.scoring import device_terms
 from controller.views.explanation import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from hami_dra.api.printable import counted
@@ -113,8 +114,7 @@ def _node(picture: DecisionSnapshot, place: NodeSnapshot) -> NodeExplanation:
         ),
         tie=place.tie,
         reasons=dict(place.reasons),
-        text=place.why
-        or "; ".join(dict.fromkeys(wording.NODE_TEXTS[code] for code in place.reasons if code in wording.NODE_TEXTS)),
+        text=place.why or "; ".join(english(code) for code in place.reasons if meaning_of(code).of_node),
         cards=tuple(_cards(picture, place, chosen=chosen)),
     )
 

@@ -22,30 +22,6 @@ _DEFAULT: Final = "default"
 _LONGEST: Final = 200
 ROLES: Final = ("shares", "cores", "memory")
 _SLOTS, _CORES, _MEMORY = range(3)
-NODE_TEXTS: Final[Mapping[str, str]] = {
-    names.NODE_UNSCHEDULABLE: "cordoned",
-    names.NODE_NOT_READY: "not ready",
-    names.NODE_TAINTED: "has a taint that the pod does not tolerate",
-    names.NODE_AFFINITY: "excluded by the pod's node selector, affinity or node name",
-    names.NODE_RESOURCES: "too little cpu, memory, pods or another resource is left",
-    names.NODE_PORTS: "a host port of the pod is taken",
-    names.NODE_VOLUME_RESTRICTIONS: "a volume of the pod is in use where it may not be used twice",
-    names.NODE_VOLUME_LIMITS: "the node can attach no more volumes",
-    names.NODE_VOLUME_BINDING: "a volume of the pod is not available there",
-    names.NODE_VOLUME_ZONE: "a volume of the pod lives in another zone",
-    names.NODE_TOPOLOGY_SPREAD: "excluded by the pod's topology spread constraints",
-    names.NODE_POD_AFFINITY: "no pod that the pod must be near runs there",
-    names.NODE_POD_ANTI_AFFINITY: "an anti-affinity between pods excludes it",
-    names.NODE_DECLARED_FEATURES: "the node does not declare a feature that the pod needs",
-    names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
-    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the devices there",
-    names.NODE_OUTSIDE_DOMAIN: "outside the topology domain that the pod's gang was tried in",
-    names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
-    names.NODE_INSUFFICIENT_DEVICE: "fewer devices of the class than requested",
-    names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for this many slices",
-    names.TOPOLOGY_NOT_FIT: "enough devices, but no set of them joined by the fast interconnect",
-    names.NUMA_NOT_FIT: "enough devices, but no set of them that the vendor's rules allow",
-}
 
 
 class Figures(Struct, frozen=True):

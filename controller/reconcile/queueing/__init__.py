@@ -1,10 +1,11 @@
 """Which pending pod is tried next, and when: queue, fairness, queueing hints, backoff."""
 
+from controller.reasons import FOREIGN, Change
 from controller.reconcile.queueing.gang_assessment import GangAssessment, assess_gang
 from controller.reconcile.queueing.gang_queue import GangQueue
 from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.pod_assessment import Answer, Conversion, Pending, PodAssessor, Schedulable
-from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
+from controller.reconcile.queueing.queueing_hints import News, helpful
 from controller.reconcile.queueing.refused_groups import FOREVER
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.queueing.triggers import Triggers, rank

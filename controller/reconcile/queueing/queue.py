@@ -26,8 +26,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.reasons import ANY, Change
 from controller.reconcile.queueing.fairness import FairOrder, Turn
-from controller.reconcile.queueing.queueing_hints import ANY, Change, News
+from controller.reconcile.queueing.queueing_hints import News
 from controller.reconcile.queueing.refused_groups import FOREVER, Pause, Rank, RefusedGroup
 from controller.reconcile.runtime import State
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
-from controller.reconcile.queueing.queueing_hints import ANY, Change
+from controller.reasons import ANY, Change
 from hami_dra.kube.backoff import doubled
 
 FOREVER: Final = float("inf")

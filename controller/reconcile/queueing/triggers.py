@@ -12,7 +12,8 @@ from collections.abc import Callable
 from controller.assessment import has_devices
 from controller.decide import pod_shape
 from controller.gangs import OPTIONAL_SOURCES, gang_of
-from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
+from controller.reasons import RELEASED, Change
+from controller.reconcile.queueing.queueing_hints import News, node_change
 from controller.reconcile.queueing.refused_groups import Rank
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context

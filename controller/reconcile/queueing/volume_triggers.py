@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from controller.reconcile.queueing.queueing_hints import Change
+from controller.reasons import Change
 from controller.reconcile.queueing.triggers import Triggers
 from controller.reconcile.runtime import Context
 from hami_dra.api import kinds

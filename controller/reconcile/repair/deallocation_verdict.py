@@ -7,17 +7,17 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.reasons import catalogue
 from controller.reconcile.queueing import FOREVER
 from controller.reconcile.runtime import Settings
 from controller.rules import taint_code
-from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition
 from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, scheduled_condition
 
 VOLUME_TIMEOUT: Final = 600.0
 """Seconds that kube-scheduler gives the volumes of a pod to be bound (`bindTimeoutSeconds`)."""
-_TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
+_TROUBLES: Final = {catalogue.NODE_NOT_READY: "not ready", catalogue.NODE_UNSCHEDULABLE: "cordoned"}
 """Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
 kube-scheduler judges all other taints.
 """

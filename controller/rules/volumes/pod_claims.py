@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from controller.cluster.volumes.storage_objects import StorageObjects, is_for_pod
 from controller.cluster.volumes.volume_binding import ClaimsToPlace
-from controller.rules.codes import PLUGINS
+from controller.reasons import catalogue
+from controller.reasons.catalogue import PLUGINS
 from controller.rules.plugin import PodRefusal
-from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import VolumeClaimRef, volume_claim_refs
 from hami_dra.api.storage import PersistentVolume, PersistentVolumeClaim
@@ -75,7 +75,7 @@ def in_use(key: str, other: str) -> PodRefusal:
     why = (
         f"PersistentVolumeClaim {key} is ReadWriteOncePod, and Pod {other} uses it; the pod runs when that one is gone"
     )
-    return _refusal(names.NODE_VOLUME_RESTRICTIONS, why)
+    return _refusal(catalogue.NODE_VOLUME_RESTRICTIONS, why)
 
 
 def _missing(refs: Iterable[VolumeClaimRef], objects: StorageObjects) -> PodRefusal | None:
@@ -83,7 +83,7 @@ def _missing(refs: Iterable[VolumeClaimRef], objects: StorageObjects) -> PodRefu
     for ref in refs:
         if not ref.is_ephemeral and ref.key not in objects.claims:
             return _refusal(
-                names.NODE_VOLUME_RESTRICTIONS, f"PersistentVolumeClaim {ref.key} does not exist; create it"
+                catalogue.NODE_VOLUME_RESTRICTIONS, f"PersistentVolumeClaim {ref.key} does not exist; create it"
             )
     return None
 
@@ -105,7 +105,7 @@ def _unusable(ref: VolumeClaimRef, pod: Pod, objects: StorageObjects) -> PodRefu
         why = f"{what} was not made for this pod, whose ephemeral volume {ref.volume} needs that name; delete it"
     else:
         return None
-    return _refusal(names.NODE_VOLUME_BINDING, why)
+    return _refusal(catalogue.NODE_VOLUME_BINDING, why)
 
 
 def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> PodRefusal | None:
@@ -126,7 +126,7 @@ def _unbound(ref: VolumeClaimRef, objects: StorageObjects) -> PodRefusal | None:
         why = f"{what} is not bound yet, and its StorageClass {claim.storage_class} binds immediately; {look}"
     else:
         return None
-    return _refusal(names.NODE_VOLUME_BINDING, why)
+    return _refusal(catalogue.NODE_VOLUME_BINDING, why)
 
 
 def _volume_missing(
@@ -138,7 +138,7 @@ def _volume_missing(
     gone = [(ref, claim.spec.volume_name) for ref, claim in bound if claim.spec.volume_name not in objects.volumes]
     for ref, name in sorted(gone, key=lambda each: each[0].is_ephemeral):
         why = f"PersistentVolumeClaim {ref.key} is bound to PersistentVolume {name}, which does not exist; restore the volume"
-        return _refusal(names.NODE_VOLUME_BINDING if ref.is_ephemeral else names.NODE_VOLUME_ZONE, why)
+        return _refusal(catalogue.NODE_VOLUME_BINDING if ref.is_ephemeral else catalogue.NODE_VOLUME_ZONE, why)
     return None
 
 

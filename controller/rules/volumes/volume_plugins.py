@@ -16,20 +16,20 @@ from controller.cluster.incremental.digests import digest_of
 from controller.cluster.nodes.nodes import NodeColumns, Placed
 from controller.cluster.pods.pod_shapes import PodShapes
 from controller.cluster.volumes.volume_binding import ClaimsToPlace
-from controller.rules.codes import PLUGINS
+from controller.reasons import catalogue
+from controller.reasons.catalogue import PLUGINS
 from controller.rules.plugin import PodFilter, PodRefusal
 from controller.rules.volumes import volume_zone
 from controller.rules.volumes.pod_claims import claims_of, exclusive_claims, in_use, pod_volumes
 from controller.rules.volumes.volume_book import VolumeBook
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 
 CODES: Final = (
-    names.NODE_VOLUME_RESTRICTIONS,
-    names.NODE_VOLUME_LIMITS,
-    names.NODE_VOLUME_BINDING,
-    names.NODE_VOLUME_ZONE,
+    catalogue.NODE_VOLUME_RESTRICTIONS,
+    catalogue.NODE_VOLUME_LIMITS,
+    catalogue.NODE_VOLUME_BINDING,
+    catalogue.NODE_VOLUME_ZONE,
 )
 """In kube-scheduler's order."""
 _Refusal = tuple[Bools, Callable[[int], str]]
@@ -82,23 +82,23 @@ class VolumeVerdicts:
         book = self._book
         refusals: dict[str, _Refusal] = {}
         if (mask := book.disks.refused(pod)) is not None:
-            refusals[names.NODE_VOLUME_RESTRICTIONS] = mask, partial(book.disks.reason, pod)
+            refusals[catalogue.NODE_VOLUME_RESTRICTIONS] = mask, partial(book.disks.reason, pod)
         if not book.objects.are_claims_readable:
             return VolumeVerdict(refusals=refusals)
         claims = claims_of(pod, book.objects)
         if isinstance(claims, PodRefusal):
             return VolumeVerdict(claims)
         if (mask := book.limits.refused(pod, own)) is not None:
-            refusals[names.NODE_VOLUME_LIMITS] = mask, partial(book.limits.reason, pod, own=own)
+            refusals[catalogue.NODE_VOLUME_LIMITS] = mask, partial(book.limits.reason, pod, own=own)
         to_place = claims.to_place
         if to_place.bound or to_place.waiting:
             uid = pod.metadata.uid
             with book.without_reservation(uid):
                 mask = book.binding.refused(to_place)
-            refusals[names.NODE_VOLUME_BINDING] = mask, partial(self._unbindable, uid, to_place)
+            refusals[catalogue.NODE_VOLUME_BINDING] = mask, partial(self._unbindable, uid, to_place)
         mask = volume_zone.refused(claims.in_zones, self._nodes, book.labels)
         if mask is not None:
-            refusals[names.NODE_VOLUME_ZONE] = mask, partial(volume_zone.reason, claims.in_zones, self._nodes)
+            refusals[catalogue.NODE_VOLUME_ZONE] = mask, partial(volume_zone.reason, claims.in_zones, self._nodes)
         return VolumeVerdict(self._exclusive(pod), refusals)
 
     def _unbindable(self, uid: str, claims: ClaimsToPlace, row: int) -> str:

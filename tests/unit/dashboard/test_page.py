@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.dashboard import chinese, drawing, fabric, pages, reasons, render, trends, wording
+from controller.dashboard import chinese, drawing, fabric, pages, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, MOST_SAMPLES, History
@@ -18,11 +18,11 @@ from controller.dashboard.readings import CardReading, Readings
 from controller.dashboard.source import ControllerState
 from controller.dashboard.stream import event
 from controller.dashboard.tables import PageTable, exported, ordered
+from controller.reasons import CATALOGUE
 from controller.reconcile.runtime import Mode
 from controller.views.columns import Column
 from controller.views.overview import ContainerUse
 from controller.views.overview.model import Card, Packing, Tenant
-from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 from tests.unit.dashboard.test_access import Empty
 
@@ -31,7 +31,6 @@ DASHBOARD = Path(render.__file__).parent
 TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
 
 
-UNDOCUMENTED = {names.NODE_UNFIT_POD}
 """Of HAMi's codes, those that no decision gives."""
 
 
@@ -43,7 +42,7 @@ def tables():
 
 
 def messages():
-    found = {text.english for text in reasons.REASONS.values()} | {title for _, title, _ in pages.MENU}
+    found = {code.english for code in CATALOGUE.values()} | {title for _, title, _ in pages.MENU}
     found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.views.explanation
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
     found |= {column.title for table in tables() for column in table.columns if column.title}
@@ -67,30 +66,6 @@ def test_the_catalogue_is_complete_and_has_nothing_more():
 def test_a_message_has_the_same_figures_in_both_languages():
     for english, found in chinese.MESSAGES.items():
         assert sorted(re.findall(r"\{\w*\}", english)) == sorted(re.findall(r"\{\w*\}", found)), english
-
-
-def test_every_reason_code_has_one_text_of_its_own_in_each_language():
-    for language in ("english", "chinese"):
-        texts = [getattr(text, language) for text in reasons.REASONS.values()]
-        assert all(texts)
-        assert len({*texts}) == len(texts)
-
-
-def test_the_table_of_reason_codes_in_the_docs_has_the_codes_of_the_catalogue():
-    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
-    table = page.partition("## Reason codes\n")[2].partition("\n## ")[0]
-    codes = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert len({*codes}) == len(codes)
-    assert {*codes} == {*reasons.REASONS} - UNDOCUMENTED
-
-
-def test_every_reason_code_has_words():
-    codes = {
-        value
-        for key, value in vars(names).items()
-        if re.match(r"(CARD|NODE|NUMA|TOPOLOGY|MODE)_", key) and re.fullmatch(r"[A-Z]\w+", str(value))
-    }
-    assert codes - set(reasons.REASONS) == set()
 
 
 def test_no_template_lets_markup_through():

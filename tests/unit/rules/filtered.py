@@ -1,7 +1,7 @@
 """An inventory of nodes and pods, and what its node filter says of a pod."""
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
+from controller.reasons.catalogue import CODES
 
 
 class Filtered:

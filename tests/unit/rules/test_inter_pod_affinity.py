@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from hami_dra.api import names
+from controller.reasons import catalogue
 from hami_dra.api.core import Namespace
 from tests.cards import node, pod
 from tests.unit.rules.filtered import Filtered
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB, DB = {"app": "web"}, {"app": "db"}
-NEAR, APART = names.NODE_POD_AFFINITY, names.NODE_POD_ANTI_AFFINITY
+NEAR, APART = catalogue.NODE_POD_AFFINITY, catalogue.NODE_POD_ANTI_AFFINITY
 
 
 def zoned(name, zone):

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CODES
 from controller.rules.node_affinity import pinned_names
-from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, Taint, Toleration
 from hami_dra.api.resource import DeviceClass
 from hami_dra.api.selectors import node_selector_matches, requirement_matches, tolerates
@@ -64,11 +64,11 @@ def test_a_node_without_conditions_is_ready():
 @pytest.mark.parametrize(
     ("wrong", "code", "key"),
     [
-        ({"unschedulable": True}, names.NODE_UNSCHEDULABLE, "node.kubernetes.io/unschedulable"),
-        ({"ready": "False"}, names.NODE_NOT_READY, "node.kubernetes.io/not-ready"),
-        ({"ready": "Unknown"}, names.NODE_NOT_READY, "node.kubernetes.io/unreachable"),
-        ({"taints": [NO_SCHEDULE]}, names.NODE_TAINTED, "dedicated"),
-        ({"taints": [{**NO_SCHEDULE, "effect": "NoExecute"}]}, names.NODE_TAINTED, "dedicated"),
+        ({"unschedulable": True}, catalogue.NODE_UNSCHEDULABLE, "node.kubernetes.io/unschedulable"),
+        ({"ready": "False"}, catalogue.NODE_NOT_READY, "node.kubernetes.io/not-ready"),
+        ({"ready": "Unknown"}, catalogue.NODE_NOT_READY, "node.kubernetes.io/unreachable"),
+        ({"taints": [NO_SCHEDULE]}, catalogue.NODE_TAINTED, "dedicated"),
+        ({"taints": [{**NO_SCHEDULE, "effect": "NoExecute"}]}, catalogue.NODE_TAINTED, "dedicated"),
     ],
 )
 def test_what_keeps_pods_off_a_node_can_be_tolerated(wrong, code, key):
@@ -79,8 +79,8 @@ def test_what_keeps_pods_off_a_node_can_be_tolerated(wrong, code, key):
 
 def test_a_cordon_is_named_whatever_else_is_wrong():
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]
-    assert reason(pod(), node(taints=[NO_SCHEDULE, *taints], unschedulable=True)) == names.NODE_UNSCHEDULABLE
-    assert reason(pod(), node(taints=taints)) == names.NODE_TAINTED
+    assert reason(pod(), node(taints=[NO_SCHEDULE, *taints], unschedulable=True)) == catalogue.NODE_UNSCHEDULABLE
+    assert reason(pod(), node(taints=taints)) == catalogue.NODE_TAINTED
 
 
 def test_taints_that_only_prefer_keep_nobody_off():
@@ -167,9 +167,9 @@ def test_terms_are_ored_and_requirements_anded(terms, matches):
 def test_selector_and_affinity_must_both_admit_the_node():
     inventory = furnished(node("n1", labels={"a": "1", "b": "1"}), node("n2", labels={"a": "1"}), node("n3"))
     assert reasons(inventory, requires(rule("b", "DoesNotExist"), selector={"a": "1"})) == {
-        "n1": names.NODE_AFFINITY,
+        "n1": catalogue.NODE_AFFINITY,
         "n2": "",
-        "n3": names.NODE_AFFINITY,
+        "n3": catalogue.NODE_AFFINITY,
     }
 
 
@@ -177,12 +177,12 @@ def test_a_daemonset_pod_fits_the_node_it_names():
     inventory = furnished(node("n1"), node("n2", labels={"a": "1"}), node("n3"))
     here = rule("metadata.name", "In", "n2")
     assert reasons(inventory, requires(fields=[here])) == {
-        "n1": names.NODE_AFFINITY,
+        "n1": catalogue.NODE_AFFINITY,
         "n2": "",
-        "n3": names.NODE_AFFINITY,
+        "n3": catalogue.NODE_AFFINITY,
     }
-    assert reasons(inventory, requires(rule("a", "DoesNotExist"), fields=[here]))["n2"] == names.NODE_AFFINITY
-    assert reasons(inventory, requires(fields=[rule("metadata.name", "In", "n9")]))["n2"] == names.NODE_AFFINITY
+    assert reasons(inventory, requires(rule("a", "DoesNotExist"), fields=[here]))["n2"] == catalogue.NODE_AFFINITY
+    assert reasons(inventory, requires(fields=[rule("metadata.name", "In", "n9")]))["n2"] == catalogue.NODE_AFFINITY
 
 
 def test_names_pin_a_selector_only_where_every_term_has_one():
@@ -203,7 +203,7 @@ def test_what_running_pods_use_is_not_free():
     running = pod("running", containers=[{"name": "c", "resources": {"requests": {"cpu": "3"}}}], nodeName="n1")
     inventory.pod_changed(None, running)
     assert reasons(inventory, asks(cpu="1"))["n1"] == ""
-    assert reasons(inventory, asks(cpu="1001m"))["n1"] == names.NODE_RESOURCES
+    assert reasons(inventory, asks(cpu="1001m"))["n1"] == catalogue.NODE_RESOURCES
     inventory.pod_changed(running, None)
     assert reasons(inventory, asks(cpu="4"))["n1"] == ""
 
@@ -213,36 +213,36 @@ def test_finished_pods_use_nothing(end):
     inventory = furnished(node(allocatable={"cpu": "4", "pods": "1"}))
     running = pod("a", nodeName="n1")
     inventory.pod_changed(None, running)
-    assert reasons(inventory, pod("b"))["n1"] == names.NODE_RESOURCES
+    assert reasons(inventory, pod("b"))["n1"] == catalogue.NODE_RESOURCES
     inventory.pod_changed(running, pod("a", nodeName="n1", phase=end))
     assert reasons(inventory, pod("b"))["n1"] == ""
 
 
 def test_a_resource_that_the_node_does_not_offer():
-    assert reason(asks(example_com__fpga="1"), node()) == names.NODE_RESOURCES
+    assert reason(asks(example_com__fpga="1"), node()) == catalogue.NODE_RESOURCES
     assert reason(asks(example_com__fpga="0"), node()) == ""
 
 
 def test_what_every_kubelet_declares_is_not_missed_but_believed():
     """A node in a file may say nothing about itself; one that says 0 is full."""
     assert reason(asks(cpu="64"), node(allocatable={})) == ""
-    assert reason(asks(cpu="64"), node(allocatable={"cpu": "0"})) == names.NODE_RESOURCES
-    assert reason(pod(), node(allocatable={"pods": "0"})) == names.NODE_RESOURCES
+    assert reason(asks(cpu="64"), node(allocatable={"cpu": "0"})) == catalogue.NODE_RESOURCES
+    assert reason(pod(), node(allocatable={"pods": "0"})) == catalogue.NODE_RESOURCES
 
 
 def test_extended_resources_of_a_device_class_come_from_claims_where_no_device_plugin_offers_them():
     """KEP-5004; noderesources/fit.go, shouldDelegateResourceToDRA."""
     inventory = furnished(node("plugin", allocatable={"example.com/gpu": "1"}), node("dra"))
     plain = asks(**{"example.com/gpu": "2"})
-    assert reasons(inventory, plain) == {"plugin": names.NODE_RESOURCES, "dra": names.NODE_RESOURCES}
+    assert reasons(inventory, plain) == {"plugin": catalogue.NODE_RESOURCES, "dra": catalogue.NODE_RESOURCES}
     served = device_class("gpu")
     spec = msgspec.structs.replace(served.spec, extended_resource_name="example.com/gpu")
     served: DeviceClass = msgspec.structs.replace(served, spec=spec)
     inventory.class_changed(None, served)
-    assert reasons(inventory, plain) == {"plugin": names.NODE_RESOURCES, "dra": ""}
+    assert reasons(inventory, plain) == {"plugin": catalogue.NODE_RESOURCES, "dra": ""}
     assert reasons(inventory, asks(**{"deviceclass.resource.kubernetes.io/gpu": "1"}))["dra"] == ""
     inventory.class_changed(served, None)
-    assert reasons(inventory, plain)["dra"] == names.NODE_RESOURCES
+    assert reasons(inventory, plain)["dra"] == catalogue.NODE_RESOURCES
 
 
 def test_what_a_device_plugin_still_offers_can_be_read():
@@ -329,7 +329,7 @@ def test_a_pod_is_not_in_its_own_way():
     inventory.assume_pod(mine, "n1")
     assert reasons(inventory, mine)["n1"] == ""
     other = pod("other", containers=[{"name": "c", "resources": {"requests": {"cpu": "3"}}}])
-    assert reasons(inventory, other)["n1"] == names.NODE_RESOURCES
+    assert reasons(inventory, other)["n1"] == catalogue.NODE_RESOURCES
 
 
 def test_pods_of_a_node_that_is_not_there_yet_count_when_it_comes():
@@ -337,7 +337,7 @@ def test_pods_of_a_node_that_is_not_there_yet_count_when_it_comes():
     early = pod("a", containers=[{"name": "c", "resources": {"requests": {"cpu": "3"}}}], nodeName="n1")
     inventory.pod_changed(None, early)
     inventory.node_changed(None, node(allocatable={"cpu": "4", "pods": "10"}))
-    assert reasons(inventory, asks(cpu="2"))["n1"] == names.NODE_RESOURCES
+    assert reasons(inventory, asks(cpu="2"))["n1"] == catalogue.NODE_RESOURCES
     inventory.node_changed(node(), None)
     inventory.pod_changed(early, None)
     inventory.node_changed(None, node(allocatable={"cpu": "4", "pods": "10"}))
@@ -348,14 +348,14 @@ def test_answers_follow_the_nodes():
     """Kept per kind of pod, mended for what changed."""
     inventory = furnished(node("n1"), node("n2"))
     wanted = pod(nodeSelector={"zone": "a"}, tolerations=[{"key": "x", "operator": "Exists"}])
-    assert set(reasons(inventory, wanted).values()) == {names.NODE_AFFINITY}
+    assert set(reasons(inventory, wanted).values()) == {catalogue.NODE_AFFINITY}
     inventory.node_changed(node("n2"), node("n2", labels={"zone": "a"}))
-    assert reasons(inventory, wanted) == {"n1": names.NODE_AFFINITY, "n2": ""}
+    assert reasons(inventory, wanted) == {"n1": catalogue.NODE_AFFINITY, "n2": ""}
     inventory.node_changed(node("n2"), node("n2", labels={"zone": "a"}, taints=[NO_SCHEDULE]))
-    assert reasons(inventory, wanted)["n2"] == names.NODE_TAINTED
+    assert reasons(inventory, wanted)["n2"] == catalogue.NODE_TAINTED
     inventory.node_changed(node("n1"), None)
     inventory.node_changed(None, node("n3", labels={"zone": "a"}))
-    assert reasons(inventory, wanted) == {"n2": names.NODE_TAINTED, "n3": ""}
+    assert reasons(inventory, wanted) == {"n2": catalogue.NODE_TAINTED, "n3": ""}
 
 
 def test_a_heartbeat_is_no_change():

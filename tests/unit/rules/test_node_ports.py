@@ -2,8 +2,8 @@
 
 import pytest
 
+from controller.reasons import catalogue
 from controller.rules.node_ports import HostPort, host_ports
-from hami_dra.api import names
 from tests.cards import node, pod
 from tests.unit.rules.filtered import Filtered
 
@@ -31,7 +31,7 @@ def asking(*wanted, name="wanting", **spec):
 )
 def test_a_port_is_taken_once_per_address_and_protocol(mine, theirs, conflict):
     world = Filtered(node("n1"), node("n2")).run(asking(theirs, name="web", nodeName="n1"))
-    assert world.refused(asking(mine)) == ({"n1": names.NODE_PORTS} if conflict else {})
+    assert world.refused(asking(mine)) == ({"n1": catalogue.NODE_PORTS} if conflict else {})
 
 
 def test_a_refusal_names_port_and_pod():
@@ -45,7 +45,7 @@ def test_a_port_is_free_when_its_pod_goes_and_taken_by_a_pod_that_is_assumed():
     world.inventory.pod_changed(web, None)
     assert world.refused(asking({"hostPort": 80})) == {}
     world.inventory.assume_pod(asking({"hostPort": 80}, name="next"), "n1")
-    assert world.refused(asking({"hostPort": 80})) == {"n1": names.NODE_PORTS}
+    assert world.refused(asking({"hostPort": 80})) == {"n1": catalogue.NODE_PORTS}
     assert world.refused(asking({"hostPort": 80}, name="next")) == {}  # its own does not stand in its way
 
 
@@ -64,4 +64,4 @@ def test_a_taken_port_is_named_before_a_lacking_resource():
         asking({"hostPort": 80}, name="web", nodeName="n1")
     )
     wanted = pod("wanting", containers=[ports({"hostPort": 80}, resources={"requests": {"cpu": "2"}})])
-    assert world.refused(wanted) == {"n1": names.NODE_PORTS}
+    assert world.refused(wanted) == {"n1": catalogue.NODE_PORTS}

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from controller.inventory.inventory import Inventory
-from controller.rules.codes import CODES
-from hami_dra.api import names
+from controller.reasons import catalogue
+from controller.reasons.catalogue import CODES
 from tests.cards import node, pod
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -49,7 +49,12 @@ class ZonedCluster:
     def open_to(self, wanted):
         rows, fit = self.inventory.nodes, self.inventory.node_fit(wanted)
         codes = {rows.names[row]: CODES[fit.codes[row]] for row in range(rows.size) if rows.present[row]}
-        assert set(codes.values()) <= {"", names.NODE_TOPOLOGY_SPREAD, names.NODE_AFFINITY, names.NODE_TAINTED}
+        assert set(codes.values()) <= {
+            "",
+            catalogue.NODE_TOPOLOGY_SPREAD,
+            catalogue.NODE_AFFINITY,
+            catalogue.NODE_TAINTED,
+        }
         return {name for name, code in codes.items() if not code}
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.cluster.pods.resized_requests import counted_requests
-from hami_dra.api import names
+from controller.reasons import catalogue
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.kube.decoding import read_object
@@ -61,7 +61,7 @@ def test_the_largest_counts(containers, conditions, by_sums, by_container):
 def test_a_node_is_as_full_as_kubelet_says():
     world = Filtered(node("n1", allocatable={"cpu": "2", "pods": "9"})).run(resized(("500m", "1500m", "1500m")))
     wanted = pod("wanting", containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}])
-    assert world.refused(wanted) == {"n1": names.NODE_RESOURCES}
+    assert world.refused(wanted) == {"n1": catalogue.NODE_RESOURCES}
     assert world.why(wanted) == {"n1": "NodeResourcesFit: asks 1 of cpu, 0.5 of 2 are free"}
     before = resized(("500m", "1500m", "1500m"))
     world.inventory.pod_changed(before, resized(("500m", "500m", "500m")))
@@ -83,7 +83,7 @@ def test_what_kubelet_repeats_of_the_spec_takes_no_memory():
 
 def test_a_node_that_declares_no_ephemeral_storage_has_none():
     wanted = pod("wanting", containers=[{"name": "main", "resources": {"requests": {"ephemeral-storage": "1Gi"}}}])
-    assert Filtered(node("n1")).refused(wanted) == {"n1": names.NODE_RESOURCES}
+    assert Filtered(node("n1")).refused(wanted) == {"n1": catalogue.NODE_RESOURCES}
 
 
 def test_features_of_kubelet_that_a_pod_needs():

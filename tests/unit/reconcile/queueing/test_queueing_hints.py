@@ -3,6 +3,7 @@
 import pytest
 
 from controller.decide import Unschedulable, decide
+from controller.reasons import catalogue
 from controller.reconcile.queueing.queueing_hints import ANY, Change, helpful, node_change
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus
@@ -58,9 +59,9 @@ def test_what_helps_follows_from_the_reasons():
 
     assert Change.QUOTA in of(names.RESOURCE_QUOTA_NOT_FIT)
     assert Change.QUOTA not in of(names.CARD_INSUFFICIENT_MEMORY)
-    assert Change.RESOURCES_FREED in of(names.NODE_RESOURCES, names.CARD_INSUFFICIENT_MEMORY)
+    assert Change.RESOURCES_FREED in of(catalogue.NODE_RESOURCES, names.CARD_INSUFFICIENT_MEMORY)
     assert Change.RESOURCES_FREED not in of(names.CARD_INSUFFICIENT_MEMORY)
-    assert all(Change.NODE_ADDED in of(code) for code in (names.NODE_AFFINITY, names.NODE_TAINTED, "AnyOther"))
+    assert all(Change.NODE_ADDED in of(code) for code in (catalogue.NODE_AFFINITY, catalogue.NODE_TAINTED, "AnyOther"))
     assert helpful(Unschedulable("no", error="device class is missing")) == ANY
 
 

@@ -9,7 +9,7 @@ from controller.cluster.nodes.node_labels import NodeLabels
 from controller.cluster.nodes.nodes import NodeColumns, place
 from controller.cluster.pods.pod_names import PodNames
 from controller.cluster.pods.pod_shapes import PodShapes
-from controller.rules.codes import PLUGINS
+from controller.reasons.catalogue import PLUGINS
 from controller.rules.volumes.volume_book import VolumeBook
 from controller.rules.volumes.volume_plugins import CODES, VolumeVerdicts
 from hami_dra.api import kinds, names

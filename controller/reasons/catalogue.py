@@ -1,0 +1,266 @@
+"""All reason codes: for each its words in both languages, and what may help. Pure.
+
+A code says by which check a device or a node is refused first. To add one, write it here and use it
+in its rule: numbers, queueing hints, explanations and the dashboard follow.
+
+| codes | their order |
+|---|---|
+| of devices, HAMi's | `hami_dra.vendors.reasons` |
+| of nodes, with a plugin | that of kube-scheduler's filter plugins, as listed here (`NUMBERS`) |
+| of nodes, without one | `decide.node_filter` checks these after the plugins |
+"""
+
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from controller.reasons.changes import ANY, Change
+from hami_dra.api import names
+
+_DEVICES: Final = Change.DEVICES_FREED | Change.DEVICES_PUBLISHED | Change.NODE_LABELS
+"""Labels of a node decide which slices it reaches."""
+_VOLUMES: Final = Change.VOLUMES | Change.RESOURCES_FREED | Change.NODE_LABELS
+
+
+class ReasonCode(Struct, frozen=True):
+    """What is known of a reason code."""
+
+    words: str
+    """English; `{}` stands for the devices or nodes, `{are}` for their verb, `{state}` for `state`."""
+    chinese: str
+    """Of one device or node."""
+    helps: Change = _DEVICES
+    """The changes that may make a pod schedulable that was refused for this reason."""
+    plugin: str = ""
+    """The plugin of kube-scheduler that refuses a node for this reason."""
+    fix: str = ""
+    """What to do, where the words do not suggest it."""
+    state: str = ""
+    """The adjective, where the words say no more: `cordoned`."""
+    of_node: bool = False
+    """Whether nodes are refused for it; else devices."""
+
+    @property
+    def english(self) -> str:
+        """The words about one device or node."""
+        return self.about("the node" if self.of_node else "the device", 1)
+
+    def about(self, subject: str, number: int) -> str:
+        """Return the words about `number` of them: `all slots of 2 devices are taken`."""
+        return self.words.format(subject, are="is" if number == 1 else "are", state=self.state)
+
+
+CATALOGUE: Final[dict[str, ReasonCode]] = {}
+"""By code."""
+
+
+def _code(
+    code: str,
+    words: str,
+    chinese: str,
+    helps: Change = _DEVICES,
+    plugin: str = "",
+    *,
+    fix: str = "",
+    state: str = "",
+    of_node: bool = False,
+) -> str:
+    """Add a code, and return it."""
+    CATALOGUE[code] = ReasonCode(words, chinese, helps, plugin, fix, state, of_node)
+    return code
+
+
+_of_node: Final = partial(_code, of_node=True)
+
+# --- devices ---------------------------------------------------------------------------------
+
+_code(names.CARD_TYPE_MISMATCH, "not the requested type of device", "不是所要求的设备型号")
+_code(names.CARD_UUID_MISMATCH, "not a device requested by its UUID", "不是按 UUID 要求的设备")
+_code(names.CARD_TIME_SLICING_EXHAUSTED, "all slots of {} are taken", "设备的份数已用完")
+_code(names.CARD_COMPUTE_UNITS_EXHAUSTED, "all cores of {} are promised to others", "设备的算力已用完")
+_code(names.CARD_INSUFFICIENT_MEMORY, "not enough memory left on {}", "设备的剩余显存不足")
+_code(names.CARD_INSUFFICIENT_CORE, "not enough cores left on {}", "设备的剩余算力不足")
+_code(names.CARD_NOT_HEALTH, "{} {are} {state}", "设备不健康", state="not healthy")
+_code(names.CARD_CORDONED, "{} {are} {state}", "设备已停用", state="out of service")
+_code(names.EXCLUSIVE_CONFLICT, "needs a device of its own, and this one is in use", "要求独占，但设备上已有占用者")
+_code(
+    names.CUSTOM_FILTER_RULE, "the device does not have a capacity that the request names", "设备没有请求所指名的容量"
+)
+_code(
+    names.MODE_NOT_FIT,
+    "{} {are} in another mode, or cut into slices of another size",
+    "设备处于其他模式，或已切成其他大小",
+)
+_code(names.CARD_MIG_INFEASIBLE, "what is cut from {} leaves no room for it", "该设备上已切不出这种规格")
+_code(
+    names.CARD_APP_CLASS_MISMATCH,
+    "the tenants of {} are of another class (online or offline)",
+    "设备上运行着其他类别的任务",
+)
+_code(names.CARD_QOS_MISMATCH, "the tenants of {} have another quality of service", "设备已用于其他 QoS")
+_code(
+    names.RESOURCE_QUOTA_NOT_FIT,
+    "the quota of the namespace leaves no room",
+    "命名空间的配额不足",
+    _DEVICES | Change.QUOTA,
+)
+_code(names.ALLOCATED_CARDS_INSUFFICIENT, "not enough devices fit together", "能一起使用的设备不足")
+
+# --- the devices of a node together ----------------------------------------------------------
+
+_of_node(names.NODE_INSUFFICIENT_DEVICE, "fewer devices of the class than requested", "该类设备少于请求的数量")
+_of_node(
+    names.NUMA_NOT_FIT,
+    "enough devices, but no set of them that the vendor's rules allow",
+    "设备够用，但没有符合厂商规则的组合",
+)
+_of_node(
+    names.TOPOLOGY_NOT_FIT,
+    "enough devices, but no set of them joined by the fast interconnect",
+    "设备够用，但没有由高速互联相连的组合",
+)
+_of_node(
+    names.NODE_HANDLES_EXHAUSTED,
+    "the driver has too few handles left for this many slices",
+    "驱动剩余的句柄不足以提供这么多切片",
+)
+
+# --- nodes, in the order in which kube-scheduler runs its filter plugins ----------------------
+# getDefaultPlugins in pkg/scheduler/apis/config/v1/default_plugins.go
+
+NODE_UNSCHEDULABLE: Final = _of_node(
+    "NodeUnschedulable", "{} {are} {state}", "节点已封锁", Change.NODE_TAINTS, "NodeUnschedulable", state="cordoned"
+)
+NODE_NOT_READY: Final = _of_node(
+    "NodeNotReady", "{} {are} {state}", "节点未就绪", Change.NODE_TAINTS, "TaintToleration", state="not ready"
+)
+NODE_TAINTED: Final = _of_node(
+    "NodeTaintNotTolerated",
+    "the node has a taint that the pod does not tolerate",
+    "节点有 Pod 不能容忍的污点",
+    Change.NODE_TAINTS,
+    "TaintToleration",
+)
+NODE_AFFINITY: Final = _of_node(
+    "NodeAffinityNotMatch",
+    "excluded by the pod's node selector, affinity or node name",
+    "Pod 的选择器、亲和性或节点名排除了该节点",
+    Change.NODE_LABELS,
+    "NodeAffinity",
+)
+NODE_PORTS: Final = _of_node(
+    "NodePortsTaken",
+    "a host port of the pod is taken on the node",
+    "Pod 的主机端口在该节点上已被占用",
+    Change.RESOURCES_FREED,
+    "NodePorts",
+)
+NODE_RESOURCES: Final = _of_node(
+    "NodeInsufficientResources",
+    "not enough CPU, memory or room for pods on the node",
+    "节点的 CPU、内存或 Pod 名额不足",
+    Change.RESOURCES_FREED | Change.NODE_ALLOCATABLE,
+    "NodeResourcesFit",
+)
+NODE_VOLUME_RESTRICTIONS: Final = _of_node(
+    "NodeVolumeInUse",
+    "a volume of the pod is in use, and may not be used twice",
+    "Pod 的卷正在使用中，且不能重复使用",
+    _VOLUMES,
+    "VolumeRestrictions",
+)
+NODE_VOLUME_LIMITS: Final = _of_node(
+    "NodeVolumeLimitExceeded",
+    "the node can attach no more volumes",
+    "该节点无法再挂载更多卷",
+    _VOLUMES,
+    "NodeVolumeLimits",
+)
+NODE_VOLUME_BINDING: Final = _of_node(
+    "NodeVolumeNotAvailable",
+    "a volume of the pod is not available on the node",
+    "Pod 的卷在该节点上不可用",
+    _VOLUMES,
+    "VolumeBinding",
+)
+NODE_VOLUME_ZONE: Final = _of_node(
+    "NodeVolumeZoneNotMatch",
+    "a volume of the pod lives in another zone",
+    "Pod 的卷位于另一可用区",
+    _VOLUMES,
+    "VolumeZone",
+)
+NODE_TOPOLOGY_SPREAD: Final = _of_node(
+    "NodeTopologySpreadNotMatch",
+    "excluded by the pod's topology spread constraints",
+    "Pod 的拓扑分布约束排除了该节点",
+    Change.PODS_MOVED | Change.NODE_GONE | Change.NODE_LABELS | Change.NODE_TAINTS,
+    "PodTopologySpread",
+)
+NODE_POD_AFFINITY: Final = _of_node(
+    "NodePodAffinityNotMatch",
+    "no pod that the pod must be near runs there",
+    "那里没有运行 Pod 亲和性所要求的 Pod",
+    Change.PODS_JOINED | Change.NODE_LABELS,
+    "InterPodAffinity",
+    fix="It fits once such a pod runs there; else change the affinity",
+)
+NODE_POD_ANTI_AFFINITY: Final = _of_node(
+    "NodePodAntiAffinityConflict",
+    "excluded by an anti-affinity between pods",
+    "被 Pod 间的反亲和性排除",
+    Change.PODS_LEFT | Change.NODE_GONE | Change.NODE_LABELS,
+    "InterPodAffinity",
+)
+NODE_DECLARED_FEATURES: Final = _of_node(
+    "NodeLacksFeature",
+    "the node does not declare a feature that the pod needs",
+    "该节点未声明 Pod 所需的特性",
+    Change.NODE_FEATURES,
+    "NodeDeclaredFeatures",
+)
+
+# --- nodes, by checks of our own ---------------------------------------------------------------
+
+NODE_REFUSED: Final = _of_node(
+    "NodeRefusedByScheduler",
+    "kube-scheduler refused the node a moment ago",
+    "kube-scheduler 刚刚拒绝了该节点",
+    Change.REFUSAL_ENDED,
+)
+NODE_OUTSIDE_DOMAIN: Final = _of_node(
+    "NodeOutsideDomain",
+    "the node is outside the topology domain that the pod's gang was tried in",
+    "节点不在该 Pod 所属 gang 所尝试的拓扑域内",
+    ANY,  # whatever makes room in another domain
+)
+NODE_CLAIM_ELSEWHERE: Final = _of_node(
+    "NodeNotWhereClaimIsAllocated",
+    "another claim of the pod is allocated elsewhere",
+    "Pod 的另一个 Claim 分配在别处",
+    Change.NODE_LABELS,
+)
+NODE_DEVICE_PLUGIN: Final = _of_node(
+    "NodeOffersDevicePlugin",
+    "a device plugin hands out the same devices there",
+    "节点上的 device plugin 提供同样的设备",
+    Change.NODE_ALLOCATABLE,
+)
+
+PLUGINS: Final = {code: each.plugin for code, each in CATALOGUE.items() if each.plugin}
+"""Reason code → kube-scheduler's plugin, in its order."""
+CODES: Final = ("", *PLUGINS)
+"""By number of the code; 0: the pod fits."""
+NUMBERS: Final = {code: number for number, code in enumerate(CODES)}
+ABSENT: Final = 255
+"""The number of rows without a node."""
+
+
+def meaning_of(code: str) -> ReasonCode:
+    """Return what is known of a code; an unknown one is its own words."""
+    return CATALOGUE.get(code) or ReasonCode(code, code)
+
+
+def english(code: str) -> str:
+    return meaning_of(code).english
