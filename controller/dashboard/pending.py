@@ -51,7 +51,7 @@ KIND_OF: Final[Mapping[Cause, Kind]] = {
 """What has to happen: the pod must be fixed, the cluster grow, others end, or nothing. In the order of the page."""
 KINDS: Final[tuple[Kind, ...]] = tuple(dict.fromkeys(KIND_OF.values()))
 _AMOUNTS: Final = frozenset({"memory", "cores", "slots", "devices", "whole devices"})
-"""Kinds of `RefusalReason`."""
+"""Kinds of `Reason`."""
 _SETTLED: Final[dict[Cause, int]] = {"unknown": 1, "unbound": 2}
 """Causes that say less than others of why a gang waits, in this order."""
 _OF_OUTCOME: Final[dict[str, Cause]] = {"error": "invalid", "refused": "refused", "waiting": "waiting"}

@@ -17,8 +17,7 @@ from controller.decide.answers import (
 from controller.decide.companions import Companions, SharedClaims, pod_shape
 from controller.decide.company import LeftOut
 from controller.decide.decision import MOST_OVERESTIMATED, decide
-from controller.decide.listing_annotations import listing_annotations
-from controller.decide.refusal_reason import RefusalReason, with_command
+from controller.decide.request_words import listing_annotations
 from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.decide.trace import Trace
 
@@ -32,7 +31,6 @@ __all__ = [
     "LeftOut",
     "Options",
     "PodClaim",
-    "RefusalReason",
     "SchedulingRequest",
     "Score",
     "SharedClaims",
@@ -41,6 +39,5 @@ __all__ = [
     "decide",
     "listing_annotations",
     "pod_shape",
-    "with_command",
     "without_trace",
 ]

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from controller.decide.company import LeftOut
-from controller.decide.refusal_reason import RefusalReason, with_command
 from controller.decide.trace import Trace
 from controller.inventory.selector_budget import Overrun
+from controller.reasons.reason import Reason, with_command
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -70,7 +70,7 @@ class Unschedulable:
     """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     examples: Mapping[str, str] = field(default_factory=dict)
     """Reason code of nodes → why one of them is refused: plugin of kube-scheduler, object, figure."""
-    reason: RefusalReason | None = None
+    reason: Reason | None = None
     """What the message says; None where it is an error."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """See `Decision.trace`."""

@@ -33,7 +33,6 @@ from controller.decide.pre_score import (
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.quotas import QuotaVerdicts
 from controller.decide.ranked_nodes import ShapeRanking, ranked_by_shape
-from controller.decide.refusal_reason import sentence_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.decide.trace import Trace, enough
 from controller.decide.unlike_refused import unlike_refused
@@ -366,7 +365,7 @@ class _Decision:
         if reason is not None and pools:  # what they would offer is not known
             reason = replace(reason, never=False, fix="")
         return Unschedulable(
-            given_up if reason is None else sentence_of(reason, pools),
+            given_up if reason is None else reason.also(*pools).sentence,
             reasons=dict(report.reasons),
             nodes=report.nodes,
             error=error,

@@ -1,35 +1,51 @@
 """Why nodes whose devices would do are refused for something else: label, taint, resource, cordon.
 
 Called by `why_refused`. In: the nodes that could meet all requests, and the verdicts of the node
-filter. Out: a `RefusalReason` that names the label, the taint or the resource with both figures.
-Pure.
+filter. Out: a `Reason` that names the label, the taint or the resource with both figures. Pure.
+
+Nodes that repel the pod with equal obstacles (a taint, a cordon, not ready) are one group, and those
+with the fewest come first. Up to three groups and, of each, up to three nodes are named:
+
+    a10g-0 tainted, t4-0 cordoned   the pod does not tolerate taint team=ml:NoSchedule; 1 node with
+                                    the requested devices carries it (a10g-0); 1 more is cordoned
+                                    (t4-0)
+    a10g-0 tainted and cordoned     ...; 1 node with the requested devices carries it and is
+                                    cordoned (a10g-0)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.node_filter import NodeFilter
-from controller.decide.refusal_reason import RefusalReason
-from controller.decide.repelling_nodes import LOOKED_AT, REPELLING, repelling_reason, with_repelling
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
 from controller.reasons import catalogue
 from controller.reasons.catalogue import CATALOGUE, CODES, PLUGINS
+from controller.reasons.reason import Reason
 from controller.rules.node_affinity import admits, expression_text, required_affinity
 from controller.rules.node_resources import figure, wanted_by
 from controller.rules.pod_topology_spread import is_hard
+from controller.rules.taint_toleration import state_of_taint, untolerated_taints
 from hami_dra.api.arrays import Bools, Positions
-from hami_dra.api.core import NodeSelectorTerm
+from hami_dra.api.core import Node, NodeSelectorTerm, Pod
 from hami_dra.api.printable import counted, listed, printable
 
 _VALUES_NAMED: Final = 5
 _NAMED: Final = 3
-"""Nodes that a sentence names."""
+"""Nodes, groups of them and taints that a sentence names."""
 _SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
 """Labels and fields that identify a node: only kubelet sets them."""
+_STATES: Final = (catalogue.NODE_NOT_READY, catalogue.NODE_UNSCHEDULABLE)
+_REPELLING: Final = (*_STATES, catalogue.NODE_TAINTED)
+_LOOKED_AT: Final = 64
+"""Nodes that are examined one by one; of more, the first stands for all."""
+_TOLERATE: Final = "add a toleration, or remove the taint"
+_PASSING: Final = "node.kubernetes.io/"
+"""Taints that Kubernetes sets and removes itself."""
 
 
 class NodeReasons:
@@ -53,21 +69,24 @@ class NodeReasons:
         self._free = free
         self._having = "with free devices" if free else "with the requested devices"
 
-    def why(self) -> RefusalReason:
+    def why(self) -> Reason:
         """Return why none of the nodes may be used: the last check that one of them reached."""
         by_code = self._by_code()
         code = list(by_code)[-1]
         pod, rows = self._request.pod, by_code[code]
-        repelled = np.concatenate([by_code[each] for each in REPELLING if each in by_code] or [rows[:0]])
-        if code in REPELLING:
-            few = repelled if len(repelled) <= LOOKED_AT else rows
-            return repelling_reason(self._inventory, pod, few, self._having)
+        repelled = np.concatenate([by_code[each] for each in _REPELLING if each in by_code] or [rows[:0]])
+        if code in _REPELLING:
+            few = repelled if len(repelled) <= _LOOKED_AT else rows
+            return _repelling_reason(self._inventory, pod, few, self._having)
         reason = self._of_plugin(code, rows)
         for resource, amount in wanted_by(pod):
             repelled = repelled[self._inventory.left(pod, resource)[repelled] >= amount]
-        return with_repelling(reason, self._inventory, pod, repelled) if code in PLUGINS else reason
+        if code not in PLUGINS or not 0 < len(repelled) <= _LOOKED_AT:
+            return reason
+        groups = _groups(self._inventory, pod, repelled)
+        return _repelled_too(reason, groups, len(groups[0][0].each))
 
-    def _of_plugin(self, code: str, rows: Positions) -> RefusalReason:
+    def _of_plugin(self, code: str, rows: Positions) -> Reason:
         match code:
             case catalogue.NODE_AFFINITY:
                 return self._affinity(rows)
@@ -89,7 +108,7 @@ class NodeReasons:
             rows = np.flatnonzero(self._there & (codes == number))
             if not code or not rows.size:
                 continue
-            if code in REPELLING and len(rows) <= LOOKED_AT:
+            if code in _REPELLING and len(rows) <= _LOOKED_AT:
                 allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
                 rows = rows[np.array(allowed, dtype=np.bool_)]
             if code != catalogue.NODE_AFFINITY or not found:
@@ -101,7 +120,7 @@ class NodeReasons:
 
     # -- labels --------------------------------------------------------------------------------------
 
-    def _affinity(self, rows: Positions) -> RefusalReason:
+    def _affinity(self, rows: Positions) -> Reason:
         if self._request.required_node:
             asked = f"spec.nodeName is {printable(self._request.required_node)}"
             best = f"{counted(len(rows), 'other node')} could meet its requests"
@@ -145,7 +164,7 @@ class NodeReasons:
         more = f", {len(found) - _VALUES_NAMED} more values" if len(found) > _VALUES_NAMED else ""
         return f"on the nodes {printable(key)} is {', '.join(texts)}{more}"
 
-    def _topology_key(self, code: str) -> RefusalReason | None:
+    def _topology_key(self, code: str) -> Reason | None:
         """Return the topologyKey of the pod's spread constraints or affinity that no node has."""
         spec = self._request.pod.spec
         if code == catalogue.NODE_TOPOLOGY_SPREAD:
@@ -162,12 +181,12 @@ class NodeReasons:
         asked = f"{what} has topologyKey {printable(missing[0])}"
         return self._label(asked, "no node has this label", "Label the nodes, or change topologyKey", code)
 
-    def _label(self, asked: str, best: str, fix: str, code: str = catalogue.NODE_AFFINITY) -> RefusalReason:
-        return RefusalReason("label", asked, best, never=True, fix=fix, code=code)
+    def _label(self, asked: str, best: str, fix: str, code: str = catalogue.NODE_AFFINITY) -> Reason:
+        return Reason("label", asked, best, never=True, fix=fix, code=code)
 
     # -- resources, other plugins -------------------------------------------------------------------
 
-    def _resource(self, rows: Positions) -> RefusalReason:
+    def _resource(self, rows: Positions) -> Reason:
         """Return the first resource that is lacking on all of the nodes, else that of the first."""
         nodes, pod = self._inventory.nodes, self._request.pod
         for resource, amount in wanted_by(pod):
@@ -185,12 +204,12 @@ class NodeReasons:
                 most = f"the most a node offers is {figure(resource, int(offers[best]))} ({name})"
                 if not offers.any():
                     most = "no node offers it"
-                return RefusalReason("resource", asked, most, never=True, code=catalogue.NODE_RESOURCES)
+                return Reason("resource", asked, most, never=True, code=catalogue.NODE_RESOURCES)
             most = f"the most free is {figure(resource, max(int(left[best]), 0))} of {figure(resource, int(offers[best]))} ({name})"
-            return RefusalReason("resource", asked, most, code=catalogue.NODE_RESOURCES)
+            return Reason("resource", asked, most, code=catalogue.NODE_RESOURCES)
         return self._other(catalogue.NODE_RESOURCES, rows)
 
-    def _other(self, code: str, rows: Positions) -> RefusalReason:
+    def _other(self, code: str, rows: Positions) -> Reason:
         """Return the plugin's own sentence about the first of the nodes."""
         row = self._first(rows)
         name = self._inventory.nodes.names[row]
@@ -202,7 +221,7 @@ class NodeReasons:
         others = rows[rows != row]
         refused = f"with such devices {'is' if len(others) == 1 else 'are'} refused as well ({self._names(others)})"
         best = f"{counted(len(others), 'other node')} {refused}" if len(others) else ""
-        return RefusalReason("node", asked, best, fix=CATALOGUE[code].fix, code=code)
+        return Reason("node", asked, best, fix=CATALOGUE[code].fix, code=code)
 
     def _would_do(self, rows: Positions, several: str, one: str) -> str:
         """Return `2 nodes with free devices do not have it (a10g-0, t4-0)`."""
@@ -219,3 +238,85 @@ class NodeReasons:
 
 def _label_fix(key: str, what: str) -> str:
     return f"Change {what}" if key in _SET_BY_KUBELET else f"Label a node, or change {what}"
+
+
+# --- nodes that repel the pod -------------------------------------------------------------------
+
+
+class _Obstacles(Struct, frozen=True):
+    """What keeps the pod off a node: codes of its states, and its taints in words."""
+
+    states: tuple[str, ...]
+    taints: tuple[str, ...]
+    lasts: bool
+    """Whether a taint does that Kubernetes does not remove itself."""
+
+    @property
+    def each(self) -> frozenset[str]:
+        return frozenset((*self.states, *self.taints))
+
+    @property
+    def taint_text(self) -> str:
+        return f"taint{'s' if len(self.taints) > 1 else ''} {listed(self.taints, _NAMED)}"
+
+    def text(self, number: int, taints: str) -> str:
+        """Return the verb phrase of these nodes: `carry it and are cordoned`."""
+        carry = f"{'carries' if number == 1 else 'carry'} {taints}" if self.taints else ""
+        states = " and ".join([CATALOGUE[code].state for code in _STATES if code in self.states])
+        return " and ".join(filter(None, (carry, states and f"{'is' if number == 1 else 'are'} {states}")))
+
+    def fix(self, number: int, name: str) -> str:
+        one = "it" if number == 1 else "one of them"
+        steps = [
+            self.lasts and ("add tolerations, or remove the taints" if self.taints[1:] else _TOLERATE),
+            catalogue.NODE_UNSCHEDULABLE in self.states and f"uncordon {one} (kubectl uncordon {name})",
+            catalogue.NODE_NOT_READY in self.states and f"see kubectl describe node {name}",
+        ]
+        return "; and ".join([step for step in steps if step])
+
+
+def _repelling_reason(inventory: Inventory, pod: Pod, rows: Positions, having: str) -> Reason:
+    """Return why these nodes repel the pod. `having`: what nodes with devices are called."""
+    (first, members), *others = _groups(inventory, pod, rows)
+    nodes = f"{counted(len(members), 'node')} {having}"
+    state = f"{nodes} {first.text(len(members), 'them' if first.taints[1:] else 'it')} ({listed(members, _NAMED)})"
+    asked, best = (f"the pod does not tolerate {first.taint_text}", state) if first.taints else (state, "")
+    kind, code = ("taint", catalogue.NODE_TAINTED) if first.taints else ("node", first.states[-1])
+    fix = first.fix(len(members), members[0])
+    return _repelled_too(Reason(kind, asked, best, never=first.lasts, fix=fix, code=code), others, len(first.each))
+
+
+def _repelled_too(reason: Reason, groups: Sequence["_Group"], fewest: int) -> Reason:
+    """Return the reason of other nodes with further groups, and with the fixes of those with the fewest obstacles."""
+    texts, fixes = [], [reason.fix]
+    for obstacles, members in groups[:_NAMED]:
+        what = obstacles.text(len(members), f"{obstacles.taint_text}, not tolerated,")
+        texts.append(f"{len(members)} more {what.removesuffix(',')} ({listed(members, _NAMED)})")
+        if len(obstacles.each) == fewest:
+            fixes.append(obstacles.fix(len(members), members[0]))
+    fix = "; or ".join(filter(None, fixes))
+    return reason.also(*texts, never=all(each.lasts for each, _ in groups), fix=fix[:1].upper() + fix[1:])
+
+
+_Group = tuple[_Obstacles, list[str]]
+
+
+def _groups(inventory: Inventory, pod: Pod, rows: Positions) -> list[_Group]:
+    """Return the names of the nodes by what keeps the pod off them: fewest obstacles first, taints before states."""
+    nodes = inventory.nodes
+    ordered = rows[np.argsort(nodes.rank[rows])].tolist()
+    if len(ordered) > _LOOKED_AT:
+        return [(_obstacles(pod, nodes.node(ordered[0])), [nodes.names[row] for row in ordered])]
+    groups: dict[_Obstacles, list[str]] = {}
+    for row in ordered:
+        groups.setdefault(_obstacles(pod, nodes.node(row)), []).append(nodes.names[row])
+    return sorted(groups.items(), key=lambda group: (len(group[0].each), len(group[0].states)))
+
+
+def _obstacles(pod: Pod, node: Node) -> _Obstacles:
+    taints = untolerated_taints(pod.spec.tolerations, node)
+    states = [state_of_taint(each, node) for each in taints]
+    own = [each for each, state in zip(taints, states, strict=True) if not state]
+    texts = dict.fromkeys(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in own)
+    lasts = any(not each.key.startswith(_PASSING) for each in own)
+    return _Obstacles(tuple(code for code in _STATES if code in states), tuple(map(printable, texts)), lasts)

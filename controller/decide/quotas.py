@@ -24,10 +24,10 @@ from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import ResolvedRequest
 from controller.cluster.incremental.saturation import CARD_MOST
 from controller.decide.pre_score import Wanted
-from controller.decide.refusal_reason import RefusalReason
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, value_of
 from controller.inventory.quota_headroom import Cost, QuotaHeadroom
+from controller.reasons.reason import Reason
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
@@ -116,7 +116,7 @@ class QuotaVerdicts:
         notes = tuple(note for resource, note in self._headroom.notes if resource in blamed)
         return Shortage(request, notes, tuple(codes))
 
-    def reason(self, nodes: Bools, shortage: Shortage) -> RefusalReason:
+    def reason(self, nodes: Bools, shortage: Shortage) -> Reason:
         """Return which key is exceeded, with the least that the pod requests. `nodes`: those that have such devices."""
         least = self._total()[:, nodes].min(axis=1).tolist()
         (resource, note) = next(each for each in self._headroom.notes if each[1] in shortage.notes)
@@ -126,9 +126,9 @@ class QuotaVerdicts:
                 return self._reason(wanted, note, never=asked > limit)
         return self._reason(f"needs more of {resource} than is left", note)
 
-    def _reason(self, asked: str, note: str, *, never: bool = False) -> RefusalReason:
+    def _reason(self, asked: str, note: str, *, never: bool = False) -> Reason:
         fix = "Ask for less, or have the quota raised" if never else ""
-        return RefusalReason("quota", asked, note, never=never, fix=fix, code=names.RESOURCE_QUOTA_NOT_FIT)
+        return Reason("quota", asked, note, never=never, fix=fix, code=names.RESOURCE_QUOTA_NOT_FIT)
 
     # -- costs of a request ------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """One request of a refused pod in words: what it asks for of each device, and of how many.
 
-Called by `lasting_reasons` and `passing_reasons`. Pure.
+Called by `why_refused` and its parts. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,61 +12,58 @@ from msgspec import Struct
 
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import ResolvedRequest
-from controller.decide.refusal_reason import RefusalReason, memory_text
 from controller.inventory.columns import DeviceColumns
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import value_of
+from controller.reasons.reason import Reason
+from controller.scoring.policies import Stated
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints
-from hami_dra.api.printable import counted, listed
+from hami_dra.api.printable import counted, listed, mebibytes
+from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, DriverProfile
+from hami_dra.vendors.registry import VENDORS
 
 
 class Role(Struct, frozen=True):
     """One of the amounts that a request takes of a device."""
 
     kind: str
+    """As the columns of devices and requests name it."""
     code: str
     """The reason code of a device that has too little of it."""
-    text: Callable[[int], str]
-    name: Callable[[DriverProfile], str | None]
-    """The capacity that a driver publishes it as."""
-    total: Callable[[DeviceColumns], Ints]
-    used: Callable[[DeviceColumns], Ints]
-    asked: Callable[[CardRequest], Ints]
+    capacity: str
+    """The field of a `DriverProfile` with the name of the capacity that a driver publishes it as."""
+
+    def text(self, amount: int) -> str:
+        """Return an amount: memory in MiB, and what is published in other units as it is.
+
+        >>> [ROLES[0].text(amount) for amount in (80000 << 20, (1 << 20) + (1 << 19), 24)], ROLES[1].text(1)
+        (['80000 MiB', '1.5 MiB', '24'], '1 core')
+        """
+        if self.kind == "memory":
+            return str(amount) if 0 < amount < _MIB else mebibytes(amount)
+        return counted(amount, self.kind.removesuffix("s"))
+
+    def total(self, devices: DeviceColumns) -> Ints:
+        total: Ints = getattr(devices, f"{self.kind}_total")
+        return total
+
+    def used(self, devices: DeviceColumns) -> Ints:
+        used: Ints = getattr(devices, f"{self.kind}_used")
+        return used
+
+    def asked(self, ask: CardRequest) -> Ints:
+        asked: Ints = getattr(ask, self.kind)
+        return asked
 
 
+_MIB: Final = 1 << 20
 ROLES: Final = (
-    Role(
-        "memory",
-        names.CARD_INSUFFICIENT_MEMORY,
-        memory_text,
-        lambda profile: profile.memory,
-        lambda devices: devices.memory_total,
-        lambda devices: devices.memory_used,
-        lambda ask: ask.memory,
-    ),
-    Role(
-        "cores",
-        names.CARD_INSUFFICIENT_CORE,
-        lambda amount: counted(amount, "core"),
-        lambda profile: profile.cores,
-        lambda devices: devices.cores_total,
-        lambda devices: devices.cores_used,
-        lambda ask: ask.cores,
-    ),
-    Role(
-        "slots",
-        names.CARD_TIME_SLICING_EXHAUSTED,
-        lambda amount: counted(amount, "slot"),
-        lambda profile: profile.shares,
-        lambda devices: devices.slots_total,
-        lambda devices: devices.slots_used,
-        lambda ask: ask.slots,
-    ),
+    Role("memory", names.CARD_INSUFFICIENT_MEMORY, "memory"),
+    Role("cores", names.CARD_INSUFFICIENT_CORE, "cores"),
+    Role("slots", names.CARD_TIME_SLICING_EXHAUSTED, "shares"),
 )
-
-
 Key = tuple[str, str]
 """(claim, request): names a request among those of all claims of a pod."""
 REQUESTS_NAMED: Final = 4
@@ -144,16 +141,14 @@ class RequestWords:
 
     def wanted(self, role: Role, profile: DriverProfile) -> str:
         """Return the amount as the request names it: no device could give it."""
-        spelt = self.view.capacity_requests.get(role.name(profile) or "")
+        spelt = self.view.capacity_requests.get(getattr(profile, role.capacity) or "")
         if spelt is not None:
             return role.text(value_of(spelt))
         percent = max(self.view.memory_percents.values(), default=100)
         return f"{percent} % of the {role.kind}"
 
-    def reason(
-        self, kind: str, asked: str, best: str, *, code: str = "", never: bool = False, fix: str = ""
-    ) -> RefusalReason:
-        return RefusalReason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
+    def reason(self, kind: str, asked: str, best: str, *, code: str = "", never: bool = False, fix: str = "") -> Reason:
+        return Reason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
 
     @property
     def key(self) -> Key:
@@ -195,3 +190,21 @@ def together_text(requests: Sequence[RequestWords]) -> str:
             for each, kind in zip(requests, kinds, strict=True)
         ]
     return f"needs {asked} on one node ({listed(parts, REQUESTS_NAMED)})"
+
+
+def listing_annotations(stated: Iterable[Stated], request: str) -> list[tuple[str, str]]:
+    """Return (annotation, value) of those that allow a request only some devices: use and nouse lists,
+    modes. `request`: as in results.
+    """
+    listing = [each for each in stated if each.request in {"", request} and _lists_devices(each)]
+    return list({each.annotation: each.value for each in listing}.items())
+
+
+def _lists_devices(stated: Stated) -> bool:
+    for vendor in VENDORS:
+        if stated.annotation in vendor.annotations:
+            try:
+                return bool(vendor.preferences({stated.annotation: stated.value}).lists)
+            except InvalidPreference:
+                return False
+    return False

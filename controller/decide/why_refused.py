@@ -23,27 +23,24 @@ from collections import Counter
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, ResolvedRequest
-from controller.decide.lasting_reasons import lasting_reason
-from controller.decide.lasting_sets import DEMANDS, set_text, without_lasting_rules
-from controller.decide.listing_annotations import listing_annotations
 from controller.decide.node_reasons import NodeReasons
-from controller.decide.passing_reasons import passing_reason
-from controller.decide.refusal_reason import RefusalReason
-from controller.decide.request_words import REQUESTS_NAMED, RequestWords, together_text
+from controller.decide.request_reasons import lasting_reason, passing_reason
+from controller.decide.request_words import REQUESTS_NAMED, RequestWords, listing_annotations, together_text
 from controller.decide.scheduling_request import SchedulingRequest
+from controller.decide.set_reasons import no_free_choice, no_free_set, without_lasting_rules
 from controller.decide.trace import Trace, enough
 from controller.inventory.inventory import Inventory
 from controller.reasons import catalogue
+from controller.reasons.reason import Reason
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.printable import counted, listed, printable
 
 
-def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> RefusalReason:
+def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> Reason:
     """Return the reason of a refusal. `trace`: of the decision, before the inventory changes;
     `drivers`: those whose vendors allow only some sets of devices.
     """
@@ -73,24 +70,24 @@ class _Refusal:
         self._drivers = drivers
         self._names = Counter(group.name for group, _ in trace.wanted)
 
-    def why(self) -> RefusalReason:
+    def why(self) -> Reason:
         verdicts = self._trace.verdicts
         if verdicts.refusal is not None:
-            return RefusalReason("volume", verdicts.refusal.sentence, code=verdicts.refusal.code)
+            return Reason("volume", verdicts.refusal.sentence, code=verdicts.refusal.code)
         if not self._inventory.nodes.present.any():
-            return RefusalReason("node", "the cluster has no nodes")
+            return Reason("node", "the cluster has no nodes")
         there = self._there()
-        if isinstance(there, RefusalReason):
+        if isinstance(there, Reason):
             return there
         there = self._together_there(there)
-        if isinstance(there, RefusalReason):
+        if isinstance(there, Reason):
             return there
         left = there & verdicts.mask
         if not left.any():
             return self._elsewhere(NodeReasons(self._inventory, self._request, verdicts, there).why(), there)
         return self._beside(self._now(left), there & ~left, left)
 
-    def _there(self) -> Bools | RefusalReason:
+    def _there(self) -> Bools | Reason:
         """Return the nodes that could meet each of the requests with idle devices, or why there are none."""
         there: Bools = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
         for group, columns in self._trace.wanted:
@@ -108,14 +105,13 @@ class _Refusal:
             found |= column.idle().enough(view.count)
         return found
 
-    def _lasting(self, group: RequestGroup, columns: list[RequestColumns]) -> RefusalReason:
+    def _lasting(self, group: RequestGroup, columns: list[RequestColumns]) -> Reason:
         """Return why a request can never be met: for the last of its alternatives, then for others."""
         *others, last = [
             lasting_reason(self._words_of(group, view, column), column.idle())
             for view, column in zip(group.alternatives, columns, strict=True)
         ]
-        best = [last.best, *[f"{each.request}: {each.asked}, {each.best}" for each in others[:_ALTERNATIVES_NAMED]]]
-        return replace(last, best="; ".join(filter(None, best)))
+        return last.also(*[f"{each.request}: {each.asked}, {each.best}" for each in others[:_ALTERNATIVES_NAMED]])
 
     def _words(self, group: RequestGroup, columns: list[RequestColumns]) -> RequestWords:
         """Return the words of the last alternative that idle devices could meet, else of the last."""
@@ -140,7 +136,7 @@ class _Refusal:
 
     # -- several requests ----------------------------------------------------------------------------
 
-    def _together(self) -> RefusalReason:
+    def _together(self) -> Reason:
         """Every request could be met on some node, but no node could meet them all."""
         words = [self._words(group, columns) for group, columns in self._trace.wanted]
         each = [
@@ -148,9 +144,9 @@ class _Refusal:
             for words, (group, columns) in zip(words, self._trace.wanted, strict=True)
         ]
         best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
-        return RefusalReason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+        return Reason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
 
-    def _together_there(self, there: Bools) -> Bools | RefusalReason:
+    def _together_there(self, there: Bools) -> Bools | Reason:
         """Return the nodes where no rule keeps idle devices from being given together, or the rule that does everywhere."""
         managed, foreign = (
             [self._words(*each) for each in part if not each[0].prioritized and each[0].alternatives[0].count]
@@ -162,17 +158,17 @@ class _Refusal:
 
     # -- nodes and devices ---------------------------------------------------------------------------
 
-    def _elsewhere(self, reason: RefusalReason, there: Bools) -> RefusalReason:
+    def _elsewhere(self, reason: Reason, there: Bools) -> Reason:
         """Return the reason of the nodes that have the requested devices, with the number of those that have others."""
         others = self._inventory.nodes.present[: len(there)] & ~there
         for _, columns in self._trace.wanted:
             others = others & (columns[-1].idle().of_class > 0)
         if not (count := int(np.count_nonzero(others))) or self._request.required_node:
             return reason
-        what = f"the devices of {'the other node' if count == 1 else f'{count} other nodes'} could never meet it"
-        return replace(reason, best=f"{reason.best}; {what}" if reason.best else what)
+        nodes = "the other node" if count == 1 else f"{count} other nodes"
+        return reason.also(f"the devices of {nodes} could never meet it")
 
-    def _beside(self, reason: RefusalReason, refused: Bools, left: Bools) -> RefusalReason:
+    def _beside(self, reason: Reason, refused: Bools, left: Bools) -> Reason:
         """Return what the nodes lack that have the devices free, then why the others have none now.
 
         `refused`: by a node reason; `left`: not.
@@ -189,14 +185,12 @@ class _Refusal:
         count = int(np.count_nonzero(left))
         where = f"on the {'node' if count == 1 else f'{count} nodes'} that the pod may use"
         subject = f"{reason.request}: " if reason.request else ""
-        devices = f"{where}: {subject}{reason.asked}, {reason.best}"
-        best = f"{nodes.best}; {devices}" if nodes.best else devices
-        fix = ". ".join([each for each in (nodes.fix, reason.fix) if each])
-        return replace(nodes, best=best, never=False, fix=fix)
+        fix = ". ".join(filter(None, (nodes.fix, reason.fix)))
+        return nodes.also(f"{where}: {subject}{reason.asked}, {reason.best}", never=False, fix=fix)
 
     # -- now -----------------------------------------------------------------------------------------
 
-    def _now(self, left: Bools) -> RefusalReason:
+    def _now(self, left: Bools) -> Reason:
         quota = self._trace.quota
         shortage = self._trace.shortage()
         if quota is not None and shortage is not None and shortage.notes:
@@ -209,60 +203,24 @@ class _Refusal:
                 return passing_reason(words, words.column.idle(), lacking)
         for code, refused in self._trace.estimates.refused.items():
             if (refused & left).any():
-                return self._no_set(code, refused & left)
-        return self._no_choice(left)
-
-    def _no_set(self, code: str, nodes: Bools) -> RefusalReason:
-        """Return which sets of devices are lacking among those that are free."""
-        (group, _), *_ = self._trace.wanted
-        view = group.alternatives[-1]
-        stated = [each for each in self._request.policies.stated.get(view.claim_key, ()) if each.annotation in DEMANDS]
-        demands = [f"{each.annotation}={printable(each.value)}" for each in stated]
-        what = _SET_TEXTS.get(code) or set_text([each.annotation for each in stated])
-        asked = f"needs {counted(view.count, 'device')} {what}"
-        if demands:
-            asked += f" ({', '.join(demands)})"
-        best = f"{_have(nodes)} enough free devices, {self._free(nodes)}, and no such set is free"
-        return RefusalReason("set", asked, best, code=code)
-
-    def _no_choice(self, nodes: Bools) -> RefusalReason:
-        """Return that only the search found no devices: of constraints, shared counters, or
-        requests that compete for the same devices.
-        """
-        claims = (entry.claim for entry in self._request.claims if entry.claim.status.allocation is None)
-        constraints = [each for claim in claims for each in claim.spec.devices.constraints]
-        texts = [
-            f"the same {printable(each.match_attribute)} (matchAttribute)"
-            if each.match_attribute is not None
-            else f"different {printable(each.distinct_attribute or '')} (distinctAttribute)"
-            for each in constraints[:_CONSTRAINTS_NAMED]
-        ]
+                view = self._trace.wanted[0][0].alternatives[-1]
+                return no_free_set(self._request, view, code, self._free(refused & left, "enough free devices"))
         total = sum(max(group.alternatives[-1].count, 1) for group, _ in self._trace.wanted)
-        asked = f"needs {counted(total, 'device')} on one node{f' with {_AND.join(texts)}' if texts else ''}"
-        best = f"{_have(nodes)} free devices for each request, {self._free(nodes)}, and no such set is free"
-        return RefusalReason("search", asked, best)
+        return no_free_choice(self._request, total, self._free(left, "free devices for each request"))
 
-    def _free(self, nodes: Bools) -> str:
-        """Return the largest numbers of free devices on one node, whatever set they make."""
+    def _free(self, nodes: Bools, what: str) -> str:
+        """Return how many nodes have `what`, and the largest numbers of free devices on one, whatever set they make."""
         words = [self._words(group, columns) for group, columns in self._trace.wanted]
         fitting = sum(each.column.fitting[: len(nodes)] for each in words)
         row = int(np.where(nodes, fitting, -1).argmax())
         counts = [int(each.column.fitting[row]) + each.column.network_attached for each in words]
-        where = f"({self._inventory.nodes.names[row]})"
-        if len(words) == 1:
-            return f"the most {counts[0]} {where}"
         parts = [f"{count} for {each.short_name}" for count, each in zip(counts, words, strict=True)]
-        return f"the most {listed(parts, REQUESTS_NAMED)} {where}"
-
-
-def _have(nodes: Bools) -> str:
-    count = int(np.count_nonzero(nodes))
-    return f"{counted(count, 'node')} {'has' if count == 1 else 'have'}"
+        most = listed(parts, REQUESTS_NAMED) if words[1:] else counts[0]
+        number = int(np.count_nonzero(nodes))
+        have = f"{counted(number, 'node')} {'has' if number == 1 else 'have'} {what}"
+        return f"{have}, the most {most} ({self._inventory.nodes.names[row]}), and no such set is free"
 
 
 _NOT_OF_NODES: Final = (catalogue.NODE_CLAIM_ELSEWHERE, catalogue.NODE_OUTSIDE_DOMAIN)
 """Reasons by which other nodes are out that are the pod's own: its devices are what matters."""
-_AND: Final = " and "
-_CONSTRAINTS_NAMED: Final = 3
 _ALTERNATIVES_NAMED: Final = 3
-_SET_TEXTS: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}

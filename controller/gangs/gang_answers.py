@@ -1,10 +1,20 @@
-"""The answers of `decide_gang`: a `GangDecision`, or a `GangUnschedulable`."""
+"""The answers of `decide_gang`: a `GangDecision`, or a `GangUnschedulable` with its reason. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.decide.answers import Decision, Unschedulable
-from controller.decide.refusal_reason import RefusalReason
 from controller.decide.scheduling_request import SchedulingRequest
+from controller.gangs.domains import Domain
+from controller.gangs.gang_request import GangRequest
+from controller.reasons.reason import Reason
+from hami_dra.api.printable import counted
+
+_NAMED: Final = 3
+"""Domains that a message names."""
 
 
 class DomainVerdict(Struct, frozen=True):
@@ -54,7 +64,7 @@ class GangUnschedulable(Struct, frozen=True):
     """The most members that fitted at once."""
     domains: tuple[DomainVerdict, ...] = ()
     steps: int = 0
-    reason: RefusalReason | None = None
+    reason: Reason | None = None
     """What the message says; None where it is an error."""
 
     @classmethod
@@ -62,3 +72,75 @@ class GangUnschedulable(Struct, frozen=True):
         """Return the refusal of a gang whose members are all elastic, and none of which found room."""
         first, refusal = answer.left[0]
         return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
+
+
+def verdicts_of(
+    domains: Sequence[Domain], tried: Mapping[str, int], request: GangRequest, most: int
+) -> tuple[DomainVerdict, ...]:
+    """Return how the first domains looked. `tried`: name → the most members that had a place there."""
+    total = len(request.members)
+    found = []
+    for domain in domains[:most]:
+        fits = min(tried.get(domain.name, domain.placeable), domain.placeable)
+        problem = ""
+        if fits < request.least:
+            problem = f"has room for {fits} of {total} members, {request.least - fits} too few"
+        found.append(
+            DomainVerdict(
+                domain.name,
+                domain.nodes,
+                fits,
+                domain.left,
+                domain.score,
+                tried=domain.name in tried,
+                problem=problem,
+            )
+        )
+    return tuple(found)
+
+
+def gang_reason(
+    request: GangRequest,
+    verdicts: Sequence[DomainVerdict],
+    domains: int,
+    placeable: int,
+    closest: Unschedulable | None,
+    *,
+    lasting: Domain | None = None,
+    outside: str = "",
+) -> Reason:
+    """Return how many members fit, and which domain lacks how much.
+
+    `domains`: number of all domains; `closest`: the refusal of the member that came closest.
+    `lasting`: the domain that could hold the most members with idle devices, where that is too few.
+    `outside`: a node with a member that runs and is in no domain.
+    """
+    total, least = len(request.members), request.least
+    must = f", {least} must" if least < total else ""
+    required = [each for each in request.topology if each.required]
+    keys = " and ".join(dict.fromkeys(each.key for each in required))
+    if outside:
+        asked = f"a member runs on node {outside}, which has no label {keys} any more; {required[0].source} requires it"
+        return Reason("gang", asked, "no domain is left for the others", fix="Label the node again")
+    if required and not domains:
+        asked = f"no node has the label {keys}, which {required[0].source} requires"
+        return Reason("gang", asked, never=True, fix="Correct the key, or label the nodes")
+    head = f"{placeable} of {counted(total, 'member')} fit at once{must}"
+    member = closest.message if closest is not None else ""
+    alone = closest.reason if closest is not None else None
+    if lasting is not None and not lasting.placeable and alone is not None and alone.never:
+        return Reason("gang", head, f"one alone: {alone.asked}", never=True, fix=alone.fix).also(alone.best)
+    if not required:
+        if lasting is not None:
+            best = f"even idle, the devices of all nodes are enough for {lasting.placeable}"
+            return Reason("gang", head, best, never=True)
+        return Reason("gang", head, f"the next one: {member}" if member else "")
+    tie = " with the members that run already" if request.settled_nodes else ""
+    reason = Reason("gang", f"{head} in one domain of {keys}{tie}, as {required[0].source} requires")
+    reason = reason.also(*[f"{each.name} {each.problem or member}" for each in verdicts[:_NAMED]])
+    if (more := domains - len(verdicts[:_NAMED])) > 0:
+        reason = reason.also(f"and {more} more")
+    if lasting is None:
+        return reason
+    idle = f"even idle, the devices of the largest ({lasting.name}) are enough for {lasting.placeable}"
+    return replace(reason.also(idle), never=True)

@@ -18,14 +18,12 @@ import numpy as np
 from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import Unschedulable
-from controller.decide.refusal_reason import statement_of
 from controller.decide.scheduling_request import Options
 from controller.gangs.domains import MOST_KINDS, Demand, Domain, GangDomains, Kinds
 from controller.gangs.exhaustive_search import ExhaustiveSearch
 from controller.gangs.fits_per_node import NodeFits, RoomForAll, fits_per_node, idle_fits_per_node
-from controller.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable
+from controller.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable, gang_reason, verdicts_of
 from controller.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
-from controller.gangs.gang_refusal import gang_reason, verdicts_of
 from controller.gangs.gang_request import GangRequest
 from controller.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps
 from controller.gangs.member_relations import MemberRelations
@@ -195,7 +193,7 @@ class _GangSearch:
         reason = gang_reason(
             self._request, verdicts, len(self._domains), placeable, closest, lasting=lasting, outside=self._outside
         )
-        message = statement_of(reason)
+        message = reason.statement
         if exhausted:
             message = f"{message} (given up after {placements.steps} steps; other placements may exist)"
         return GangUnschedulable(

@@ -13,13 +13,11 @@ from controller.cluster.pods.resized_requests import resize_state
 from controller.rules.node_affinity import admits, pinned_names
 from controller.rules.pod_topology_spread import is_hard
 from controller.rules.taint_toleration import taint_code
-from controller.rules.volumes.volume_plugins import CODES as VOLUME_CODES
 
 __all__ = [
     "NOT_READY_TAINT",
     "UNREACHABLE_TAINT",
     "UNSCHEDULABLE_TAINT",
-    "VOLUME_CODES",
     "NodeColumn",
     "admits",
     "effective_taints",

@@ -35,6 +35,8 @@ def needed_features(pod: Pod) -> tuple[str, ...]:
 
 
 class NodeDeclaredFeatures:
+    code = catalogue.NODE_DECLARED_FEATURES
+
     def __init__(self, state: FilterState) -> None:
         self._state = state
 
@@ -42,14 +44,12 @@ class NodeDeclaredFeatures:
         needed = needed_features(pod)
         if not needed:
             return None
-        return self._state.shapes.of(
-            pod, catalogue.NODE_DECLARED_FEATURES, needed, lambda: FeatureFilter(self._state.nodes, needed)
-        )
+        return self._state.shapes.of(pod, self.code, needed, lambda: FeatureFilter(self._state.nodes, needed))
 
 
 class FeatureFilter(RecomputedFilter):
     def __init__(self, nodes: NodeColumns, needed: tuple[str, ...]) -> None:
-        super().__init__(catalogue.NODE_DECLARED_FEATURES)
+        super().__init__(NodeDeclaredFeatures.code)
         self._nodes = nodes
         self._needed = frozenset(needed)
         self._declares = NodeColumn(nodes, lambda node: self._needed.issubset(node.status.declared_features), 0)

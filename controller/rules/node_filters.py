@@ -39,7 +39,7 @@ class NodeFit:
     mask: Bools
     """The pod fits; rows without a node are False."""
     codes: Codes
-    """Number of the first failing reason (`codes.CODES`), 0 where it fits, 255 where there is no node."""
+    """Number of the first failing reason (`catalogue.CODES`), 0 where it fits, 255 where there is no node."""
     refusal: PodRefusal | None = None
     """Why the pod fits no node, whatever room there is."""
     filters: tuple[PodFilter, ...] = field(default=(), compare=False, repr=False)
@@ -106,7 +106,7 @@ def layered(codes: Codes, filters: Sequence[PodFilter]) -> Codes:
 
 
 class NodeFilters:
-    """`plugins`: those that keep columns of their own, in kube-scheduler's order."""
+    """`plugins`: those that keep columns of their own."""
 
     def __init__(
         self, state: FilterState, resources: NodeResources, ports: NodePorts, plugins: Sequence[FilterPlugin]
@@ -114,7 +114,7 @@ class NodeFilters:
         self._nodes, self._rules, self._shapes = state.nodes, state.rules, state.shapes
         self._resources = resources
         self._ports = ports
-        self._plugins = plugins
+        self._plugins = sorted(plugins, key=lambda plugin: NUMBERS[plugin.code])
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count against it."""

@@ -23,7 +23,7 @@ class PodRefusal(Struct, frozen=True):
     """Why a pod cannot run on any node, whatever room there is (kube-scheduler's PreFilter)."""
 
     code: str
-    """A reason code of `codes.PLUGINS`: it decides which changes may help (queueing hints)."""
+    """A reason code of `catalogue.PLUGINS`: it decides which changes may help (queueing hints)."""
     sentence: str
     """Names the object: `PersistentVolumeClaim default/data does not exist`."""
 
@@ -84,6 +84,9 @@ class RecomputedFilter(PodFilter):
 
 
 class FilterPlugin(Protocol):
+    code: str
+    """Its place in `catalogue.NUMBERS` is the place of the plugin in kube-scheduler's order."""
+
     def filter_for(self, pod: Pod, own: Placed | None) -> PodFilter | PodRefusal | None:
         """Return the nodes that the plugin refuses to the pod; None if it refuses none, which must
         take next to no time.

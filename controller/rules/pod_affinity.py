@@ -21,6 +21,8 @@ from hami_dra.api.core import Pod
 class PodAffinityPlugin:
     """Asked before `PodAntiAffinityPlugin`, it also refuses pods with a term that cannot be parsed."""
 
+    code = catalogue.NODE_POD_AFFINITY
+
     def __init__(self, state: FilterState) -> None:
         self._state = state
 
@@ -29,7 +31,7 @@ class PodAffinityPlugin:
         if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
             return None
         if problem := affinity_problem(pod):
-            return PodRefusal(catalogue.NODE_POD_AFFINITY, f"InterPodAffinity: {problem}")
+            return PodRefusal(self.code, f"InterPodAffinity: {problem}")
         terms = required_terms(pod, affinity.pod_affinity)
         if not terms:
             return None
@@ -37,7 +39,7 @@ class PodAffinityPlugin:
         key = tuple([each.key for each in terms]), itself
         shape = self._state.shapes.of(
             pod,
-            catalogue.NODE_POD_AFFINITY,
+            self.code,
             key,
             lambda: PodAffinityFilter(self._state, terms, matches_itself=itself),
             len(terms),
@@ -49,7 +51,7 @@ class PodAffinityFilter(CountedShape, RecomputedFilter):
     """The affinity of pods of one shape."""
 
     def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], *, matches_itself: bool) -> None:
-        RecomputedFilter.__init__(self, catalogue.NODE_POD_AFFINITY)
+        RecomputedFilter.__init__(self, PodAffinityPlugin.code)
         CountedShape.__init__(self, state, [counted_by(state, terms)], leaving=True, terms=terms)
         self._matches_itself = matches_itself
         (self._pods,) = self.counts

@@ -24,6 +24,8 @@ from hami_dra.api.core import Pod
 class PodAntiAffinityPlugin:
     """Asked about pods whose terms can be parsed (`PodAffinityPlugin`)."""
 
+    code = catalogue.NODE_POD_ANTI_AFFINITY
+
     def __init__(self, state: FilterState) -> None:
         self._state = state
 
@@ -35,7 +37,7 @@ class PodAntiAffinityPlugin:
         key: Hashable = tuple([each.key for each in terms]), against
         shape = self._state.shapes.of(
             pod,
-            catalogue.NODE_POD_ANTI_AFFINITY,
+            self.code,
             key,
             lambda: PodAntiAffinityFilter(self._state, terms, against),
             len(terms),
@@ -49,7 +51,7 @@ class PodAntiAffinityFilter(CountedShape, RecomputedFilter):
     """
 
     def __init__(self, state: FilterState, terms: tuple[AffinityTerm, ...], against: PodClass | None) -> None:
-        RecomputedFilter.__init__(self, catalogue.NODE_POD_ANTI_AFFINITY)
+        RecomputedFilter.__init__(self, PodAntiAffinityPlugin.code)
         CountedShape.__init__(self, state, [counted_by(state, (each,)) for each in terms], leaving=True, terms=terms)
         self._against = against
 

@@ -40,6 +40,8 @@ def is_hard(constraint: TopologySpreadConstraint) -> bool:
 
 
 class PodTopologySpread:
+    code = catalogue.NODE_TOPOLOGY_SPREAD
+
     def __init__(self, state: FilterState) -> None:
         self._state = state
 
@@ -52,12 +54,10 @@ class PodTopologySpread:
         for each in constraints:
             if problem := selector_problem(each.label_selector):
                 sentence = f"PodTopologySpread: the selector of a topology spread constraint is invalid: {problem}"
-                return PodRefusal(catalogue.NODE_TOPOLOGY_SPREAD, sentence)
+                return PodRefusal(self.code, sentence)
         hard = [SpreadConstraint.of(pod, each) for each in constraints]
         key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
-        shape = self._state.shapes.of(
-            pod, catalogue.NODE_TOPOLOGY_SPREAD, key, lambda: SpreadFilter(self._state, pod, hard), len(hard)
-        )
+        shape = self._state.shapes.of(pod, self.code, key, lambda: SpreadFilter(self._state, pod, hard), len(hard))
         return shape.current(own)
 
     def shape_of(self, pod: Pod) -> Hashable | None:
@@ -156,7 +156,7 @@ class SpreadFilter(CountedShape, RecomputedFilter):
     """The hard constraints of pods of one shape. `pod`: one of them."""
 
     def __init__(self, state: FilterState, pod: Pod, hard: list[SpreadConstraint]) -> None:
-        RecomputedFilter.__init__(self, catalogue.NODE_TOPOLOGY_SPREAD)
+        RecomputedFilter.__init__(self, PodTopologySpread.code)
         CountedShape.__init__(self, state, [each.counted for each in hard], leaving=False)
         self._pod = pod
         self._hard = hard

@@ -14,7 +14,7 @@ from controller.cluster.nodes.nodes import (
     own_taints,
 )
 from controller.reasons import catalogue
-from controller.reasons.catalogue import NUMBERS, PLUGINS
+from controller.reasons.catalogue import NUMBERS, PLUGINS, english
 from hami_dra.api.core import Node, Taint, Toleration
 from hami_dra.api.selectors import tolerates
 
@@ -74,7 +74,7 @@ def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:
 def taint_sentence(tolerations: Tolerations, node: Node) -> str:
     code = taint_code(tolerations, node)
     if code == catalogue.NODE_UNSCHEDULABLE:
-        return f"{PLUGINS[code]}: the node is cordoned"
+        return f"{PLUGINS[code]}: {english(code)}"
     taint = untolerated_taint(tolerations, node)
     if taint is None:
         return ""

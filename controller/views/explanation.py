@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from controller.decide import RefusalReason
+from controller.reasons import Reason
 from controller.views import View
 
 Outcome = Literal["placed", "refused", "error", "waiting", "unmanaged"]
@@ -164,7 +164,7 @@ class GangExplanation(View, frozen=True):
     message: str = ""
     domains: tuple[GangDomain, ...] = ()
     """In order of preference; empty if the gang has no topology constraint."""
-    reason: RefusalReason | None = None
+    reason: Reason | None = None
     """What the message says, in parts; None where the gang fits, or cannot be decided on."""
     succeeded: int = 0
     """Number of members that ended well; each stands in for one that does not exist."""
@@ -183,7 +183,7 @@ class Explanation(View, frozen=True):
     outcome: Outcome
     node: str = ""
     message: str = ""
-    reason: RefusalReason | None = None
+    reason: Reason | None = None
     """Of a refused pod, what the message says, in parts. None where the message is an error."""
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     """First reason code → number of cards or nodes, over the nodes that do not fit."""

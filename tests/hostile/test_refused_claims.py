@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from controller.allocation import constraints
-from controller.decide import Options, Unschedulable, decide, lasting_sets
+from controller.decide import Options, Unschedulable, decide, set_reasons
 from tests.support.allocation import DRIVER, claim, device, exactly
 from tests.unit.decide.test_attempts import request
 from tests.unit.decide.test_hostile import add_node, furnished
@@ -26,7 +26,7 @@ def read(monkeypatch):
         found[name, device.id] += 1
         return value_of(name, view, device, lists=lists)
 
-    monkeypatch.setattr(lasting_sets, "value_of", noted)
+    monkeypatch.setattr(set_reasons, "value_of", noted)
     return found
 
 
@@ -55,7 +55,7 @@ def test_each_attribute_is_read_once_for_each_device(kind, read):
 
 
 def test_attributes_beyond_the_limit_are_not_read(read, monkeypatch):
-    monkeypatch.setattr(lasting_sets, "_READ", 2 * NODES * DEVICES)
+    monkeypatch.setattr(set_reasons, "_READ", 2 * NODES * DEVICES)
     answer = refused("matchAttribute", CONSTRAINTS, having=CONSTRAINTS - 1)
     assert isinstance(answer, Unschedulable)
     assert read.total() == 2 * NODES * DEVICES

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from controller.decide import RefusalReason
 from controller.gangs import DomainVerdict, GangState, GangUnschedulable
+from controller.reasons import Reason
 from controller.views.explanation import GangDomain, GangExplanation, GangMember
 
 
@@ -14,7 +14,7 @@ def explained_gang(
     domain: str = "",
     domains: Sequence[DomainVerdict] = (),
     message: str = "",
-    reason: RefusalReason | None = None,
+    reason: Reason | None = None,
 ) -> GangExplanation:
     """Return the gang with its members, by name. `nodes`: by key of a pod; `message`: why it is not placed."""
     return GangExplanation(

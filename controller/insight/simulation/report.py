@@ -4,7 +4,7 @@
      "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": "",
                    "reason": {"kind": "memory", "asked": "...", "best": "...", "never": true, ...}}]}
 
-`reason` is what the message says, in parts (`decide.RefusalReason`); an error has none.
+`reason` is what the message says, in parts (`decide.Reason`); an error has none.
 
     "gangs": [{"gang": "PodGroup ns/name", "minCount": 4, "members": ["ns/name"], "placed": 4, "domain": "",
                "message": ""}]
@@ -19,8 +19,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from controller.decide import RefusalReason, Score
+from controller.decide import Score
 from controller.gangs import GangState
+from controller.reasons import Reason
 from controller.views.explanation import Explanation
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
@@ -58,7 +59,7 @@ class SimulationReport(Struct):
         message: str,
         error: str,
         reasons: Mapping[str, int] = MappingProxyType({}),
-        reason: RefusalReason | None = None,
+        reason: Reason | None = None,
     ) -> None:
         """`reasons`: by code, the number of devices or nodes; `reason`: what the message says."""
         parts = {"reason": msgspec.to_builtins(reason)} if reason is not None else {}

@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from controller.assessment import Fault
-from controller.decide import Decision, LeftOut, Unschedulable, with_command
+from controller.decide import Decision, LeftOut, Unschedulable
 from controller.gangs import GangState, GangUnschedulable
+from controller.reasons import with_command
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

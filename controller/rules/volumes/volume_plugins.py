@@ -31,7 +31,6 @@ CODES: Final = (
     catalogue.NODE_VOLUME_BINDING,
     catalogue.NODE_VOLUME_ZONE,
 )
-"""In kube-scheduler's order."""
 _Refusal = tuple[Bools, Callable[[int], str]]
 """The nodes that one plugin refuses, shape (size,), and why it refuses a row: a sentence with the
 object and the figure. Read it at once: it refers to what the next change updates.
@@ -119,7 +118,7 @@ class VolumePlugin:
     """
 
     def __init__(self, code: str, verdicts: VolumeVerdicts, shapes: PodShapes) -> None:
-        self._code = code
+        self.code = code
         self._verdicts = verdicts
         self._shapes = shapes
 
@@ -127,13 +126,13 @@ class VolumePlugin:
         if not pod.spec.volumes:
             return None
         verdict = self._verdicts.of(pod, own)
-        if verdict.held is not None and verdict.held.code == self._code:
+        if verdict.held is not None and verdict.held.code == self.code:
             return verdict.held
-        refusal = verdict.refusals.get(self._code)
+        refusal = verdict.refusals.get(self.code)
         if refusal is None:
             return None
         volume_filter = self._shapes.of(
-            pod, self._code, self._verdicts.volumes, lambda: VolumeFilter(self._code, self._verdicts)
+            pod, self.code, self._verdicts.volumes, lambda: VolumeFilter(self.code, self._verdicts)
         )
         volume_filter.update(refusal[0])
         return volume_filter

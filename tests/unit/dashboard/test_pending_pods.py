@@ -20,11 +20,11 @@ from controller.dashboard.pending import (
     pods_by_kind,
 )
 from controller.dashboard.source import ControllerState
-from controller.decide import RefusalReason
 from controller.gangs import GangKey, GangState
 from controller.insight.explain import explain
 from controller.insight.simulation import SimulationSettings, question
 from controller.inventory import Inventory
+from controller.reasons import Reason
 from controller.reconcile.runtime import Mode, SchedulingSettings
 from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 from hami_dra.api.core import ResourceRequirements, SchedulingGate
@@ -112,7 +112,7 @@ def test_a_refused_pod(asked):
     ],
 )
 def test_what_to_do_about_an_amount_that_is_not_there(asked, kind, never, fix, advice):
-    reason = RefusalReason(kind, "needs 4", never=never, fix=fix)
+    reason = Reason(kind, "needs 4", never=never, fix=fix)
     decision = Explanation(asked.pod.key, "", "", "refused", message="no node fits", reason=reason)
     text = shown(PendingTable(Source(asked.pod, decision)))
     assert advice in text

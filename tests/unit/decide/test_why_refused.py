@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from controller.decide import Options, PodClaim, SchedulingRequest, Unschedulable, decide
-from controller.decide.refusal_reason import MOST, with_command
 from controller.inventory.inventory import Inventory
+from controller.reasons.reason import MOST, with_command
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api.resource import ResourceClaim

@@ -6,30 +6,30 @@ dashboard and their JSON. Pure.
 A sentence says what fails with the figure asked for, the best figure there is, whether that can
 change without anyone doing something, and what to do:
 
->>> reason = RefusalReason("memory", "needs 80000 MiB on one device", "the largest has 23028 MiB (NVIDIA A10G)", never=True)
->>> sentence_of(reason)
+>>> reason = Reason("memory", "needs 80000 MiB on one device", "the largest has 23028 MiB (NVIDIA A10G)", never=True)
+>>> reason.sentence
 'no node fits: needs 80000 MiB on one device; the largest has 23028 MiB (NVIDIA A10G), so it never will'
->>> with_command(sentence_of(reason), "c03/m03", {"CardInsufficientMemory": 2})
+>>> with_command(reason.sentence, "c03/m03", {"CardInsufficientMemory": 2})
 'no node fits: needs 80000 MiB on one device; the largest has 23028 MiB (NVIDIA A10G), so it never will. \
 Run: hami-dra explain m03 -n c03 [2 nodes CardInsufficientMemory]'
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hami_dra.api.printable import counted, mebibytes
+from hami_dra.api.printable import counted
 
 MOST: Final = 1_024
 """Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
 _CODES_NAMED: Final = 4
-_MIB: Final = 1 << 20
 _INVALID: Final = frozenset({"selector", "annotation", "capacity"})
 """Kinds of reasons to be corrected in the pod and its claims, if they are for ever."""
 
 
-class RefusalReason(Struct, frozen=True):
+class Reason(Struct, frozen=True):
     """Why no node fits. Texts are for people; programs read `kind`, `never` and the codes.
 
     It is part of JSON outputs: fields may be added, never removed.
@@ -53,32 +53,35 @@ class RefusalReason(Struct, frozen=True):
     code: str = ""
     """The reason code that it stands for; empty where there is none."""
 
+    def also(self, *clauses: str, never: bool = True, fix: str = "") -> "Reason":
+        """Return the reason with what else is true after the best figure. `never`: that lasts, too;
+        `fix`: what to do about all of it, where that is something else.
+        """
+        best = "; ".join(filter(None, (self.best, *clauses)))
+        return replace(self, best=best, never=self.never and never, fix=fix or self.fix)
+
     @property
     def is_invalid(self) -> bool:
         """What the pod asks for matches nothing, in contrast to too much of it."""
         return self.never and self.kind in _INVALID
 
+    @property
+    def sentence(self) -> str:
+        """The reason in one sentence, without a full stop."""
+        subject = f"{self.request}: " if self.request else ""
+        return f"no node fits{'' if self.never else ' now'}: {subject}{self.statement}"
 
-def sentence_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
-    """Return the sentence, without a full stop. `besides`: what else is wrong, such as a pool that cannot be used."""
-    subject = f"{reason.request}: " if reason.request else ""
-    return f"no node fits{'' if reason.never else ' now'}: {subject}{statement_of(reason, besides)}"
+    @property
+    def statement(self) -> str:
+        """The sentence without what it is about: of a gang, which names its members itself.
 
-
-def statement_of(reason: RefusalReason, besides: Iterable[str] = ()) -> str:
-    """Return the sentence without what it is about: of a gang, which names its members itself.
-
-    >>> statement_of(RefusalReason("gang", "0 of 3 members fit at once", "all devices are enough for 2", never=True))
-    '0 of 3 members fit at once; all devices are enough for 2, so it never will'
-    """
-    text = reason.asked
-    if reason.best:
-        text += f"; {reason.best}"
-    for each in besides:
-        text += f"; {each}"
-    if reason.fix:
-        return f"{text}. {reason.fix}"
-    return f"{text}, so it never will" if reason.never else text
+        >>> Reason("gang", "0 of 3 members fit at once", "all devices are enough for 2", never=True).statement
+        '0 of 3 members fit at once; all devices are enough for 2, so it never will'
+        """
+        text = f"{self.asked}; {self.best}" if self.best else self.asked
+        if self.fix:
+            return f"{text}. {self.fix}"
+        return f"{text}, so it never will" if self.never else text
 
 
 def with_command(sentence: str, pod_key: str, node_counts: Mapping[str, int]) -> str:
@@ -97,12 +100,3 @@ def _bracket(node_counts: Mapping[str, int]) -> str:
     named = [f"{counted(node_counts[code], 'node')} {code}" for code in codes[:_CODES_NAMED]]
     named += ["..."] if len(codes) > _CODES_NAMED else []
     return f" [{', '.join(named)}]" if named else ""
-
-
-def memory_text(amount: int) -> str:
-    """Return an amount of memory in MiB; what is published in other units stays as it is.
-
-    >>> memory_text(80000 << 20), memory_text((1 << 20) + (1 << 19)), memory_text(24)
-    ('80000 MiB', '1.5 MiB', '24')
-    """
-    return str(amount) if 0 < amount < _MIB else mebibytes(amount)

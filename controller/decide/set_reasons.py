@@ -1,8 +1,9 @@
-"""Why no node could give the requested devices together, though each has enough of them: they are
-not linked, on several NUMA nodes, do not agree in an attribute, or leave no room for each other.
+"""Why no node can give the requested devices together, though each has enough of them: they are not
+linked, on several NUMA nodes, do not agree in an attribute, or leave no room for each other.
 
-Called by `why_refused`. Nothing is searched: the vendors judge idle nodes, equal ones once, and the
-rest is counted. What only a search can tell is left open, and counts as in use now. Pure.
+Called by `why_refused`. Nothing is searched: whether idle nodes could is judged by the vendors,
+equal nodes once, and the rest is counted. What only a search can tell is left open, and counts as
+in use now. Pure.
 
     rule                    the most devices that an idle node could give
     several requests        the devices, where no two of the requests fit on one
@@ -20,23 +21,26 @@ from msgspec import Struct
 
 from controller.allocation.constraints import value_of
 from controller.allocation.errors import AllocatorError
+from controller.allocation.request import ResolvedRequest
 from controller.decide.pre_score import without_legal_set
-from controller.decide.refusal_reason import RefusalReason
 from controller.decide.request_words import REQUESTS_NAMED, ROLES, RequestWords, Role, together_text
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
+from controller.reasons.reason import Reason
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.printable import counted, listed, printable
 from hami_dra.api.resource import DeviceConstraint
 
-DEMANDS: Final = frozenset({names.GPU_TOPOLOGY, names.NUMA_BIND})
-"""Annotations that ask for devices of a set."""
 _READ: Final = 50_000
 """Attributes of devices that one refusal reads, in some 100 ms; constraints beyond that are left open."""
 _DIFFERENT: Final = 64
 """Nodes, those with the most devices, whose largest smaller set is looked for."""
+_CONSTRAINTS_NAMED: Final = 3
 _SETS: Final = {names.GPU_TOPOLOGY: "linked to each other", names.NUMA_BIND: "on one NUMA node"}
+"""Annotations that ask for devices of a set."""
+_ANY_SET: Final = "in a set that the vendor's rules allow"
+_SETS_OF_CODES: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}
 
 
 class Rule(Struct, frozen=True):
@@ -46,7 +50,7 @@ class Rule(Struct, frozen=True):
     """Number of devices."""
     most: Ints
     """The most that each node could give. Shape (nodes.size,)."""
-    reason: Callable[[int, str], RefusalReason]
+    reason: Callable[[int, str], Reason]
     """Makes the reason if no node gives enough, of the most that one gives and its name."""
 
 
@@ -58,7 +62,7 @@ def without_lasting_rules(
     managed: Sequence[RequestWords],
     foreign: Sequence[RequestWords],
     drivers: frozenset[str],
-) -> Bools | RefusalReason:
+) -> Bools | Reason:
     """Return those of the nodes `there` that no rule excludes, or the reason of the rule that excludes the last.
 
     `managed`, `foreign`: the requests that have one alternative and a number of devices, by who
@@ -73,10 +77,37 @@ def without_lasting_rules(
     return there
 
 
-def set_text(annotations: Sequence[str]) -> str:
-    """Return which sets of devices these annotations allow: `linked to each other`."""
-    found = [text for name, text in _SETS.items() if name in annotations]
-    return " and ".join(found) or "in a set that the vendor's rules allow"
+def no_free_set(request: SchedulingRequest, view: ResolvedRequest, code: str, free: str) -> Reason:
+    """Return that no set is free that the vendor's rules allow. `free`: what is; `code`: of the rule."""
+    asked, _ = _asked_set(request, view, _SETS_OF_CODES.get(code, ""))
+    return Reason("set", asked, free, code=code)
+
+
+def no_free_choice(request: SchedulingRequest, count: int, free: str) -> Reason:
+    """Return that only the search found no devices: of constraints, shared counters, or requests that
+    compete for the same devices. `count`: of devices, for all requests; `free`: what is.
+    """
+    claims = [entry.claim for entry in request.claims if entry.claim.status.allocation is None]
+    constraints = [each for claim in claims for each in claim.spec.devices.constraints]
+    relations = " and ".join(map(_relation, constraints[:_CONSTRAINTS_NAMED]))
+    asked = f"needs {counted(count, 'device')} on one node{f' with {relations}' if relations else ''}"
+    return Reason("search", asked, free)
+
+
+def _asked_set(request: SchedulingRequest, view: ResolvedRequest, kind: str = "") -> tuple[str, list[str]]:
+    """Return what a request for a set asks for, and the annotations that demand it. `kind`: default by these."""
+    stated = [each for each in request.policies.stated.get(view.claim_key, ()) if each.annotation in _SETS]
+    annotations = [each.annotation for each in stated]
+    kind = kind or " and ".join([text for name, text in _SETS.items() if name in annotations]) or _ANY_SET
+    values = ", ".join([f"{each.annotation}={printable(each.value)}" for each in stated])
+    asked = f"needs {counted(view.count, 'device')} {kind}"
+    return f"{asked} ({values})" if values else asked, annotations
+
+
+def _relation(constraint: DeviceConstraint) -> str:
+    if constraint.match_attribute is not None:
+        return f"the same {printable(constraint.match_attribute)} (matchAttribute)"
+    return f"different {printable(constraint.distinct_attribute or '')} (distinctAttribute)"
 
 
 class _Rules:
@@ -118,12 +149,12 @@ class _Rules:
         most = np.bincount(self._inventory.devices.node[_possible(rivals)], minlength=self._inventory.nodes.size)
         code = names.NODE_INSUFFICIENT_DEVICE
 
-        def reason(best: int, node: str) -> RefusalReason:
+        def reason(best: int, node: str) -> Reason:
             if all(each.is_whole(int(each.column.idle().possible[0])) for each in rivals) and best == int(most.max()):
                 asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
-                return RefusalReason("devices", asked, f"the most a node has is {best} ({node})", never=True, code=code)
+                return Reason("devices", asked, f"the most a node has is {best} ({node})", never=True, code=code)
             text = f"{best} of them could be given together ({node})"
-            return RefusalReason("requests", together_text(rivals), text, never=True, code=code)
+            return Reason("requests", together_text(rivals), text, never=True, code=code)
 
         return Rule(total, most, reason)
 
@@ -158,12 +189,11 @@ class _Rules:
         field = "matchAttribute" if matches else "distinctAttribute"
         total = sum(each.count for each in covered)
 
-        def reason(best: int, node: str) -> RefusalReason:
+        def reason(best: int, node: str) -> Reason:
             several = (
                 f" for requests {listed([each.short_name for each in covered], REQUESTS_NAMED)}" if covered[1:] else ""
             )
-            relation = f"{'the same' if matches else 'different'} {printable(name)} ({field})"
-            asked = f"needs {counted(total, 'device')}{several} with {relation} on one node"
+            asked = f"needs {counted(total, 'device')}{several} with {_relation(constraint)} on one node"
             fix = "Ask for fewer devices, or drop the constraint"
             if not most.any():
                 text, fix = "no device has this attribute", f"Correct {field} in the claim's constraints"
@@ -174,7 +204,7 @@ class _Rules:
             else:
                 text = f"the most that a node has is {best} ({node})"
             request = "" if covered[1:] else first.name
-            return RefusalReason("set", asked, text, never=True, request=request, fix=fix)
+            return Reason("set", asked, text, never=True, request=request, fix=fix)
 
         yield Rule(total, most, reason)
 
@@ -227,21 +257,15 @@ class _Rules:
             nodes = _largest_first(self._inventory, nodes, idle.per_node)[:_DIFFERENT]
         return Rule(words.count, most, lambda best, node: self._no_set(words, best, node))
 
-    def _no_set(self, words: RequestWords, best: int, node: str) -> RefusalReason:
-        stated = [
-            each for each in self._request.policies.stated.get(words.view.claim_key, ()) if each.annotation in DEMANDS
-        ]
-        keys = [each.annotation for each in stated]
-        asked = f"needs {counted(words.count, 'device')} {set_text(keys)}"
-        if stated:
-            asked += f" ({', '.join(f'{each.annotation}={printable(each.value)}' for each in stated)})"
+    def _no_set(self, words: RequestWords, best: int, node: str) -> Reason:
+        asked, keys = _asked_set(self._request, words.view)
         if {*keys} == {names.GPU_TOPOLOGY}:
             text = f"the largest island has {best} ({node})" if best > 1 else "no two devices of a node are linked"
         elif {*keys} == {names.NUMA_BIND}:
             text = f"the most on one NUMA node is {best} ({node})"
         else:
             text = f"the largest such set of fewer has {best} ({node})" if best else "no node has such a set"
-        fix = "Relax the annotation, or ask for fewer devices" if stated else "Ask for another number of devices"
+        fix = "Relax the annotation, or ask for fewer devices" if keys else "Ask for another number of devices"
         code = names.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else names.NUMA_NOT_FIT
         return words.reason("set", asked, text, never=True, fix=fix, code=code)
 

@@ -1,7 +1,7 @@
-"""Why no device of the cluster could meet a request, even if all were idle.
+"""Why no device can meet one request of a pod: never, even if all were idle, or not now.
 
 Called by `why_refused`. What depends only on the published devices is cached with them
-(`IdleDevices`), so it is not computed again for each refused pod. Pure.
+(`IdleDevices`), so it is not computed again for each refused pod. Pure; works on columns.
 """
 
 from typing import Final
@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 
 from controller.allocation.idle_devices import IdleDevices
-from controller.decide.refusal_reason import RefusalReason
-from controller.decide.request_words import ROLES, RequestWords
+from controller.decide.request_words import ROLES, RequestWords, Role
 from controller.inventory.products import products_of
+from controller.reasons.catalogue import CATALOGUE
+from controller.reasons.reason import Reason
 from hami_dra.api import names
-from hami_dra.api.arrays import Positions
-from hami_dra.api.printable import listed, printable
+from hami_dra.api.arrays import Bools, Positions
+from hami_dra.api.printable import counted, listed, printable
 from hami_dra.api.resource import DeviceCapacity
 from hami_dra.vendors.reasons import CODES
 
@@ -22,10 +23,11 @@ _CAPACITIES_NAMED: Final = 8
 _NODES_NAMED: Final = 3
 _EXPRESSION: Final = 200
 """Characters of selectors in a message."""
+_ILL: Final = (names.CARD_NOT_HEALTH, names.CARD_CORDONED)
 _SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
 
 
-def lasting_reason(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+def lasting_reason(words: RequestWords, idle: IdleDevices) -> Reason:
     """Return why no node could meet the request."""
     rows = idle.kept("of class", lambda: idle.rows_of_class)
     if not rows.size:
@@ -53,7 +55,7 @@ def _all_products(words: RequestWords) -> str:
     return products_of(words.inventory).counted(np.flatnonzero(words.inventory.devices.active))
 
 
-def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
+def _too_few(words: RequestWords, idle: IdleDevices) -> Reason:
     best = idle.kept("best node", lambda: int(idle.per_node.argmax()))
     most, node = int(idle.per_node[best]) + idle.anywhere, words.inventory.nodes.names[best]
     such = " such devices" if idle.kept("most of class", lambda: int(idle.of_class.max())) > most else ""
@@ -62,7 +64,7 @@ def _too_few(words: RequestWords, idle: IdleDevices) -> RefusalReason:
     return words.reason("devices", asked, f"the most{such} a node has is {most} ({node})", code=code, never=True)
 
 
-def _without_node(words: RequestWords, rows: Positions) -> RefusalReason:
+def _without_node(words: RequestWords, rows: Positions) -> Reason:
     """Return where the devices are that could be given: their slices name nodes without an object."""
     nodes = dict.fromkeys(words.inventory.devices.device(row).slice.spec.node_name or "" for row in rows.tolist())
     one = len(rows) == 1
@@ -72,7 +74,7 @@ def _without_node(words: RequestWords, rows: Positions) -> RefusalReason:
     return words.reason("node", f"needs {words.devices(int(rows[0]))}", best, fix="See kubectl get nodes")
 
 
-def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded: bool) -> RefusalReason:
+def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded: bool) -> Reason:
     """Return the figures of the largest device. `rows`: the devices that only this excludes."""
     devices = words.inventory.devices
     for role in ROLES:
@@ -87,7 +89,7 @@ def _too_small(words: RequestWords, code: str, rows: Positions, *, some_excluded
     return _unpublished(words, code, int(rows[0]))
 
 
-def _unpublished(words: RequestWords, code: str, row: int) -> RefusalReason:
+def _unpublished(words: RequestWords, code: str, row: int) -> Reason:
     """Return the capacities that there are, where the request names another one, or an amount that
     no device may give.
     """
@@ -120,7 +122,7 @@ def _allowed(capacity: DeviceCapacity) -> str:
     return f"{printable(str(limits.min))} to {printable(str(limits.max or capacity.value))}{step}"
 
 
-def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:
+def _selected(words: RequestWords, code: str, there: str) -> Reason:
     """Return which annotation or selector leaves no device. `there`: the products that there are.
 
     Annotations come first: where the webhook converted the pod, a selector says the same in CEL.
@@ -137,3 +139,78 @@ def _selected(words: RequestWords, code: str, there: str) -> RefusalReason:
         asked = f"selector {printable(expressions, _EXPRESSION)} matches no device"
         kind, fix = "selector", "Correct the selector"
     return words.reason(kind, asked, f"there are {there}", code=code, never=True, fix=fix)
+
+
+# --- not now ----------------------------------------------------------------------------------
+
+
+def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Reason:
+    """Return why some nodes, which could meet the request, do not do so now."""
+    rows = words.column.possible_on(nodes)
+    if not rows.size:  # network-attached: of no node in particular
+        rows = np.flatnonzero(idle.codes == 0)
+    codes = words.column.reasons(rows)
+    counts = np.bincount(codes, minlength=1)
+    counts[0] = 0
+    number = int(counts.argmax())
+    code = CODES[number]
+    if not counts[number]:
+        return words.reason("search", f"needs {words.devices(int(rows[0]))}", "they do not fit together")
+    if code in _ILL:
+        return _ill(words, code, rows[codes == number])
+    if code == names.EXCLUSIVE_CONFLICT or words.is_whole(int(rows[0])):
+        return _tenanted(words, code, rows, nodes)
+    if words.count > 1:
+        most, node = _most_fitting(words, nodes)
+        asked = f"needs {words.devices(int(rows[0]))}"
+        return words.reason("devices", asked, f"the most that fit on a node now are {most}{node}", code=code)
+    for role in ROLES[:2]:
+        if role.code == code:
+            return _busy(words, role, rows[codes == number])
+    kind = "slots" if code == names.CARD_TIME_SLICING_EXHAUSTED else "devices"
+    of_code = int(counts[number])
+    text = CATALOGUE[code].about(counted(of_code, "device"), of_code)
+    return words.reason(kind, f"needs {words.devices(int(rows[0]))}", text, code=code)
+
+
+def _most_fitting(words: RequestWords, nodes: Bools) -> tuple[int, str]:
+    """Return how many devices fit on the best of the nodes, and ` (its name)`."""
+    fitting = np.where(nodes, words.column.fitting[: len(nodes)], -1)
+    best = int(fitting.argmax())
+    return max(int(fitting[best]), 0) + words.column.network_attached, f" ({words.inventory.nodes.names[best]})"
+
+
+def _tenanted(words: RequestWords, code: str, rows: Positions, nodes: Bools) -> Reason:
+    """Return how many devices without a tenant there are."""
+    what = "whole" if words.is_whole(int(rows[0])) else "idle"
+    fix = words.cores_left_out(int(rows[0])) if what == "whole" else ""
+    if words.count == 1:
+        asked = "needs a whole device" if what == "whole" else "needs an idle device"
+        best = "the only one has tenants" if len(rows) == 1 else f"all {len(rows)} have tenants"
+        return words.reason("whole devices", asked, best, code=code, fix=fix)
+    most, node = _most_fitting(words, nodes)
+    asked = f"needs {words.count} {what} devices on one node"
+    return words.reason("whole devices", asked, f"the most without a tenant are {most}{node}", code=code, fix=fix)
+
+
+def _busy(words: RequestWords, role: Role, rows: Positions) -> Reason:
+    """Return the most that one device has left."""
+    devices = words.inventory.devices
+    free = role.total(devices)[rows] - role.used(devices)[rows]
+    best = int(rows[free.argmax()])
+    node = int(devices.node[best])
+    where = f" on {words.inventory.nodes.names[node]}" if node >= 0 else ""
+    product = products_of(words.inventory).of(best)
+    most = f"the most free is {role.text(max(int(free.max()), 0))} ({product}{where})"
+    return words.reason(role.kind, f"needs {words.amount(role, best)} on one device", most, code=role.code)
+
+
+def _ill(words: RequestWords, code: str, rows: Positions) -> Reason:
+    """Return the taint of the devices that would do."""
+    taint = next(iter(words.inventory.devices.device(int(rows[0])).taints), None)
+    best = CATALOGUE[code].about(f"{counted(len(rows), 'device')} that would do", len(rows))
+    if taint is not None:
+        value = f"={printable(taint.value)}" if taint.value else ""
+        best += f" (taint {printable(taint.key)}{value}:{taint.effect})"
+    fix = "Remove the Node's annotation hami.io/device-cordon, or wait" if code == names.CARD_CORDONED else ""
+    return words.reason("health", f"needs {words.devices(int(rows[0]))}", best, code=code, fix=fix)
