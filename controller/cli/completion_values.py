@@ -57,6 +57,12 @@ def device_policies() -> list[str]:
     return [*names.DEVICE_POLICIES, names.FIRST_FIT]
 
 
+def formats() -> list[str]:
+    from controller.cli.output_options import Manifest
+
+    return list(Manifest)
+
+
 def machines() -> list[str]:
     from hami_dra.driver.simulated import machine_names
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Struct
 
-from controller.settings import common
+from controller.settings.common import Kubeconfig
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
 
 Files = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "-f",
-        "--filename",
-        help="File or folder, such as what snapshot writes; may be repeated. Default: the live cluster.",
+    tuple[Path, ...],
+    Option(
+        "File or folder, such as what snapshot writes; may be repeated. Default: the live cluster.",
+        flags=("-f", "--filename"),
     ),
 ]
 
@@ -30,8 +29,10 @@ Files = Annotated[
 class Connection(Struct, frozen=True):
     """Which cluster."""
 
-    kubeconfig: Annotated[str | None, common.KUBECONFIG] = None
-    context: Annotated[str | None, common.CONTEXT] = None
+    kubeconfig: Kubeconfig = None
+    context: Annotated[
+        str | None, Option("Context of the kubeconfig; default: its current one.", metavar="NAME", values="contexts")
+    ] = None
 
     def check(self) -> None:
         """Read the kubeconfig, before a command imports what takes time. Raises ConfigError."""

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from controller.cli.errors import CommandError
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
-from controller.settings.common import ControllerLog, Health
+from controller.settings.common import INSTALL_NAMESPACE_RENAMED, ControllerLog, Health, Kubeconfig
 from controller.settings.controller import (
     BindingSettings,
     DashboardSettings,

@@ -5,11 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
-import typer
-
 from controller.cli.output_options import Manifest, ManifestOption, print_objects
 from controller.cli.tables import note
 from controller.settings.webhook import RUNTIME_CLASS
+from hami_dra.api.flags import Option
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
@@ -26,7 +25,7 @@ Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
 
 
 def convert(
-    files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
+    files: Annotated[tuple[Path, ...], Option("File or folder; may be repeated.", flags=("-f", "--filename"))],
     *,
     output: ManifestOption = Manifest.yaml,
     runtime_class: Annotated[Mapping[str, str], RUNTIME_CLASS] = MappingProxyType({}),

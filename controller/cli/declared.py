@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Struct, structs
 
 from controller.cli import completion_values
 from controller.cli.errors import CommandError
-from hami_dra.api.flags import Declared, Form, Option
+from hami_dra.api.flags import Declared, Form
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,20 +43,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return registered
 
 
-def typer_option(option: Option) -> Any:
-    """Return the option as typer's, for a command that does not register by `with_options`."""
-    return typer.Option(
-        *option.flags,
-        help=option.help,
-        metavar=option.metavar,
-        envvar=option.envvar,
-        min=option.form.least,
-        max=option.form.most,
-        callback=_callback(option.form),
-        autocompletion=getattr(completion_values, option.values) if option.values else None,
-    )
-
-
 def _is_record(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
@@ -71,7 +57,7 @@ def _options(record: type[Struct]) -> Iterator[Declared]:
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
-    form, default = declared.option.form, declared.default
+    option, form, default = declared.option, declared.option.form, declared.default
     kind: Any = declared.kind
     if form.choices:
         kind = Literal[form.choices]
@@ -80,17 +66,27 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     elif declared.is_repeated:
         kind = _item_kind(declared)
     if declared.is_repeated:
-        kind, default = list[kind], None
+        kind = list[kind]
+        default = default if default is inspect.Parameter.empty else None
     elif default is NODEFAULT:
         default = None
     elif form.read and default is not None:
         default = form.write(default)
-    return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind | None if default is None else kind, typer_option(declared.option)],
+    # what is on, or not known, can be switched off
+    flags = option.flags or ((declared.flag,) if kind is bool and default is False else ())
+    shown = typer.Option(
+        *flags,
+        help=option.help,
+        metavar=option.metavar,
+        envvar=option.envvar,
+        min=form.least,
+        max=form.most,
+        callback=_callback(form),
+        autocompletion=getattr(completion_values, option.values) if option.values else None,
+        show_default=option.show_default,
     )
+    kind = Annotated[kind | None if default is None else kind, shown]
+    return inspect.Parameter(declared.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def _item_kind(declared: Declared) -> Any:

@@ -11,14 +11,15 @@ from msgspec.structs import replace
 from controller.cli.connection import Connection, Files
 from controller.cli.output_options import Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import (
+from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
+from controller.settings.common import (
     INSTALL_NAMESPACE_RENAMED,
     InstallNamespace,
     ManageProfile,
+    Mode,
 )
-from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
-from controller.settings.common import Mode
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
@@ -54,24 +55,21 @@ def doctor(
     *,
     output: OutputOption = Output.table,
     mode: Annotated[
-        Mode | None, typer.Option(help="The controller's mode; default: read from its Deployment or its policies.")
+        Mode | None, Option("The controller's mode; default: read from its Deployment or its policies.")
     ] = None,
     manage: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DRIVER",
-            help="A driver that the controller manages in addition to hami-dra's own; may be repeated.",
+        tuple[str, ...],
+        Option(
+            "A driver that the controller manages in addition to hami-dra's own; may be repeated.", metavar="DRIVER"
         ),
-    ] = None,
-    manage_profile: ManageProfile = None,
+    ] = (),
+    manage_profile: ManageProfile = (),
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     installation: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="The controller's --installation: claims of other installations are ignored."
-        ),
+        Option("The controller's --installation: claims of other installations are ignored.", metavar="NAME"),
     ] = names.MANAGED_BY,
-    files: Files = None,
+    files: Files = (),
     connection: Connection,
 ) -> None:
     import msgspec
@@ -85,7 +83,7 @@ def doctor(
     from controller.insight.doctor import InstallationSettings, examine
 
     profiles = driver_profiles(manage_profile)
-    given = frozenset([*(manage or ()), *profiles.given])
+    given = frozenset([*manage, *profiles.given])
     chosen = InstallationSettings(name=installation, namespace=install_namespace, managed=given)
     with Progress() as progress:
         read = None if files else _read(connection, install_namespace, progress)

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from controller.cli.connection import Connection
 from controller.cli.driver_options import chosen_backends, device_ranking, seen_driver_root, simulated_machine
-from controller.cli.service_options import Kubeconfig
 from controller.cli.vendor_options import VENDORS, DriverCommand, vendor_settings
-from controller.settings.common import Health, Log
+from controller.settings.common import Health, Kubeconfig, Log
 from hami_dra.api import names
 from hami_dra.api.flags import ABSOLUTE_PATH, Option
 from hami_dra.driver.node.settings import NodeSettings
@@ -47,22 +46,20 @@ def driver(
     node: NodeSettings,
     kubeconfig: Kubeconfig = None,
     vendor: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Serve this vendor even while none of its devices is found: {VENDORS}. May be repeated; default: all "
+        tuple[str, ...],
+        Option(
+            f"Serve this vendor even while none of its devices is found: {VENDORS}. May be repeated; default: all "
             "vendors whose devices are found."
         ),
-    ] = None,
-    machine: Annotated[
-        str, typer.Option(help="Simulate this machine instead of reading hardware (hami-dra slices --list).")
-    ] = "",
+    ] = (),
+    machine: Annotated[str, Option("Simulate this machine instead of reading hardware (hami-dra slices --list).")] = "",
     simulated_faults: Annotated[
-        Path | None, typer.Option(help="With --machine: a file that lists the devices that fail; see above.")
+        Path | None, Option("With --machine: a file that lists the devices that fail; see above.")
     ] = None,
     device_policy: Annotated[
         str,
-        typer.Option(
-            help="The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma-separated list; first-fit: by index."
+        Option(
+            "The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma-separated list; first-fit: by index."
         ),
     ] = names.SPREAD,
     cdi_dir: Annotated[
@@ -85,7 +82,7 @@ def driver(
     logs.configure(log.verbosity, logs.LogFormat(log.log_format))
     options = vendor_settings(context)
     settings = replace(node, options=options, ranking=device_ranking(device_policy))
-    backends, demanded = chosen_backends(vendor or [], machine, node.node, simulated_faults, settings.plugins_dir)
+    backends, demanded = chosen_backends(vendor, machine, node.node, simulated_faults, settings.plugins_dir)
     wiring = Wiring(
         settings=settings,
         cdi_folder=cdi_dir,

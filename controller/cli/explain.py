@@ -15,8 +15,9 @@ from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.tables import TextLayout, note, print_lines
-from controller.settings.placing import PolicyOptions, SimulatedScheduler
+from controller.settings.placing import PresentPolicies, SimulatedScheduler
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     import ssl
@@ -69,58 +70,28 @@ def explain(
     ],
     *,
     namespace: Namespace = None,
-    devices: Annotated[
-        bool, typer.Option("--devices", help="Also show each device of the most relevant nodes, with its figures.")
-    ] = False,
+    devices: Annotated[bool, Option("Also show each device of the most relevant nodes, with its figures.")] = False,
     node: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NODE", help="Show the devices of this node; may be repeated.", autocompletion=values.nodes
-        ),
-    ] = None,
-    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
+        tuple[str, ...],
+        Option("Show the devices of this node; may be repeated.", metavar="NODE", values="nodes"),
+    ] = (),
+    all_nodes: Annotated[bool, Option("List all nodes, not only the first 20.")] = False,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
-    files: Files = None,
+    files: Files = (),
     controller: Annotated[
         str | None,
-        typer.Option(
+        Option(
+            "Show the decision that the controller at this URL has stored, instead of computing it.",
             metavar="URL",
             envvar=CONTROLLER_VARIABLE,
-            show_envvar=True,
-            help="Show the decision that the controller at this URL has stored, instead of computing it.",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that the controller requires (kubectl create token).")
+        Path | None, Option("File with the token that the controller requires (kubectl create token).")
     ] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for an https:// controller.")] = None,
-    node_policy: Annotated[
-        str,
-        typer.Option(
-            help="The controller's --node-policy, if it is not binpack.",
-            show_default=False,
-            autocompletion=values.node_policies,
-        ),
-    ] = names.BINPACK,
-    device_policy: Annotated[
-        str,
-        typer.Option(
-            help="The controller's --device-policy, if it is not spread.",
-            show_default=False,
-            autocompletion=values.device_policies,
-        ),
-    ] = names.SPREAD,
-    packing_weights: Annotated[
-        str,
-        typer.Option(help="The controller's --packing-weights, if they are not theta=0.65,left=0.5,rare=0,large=0."),
-    ] = "",
-    default: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="The controller's --default, for vendors' annotations; may be repeated."
-        ),
-    ] = None,
+    ca_file: Annotated[Path | None, Option("CA certificates (PEM) for an https:// controller.")] = None,
+    policies: PresentPolicies,
     scheduler: SimulatedScheduler,
     connection: Connection,
 ) -> None:
@@ -138,13 +109,12 @@ def explain(
 
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
-        policies = PolicyOptions(node_policy, device_policy, packing_weights, tuple(default or ()))
         settings = simulation_settings(policies, scheduler)
         found = _computed(files, connection, kind, key, settings)
     if not output.is_table:
         _print_document(found, output)
         return
-    shown = Shown(tuple(node or ()), devices=devices or output is Output.wide, all_nodes=all_nodes)
+    shown = Shown(node, devices=devices or output is Output.wide, all_nodes=all_nodes)
     _check_nodes(found, shown.nodes)
     print_lines(drawn(found, shown, TextLayout.of(output, no_headers=no_headers)))
     if sys.stdout.isatty():
@@ -180,7 +150,7 @@ _WORKLOADS: Final = frozenset(
 
 
 def _computed(
-    files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "SimulationSettings"
+    files: tuple[Path, ...], connection: Connection, kind: str, key: str, settings: "SimulationSettings"
 ) -> "Explanation":
     """Compute the explanation from files or the live cluster. Raises InputError."""
     from controller.cli.policy_options import of_cluster

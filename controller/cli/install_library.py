@@ -7,6 +7,7 @@ import typer
 
 from controller.cli.errors import CommandError
 from controller.cli.vendor_options import DriverCommand, vendor_settings
+from hami_dra.api.flags import Option
 
 HELP = """Install on this node the library that limits containers to their share of a device: HAMi-core for NVIDIA.
 
@@ -32,8 +33,8 @@ COMMAND = _Command
 def install_library(
     context: typer.Context,
     *,
-    source: Annotated[Path, typer.Option("--from", help="Folder that has the library.")],
-    vendor: Annotated[str, typer.Option(help="Vendor whose devices it limits.")] = "nvidia",
+    source: Annotated[Path, Option("Folder that has the library.", flags=("--from",))],
+    vendor: Annotated[str, Option("Vendor whose devices it limits.")] = "nvidia",
 ) -> None:
     from hami_dra.driver.prepare import Files
     from hami_dra.vendors.registry import plugin_names, plugin_of

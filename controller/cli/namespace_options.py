@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
-from controller.cli import completion_values as values
 from controller.cli.errors import CommandError
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.cli.connection import Connection
@@ -17,18 +15,17 @@ _DEFAULT: Final = "default"
 
 Namespace = Annotated[
     str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
+    Option(
+        "Namespace of pods, claims and quotas; default: that of the kubeconfig's context.",
+        flags=("-n", "--namespace"),
         metavar="NAMESPACE",
-        help="Namespace of pods, claims and quotas; default: that of the kubeconfig's context.",
-        autocompletion=values.namespaces,
+        values="namespaces",
     ),
 ]
-AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
+AllNamespaces = Annotated[bool, Option("All namespaces.", flags=("-A", "--all-namespaces"))]
 
 
-def pod_namespace(namespace: str | None, files: Sequence[Path] | None, connection: "Connection") -> str:
+def pod_namespace(namespace: str | None, files: Sequence[Path], connection: "Connection") -> str:
     """Return the namespace of a pod that is named without one. Raises ConfigError."""
     if namespace is not None or files:
         return namespace or _DEFAULT
@@ -38,7 +35,7 @@ def pod_namespace(namespace: str | None, files: Sequence[Path] | None, connectio
 
 
 def listed_namespace(
-    namespace: str | None, files: Sequence[Path] | None, connection: "Connection", *, all_namespaces: bool
+    namespace: str | None, files: Sequence[Path], connection: "Connection", *, all_namespaces: bool
 ) -> str | None:
     """Return the namespace whose pods or quotas are listed; None: all, as in files. Raises CommandError."""
     if namespace is not None and all_namespaces:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hami_dra.api.flags import Option
 from hami_dra.api.printable import escaped
 
 
@@ -29,10 +30,10 @@ class Manifest(StrEnum):
     name = "name"
 
 
-_OPTION: Final = typer.Option("-o", "--output", help="Output format; wide has more columns, name only names.")
+_OPTION: Final = Option("Output format; wide has more columns, name only names.", flags=("-o", "--output"))
 OutputOption = Annotated[Output, _OPTION]
-ManifestOption = Annotated[Manifest, typer.Option("-o", "--output", help="Output format.")]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the headers of tables.")]
+ManifestOption = Annotated[Manifest, Option("Output format.", flags=("-o", "--output"))]
+NoHeaders = Annotated[bool, Option("Leave out the headers of tables.")]
 
 
 def print_document(document: Any, output: Output | Manifest) -> None:

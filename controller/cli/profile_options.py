@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hami_dra.vendors.protocol import DriverProfile
 
 
-def driver_profiles(files: Sequence[Path] | None) -> "DriverProfiles":
+def driver_profiles(files: Sequence[Path]) -> "DriverProfiles":
     """Return the built-in profiles and those in the files. Raises CommandError."""
     from types import MappingProxyType
 

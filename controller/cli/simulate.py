@@ -15,6 +15,7 @@ from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, n
 from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from controller.views.columns import Columns, text_column
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -43,7 +44,7 @@ Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on
 
 
 def simulate(
-    files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
+    files: Annotated[tuple[Path, ...], Option("File or folder; may be repeated.", flags=("-f", "--filename"))],
     *,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
@@ -51,16 +52,14 @@ def simulate(
     scheduler: SimulatedScheduler,
     explained: Annotated[
         str,
-        typer.Option(
-            "--explain",
-            metavar="POD",
-            help="Explain the decision on this pod, NAME or NAMESPACE/NAME, with all pods before it placed, instead of "
+        Option(
+            "Explain the decision on this pod, NAME or NAMESPACE/NAME, with all pods before it placed, instead of "
             "listing all.",
+            flags=("--explain",),
+            metavar="POD",
         ),
     ] = "",
-    fail_unplaced: Annotated[
-        bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
-    ] = False,
+    fail_unplaced: Annotated[bool, Option("Exit with status 1 if a pod stays unplaced.")] = False,
 ) -> None:
     from controller.cli.policy_options import simulation_settings
     from controller.cli.progress import Progress

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from controller.cli import completion_values as values
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
 from controller.cli.tables import TextLayout, TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 from controller.views.columns import Columns, text_column
+from hami_dra.api.flags import Option
 from hami_dra.api.printable import escaped
 from hami_dra.driver.fence import FENCE, FenceMode
 
@@ -50,41 +50,31 @@ COMMAND = SlicesCommand
 def slices(
     command: typer.Context,
     *,
-    list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
-    machine: Annotated[
-        str | None, typer.Option(help="Print the slices of one reference machine.", autocompletion=values.machines)
-    ] = None,
-    node: Annotated[
-        str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
-    ] = None,
-    publish_as: Annotated[
-        str, typer.Option(metavar="DRIVER", help="Imitate another driver, such as gpu.nvidia.com.")
-    ] = "",
+    list_machines: Annotated[bool, Option("List the reference machines.", flags=("--list",))] = False,
+    machine: Annotated[str | None, Option("Print the slices of one reference machine.", values="machines")] = None,
+    node: Annotated[str | None, Option("Name of its node; default: derived from the machine's name.")] = None,
+    publish_as: Annotated[str, Option("Imitate another driver, such as gpu.nvidia.com.", metavar="DRIVER")] = "",
     mig: Annotated[
         bool | None,
-        typer.Option(
-            "--mig/--no-mig", help="Whether GPUs that support MIG are in MIG mode; default: defined by the machine."
+        Option(
+            "Whether GPUs that support MIG are in MIG mode; default: defined by the machine.", flags=("--mig/--no-mig",)
         ),
     ] = None,
-    fleet: Annotated[
-        Path | None, typer.Option(help="Print, or with --publish write, the slices of a fleet file.")
-    ] = None,
+    fleet: Annotated[Path | None, Option("Print, or with --publish write, the slices of a fleet file.")] = None,
     check: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Check that the slices in files or folders make whole pools; with --kubeconfig (or KUBECONFIG) "
+        tuple[Path, ...],
+        Option(
+            "Check that the slices in files or folders make whole pools; with --kubeconfig (or KUBECONFIG) "
             "or --context, an API server checks each slice too, and stores nothing."
         ),
-    ] = None,
+    ] = (),
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
-    with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
+    with_nodes: Annotated[bool, Option("Print the Node objects too, for simulate.")] = False,
     fence: Annotated[FenceMode, FENCE] = "auto",
-    publish: Annotated[
-        bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it up to date.")
-    ] = False,
-    once: Annotated[bool, typer.Option("--once", help="With --publish: write once and exit.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the fleet from a cluster and exit.")] = False,
+    publish: Annotated[bool, Option("Write the fleet to a cluster and keep it up to date.")] = False,
+    once: Annotated[bool, Option("With --publish: write once and exit.")] = False,
+    remove: Annotated[bool, Option("Remove the fleet from a cluster and exit.")] = False,
     connection: Connection,
 ) -> None:
     from hami_dra.driver.fleet import parse_fleet, read_fleet

@@ -12,6 +12,7 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import Manifest, print_objects
 from controller.cli.program import program
 from controller.cli.tables import counted, note
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from hami_dra.kube.documents import Document
@@ -36,18 +37,14 @@ Exit status: 0 if the file was written, 2 if the cluster cannot be read.
 """
 
 
-def _formats() -> list[str]:
-    return list(Manifest)
-
-
 def snapshot(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FILE", help="Write to this file: YAML if its name ends in .yaml, else JSON."),
+        Option("Write to this file: YAML if its name ends in .yaml, else JSON.", flags=("--to",), metavar="FILE"),
     ] = None,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="<json|yaml|name>", help="Output format.", autocompletion=_formats)
+        str, Option("Output format.", flags=("-o", "--output"), metavar="<json|yaml|name>", values="formats")
     ] = "",
     connection: Connection,
 ) -> None:

@@ -103,7 +103,7 @@ class VersionedState(Struct, frozen=True):
 
 
 def read_state(
-    paths: Sequence[Path] | None,
+    paths: Sequence[Path],
     connection: Connection,
     *,
     progress: OnProgress = quiet,
@@ -122,9 +122,7 @@ def read_state(
     return read_documents(paths) if paths else ask_cluster(connection, read)
 
 
-def read_versioned(
-    paths: Sequence[Path] | None, connection: Connection, *, progress: OnProgress = quiet
-) -> VersionedState:
+def read_versioned(paths: Sequence[Path], connection: Connection, *, progress: OnProgress = quiet) -> VersionedState:
     """Return what `read_state` does, and the version of the live cluster. Raises InputError."""
 
     async def read(cluster: "HttpCluster") -> VersionedState:

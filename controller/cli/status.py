@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from controller.cli import completion_values as values
 from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import InstallNamespace, ManageProfile, SchedulerNamesOption
 from controller.cli.status_view import By, Selection
 from controller.cli.tables import TextLayout, note, print_lines
+from controller.settings.common import InstallNamespace, ManageProfile, SchedulerNames
+from controller.settings.placing import DEFAULT_SCHEDULER
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.cli.progress import OnProgress
@@ -47,34 +46,33 @@ RENAMED = {"--driver-namespace": "--install-namespace", "--by card": "device"}
 
 def status(
     *,
-    by: Annotated[By, typer.Option("--by", help="One line for each of these.")] = By.device,
-    quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for devices is used.")] = False,
-    pending: Annotated[
-        bool, typer.Option("--pending", help="Show the pods that wait for devices and what each of them waits for.")
-    ] = False,
+    by: Annotated[By, Option("One line for each of these.")] = By.device,
+    quota: Annotated[bool, Option("Show how much of the quotas for devices is used.")] = False,
+    pending: Annotated[bool, Option("Show the pods that wait for devices and what each of them waits for.")] = False,
     usage: Annotated[
         bool,
-        typer.Option(
-            "--usage",
-            help="Also show what containers use of shared devices, as node drivers report it (needs the right get pods/proxy).",
+        Option(
+            "Also show what containers use of shared devices, as node drivers report it (needs the right get pods/proxy).",
         ),
     ] = False,
     vendor: Annotated[
-        list[str] | None,
-        typer.Option(
+        tuple[str, ...],
+        Option(
+            "Only devices of this vendor (nvidia, metax, ...), or of this driver; may be repeated.",
             metavar="VENDOR",
-            help="Only devices of this vendor (nvidia, metax, ...), or of this driver; may be repeated.",
-            autocompletion=values.vendors,
+            values="vendors",
         ),
-    ] = None,
+    ] = (),
     node: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE", help="Only devices of this node; may be repeated.", autocompletion=values.nodes),
-    ] = None,
+        tuple[str, ...],
+        Option("Only devices of this node; may be repeated.", metavar="NODE", values="nodes"),
+    ] = (),
     selector: Annotated[
         str,
-        typer.Option(
-            "-l", "--selector", metavar="LABELS", help="Only devices of nodes with these labels; with --pending, pods."
+        Option(
+            "Only devices of nodes with these labels; with --pending, pods.",
+            flags=("-l", "--selector"),
+            metavar="LABELS",
         ),
     ] = "",
     namespace: Namespace = None,
@@ -82,12 +80,12 @@ def status(
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     watching: Annotated[
-        bool, typer.Option("-w", "--watch", help="Keep showing changes until Ctrl-C; with -o json, a line for each.")
+        bool, Option("Keep showing changes until Ctrl-C; with -o json, a line for each.", flags=("-w", "--watch"))
     ] = False,
-    scheduler_name: SchedulerNamesOption = None,
+    scheduler_name: SchedulerNames = DEFAULT_SCHEDULER,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
-    manage_profile: ManageProfile = None,
-    files: Files = None,
+    manage_profile: ManageProfile = (),
+    files: Files = (),
     connection: Connection,
 ) -> None:
     _check(watching=watching, pending=pending, usage=usage, has_files=bool(files))
@@ -96,8 +94,8 @@ def status(
         listed = listed_namespace(namespace, files, connection, all_namespaces=all_namespaces)
     wanted = Selection(
         by=by,
-        vendors=vendor or (),
-        nodes=node or (),
+        vendors=vendor,
+        nodes=node,
         labels="" if pending else selector,
         namespace=namespace,
         quota=quota,
@@ -167,7 +165,7 @@ def _meant(pods: "Iterable[Pod]", namespace: str | None, selector: str) -> "Call
 def _pending(
     found: "VersionedState",
     meant: "Callable[[str], bool]",
-    scheduler_names: list[str] | None,
+    scheduler_names: frozenset[str],
     profiles: "DriverProfiles",
     progress: "OnProgress",
 ) -> "PendingPods":
@@ -178,7 +176,7 @@ def _pending(
         profiles=profiles,
         kubernetes=found.kubernetes,
         gang_sources=found.gang_sources,
-        scheduler_names=frozenset(scheduler_names or ["default-scheduler"]),
+        scheduler_names=scheduler_names,
     )
     on_pod = partial(progress, "deciding on pods")
     return pending_pods(found.documents, settings, may_be_meant=meant, on_pod=on_pod)

@@ -12,9 +12,10 @@ from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.profile_options import driver_profiles
-from controller.cli.service_options import ManageProfile
 from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
+from controller.settings.common import ManageProfile
 from controller.views.columns import Column, text_column
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.cli.topology_reading import Published, Wanted
@@ -49,17 +50,15 @@ def topology(
     ] = None,
     machine: Annotated[
         str | None,
-        typer.Option(help="A reference machine (hami-dra slices --list).", autocompletion=values.machines),
+        Option("A reference machine (hami-dra slices --list).", values="machines"),
     ] = None,
-    selector: Annotated[
-        str, typer.Option("-l", "--selector", metavar="LABELS", help="All nodes with these labels.")
-    ] = "",
+    selector: Annotated[str, Option("All nodes with these labels.", flags=("-l", "--selector"), metavar="LABELS")] = "",
     files: Annotated[
-        list[Path] | None,
-        typer.Option("-f", "--filename", help="Files with ResourceSlices, and with ResourceClaims and Nodes if any."),
-    ] = None,
-    manage_profile: ManageProfile = None,
-    publish_as: Annotated[str, typer.Option(metavar="DRIVER", help="With --machine: imitate another driver.")] = "",
+        tuple[Path, ...],
+        Option("Files with ResourceSlices, and with ResourceClaims and Nodes if any.", flags=("-f", "--filename")),
+    ] = (),
+    manage_profile: ManageProfile = (),
+    publish_as: Annotated[str, Option("With --machine: imitate another driver.", metavar="DRIVER")] = "",
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     connection: Connection,
@@ -93,7 +92,7 @@ def topology(
         print_lines(_legend([card for card in cards if not card.partition]))
 
 
-def _published(wanted: "Wanted", files: Sequence[Path] | None, connection: Connection) -> "Published":
+def _published(wanted: "Wanted", files: Sequence[Path], connection: Connection) -> "Published":
     """Read files, or the live cluster. Raises CommandError."""
     from controller.cli.topology_reading import of_cluster, of_files
 

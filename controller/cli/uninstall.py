@@ -7,8 +7,9 @@ import typer
 
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, InstallNamespace
+from controller.settings.common import INSTALL_NAMESPACE_RENAMED, InstallNamespace
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
@@ -39,11 +40,9 @@ RENAMED = INSTALL_NAMESPACE_RENAMED
 def uninstall(
     *,
     connection: Connection,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask; required without a terminal.")] = False,
-    gates_only: Annotated[
-        bool, typer.Option("--gates-only", help="Only stop gating and release the gated pods; everything else stays.")
-    ] = False,
+    dry_run: Annotated[bool, Option("List what would be removed; remove nothing.")] = False,
+    yes: Annotated[bool, Option("Do not ask; required without a terminal.", flags=("-y", "--yes"))] = False,
+    gates_only: Annotated[bool, Option("Only stop gating and release the gated pods; everything else stays.")] = False,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
 ) -> None:
     from controller.cli.service import run_service

@@ -9,9 +9,10 @@ import typer
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, OutputOption, print_document
-from controller.cli.service_options import InstallNamespace
 from controller.cli.tables import note
+from controller.settings.common import InstallNamespace
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from hami_dra.api.kinds import Kind
@@ -32,9 +33,7 @@ _VERSION_LABEL: Final = "app.kubernetes.io/version"
 
 def version(
     *,
-    client: Annotated[
-        bool, typer.Option("--client", help="Only the version of this program; asks no cluster.")
-    ] = False,
+    client: Annotated[bool, Option("Only the version of this program; asks no cluster.")] = False,
     output: OutputOption = Output.table,
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     connection: Connection,

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from controller.cli.connection import Connection
-from controller.cli.service_options import INSTALL_NAMESPACE_RENAMED, Kubeconfig
-from controller.settings.common import Log
+from controller.settings.common import INSTALL_NAMESPACE_RENAMED, Kubeconfig, Log
 from controller.settings.webhook import ConversionOptions, ServerOptions
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace as replaced
 
-from controller.cli import completion_values as values
 from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
 from controller.cli.tables import TextLayout, note, print_lines
-from controller.settings.placing import PolicyOptions, SimulatedScheduler
+from controller.settings.placing import PRESENT_DEVICE_POLICY, PRESENT_NODE_POLICY, PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
+from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from controller.insight.whatif import Change
@@ -41,70 +41,50 @@ bad input.
 
 def whatif(
     *,
-    files: Files = None,
+    files: Files = (),
     node_policy: Annotated[
         str | None,
-        typer.Option(
-            help="Node policy instead of binpack, unless an annotation sets one.", autocompletion=values.node_policies
-        ),
+        Option("Node policy instead of binpack, unless an annotation sets one.", values="node_policies"),
     ] = None,
     device_policy: Annotated[
         str | None,
-        typer.Option(
-            help="Device policy instead of spread, unless an annotation sets one; first-fit (Kubernetes' own order) "
+        Option(
+            "Device policy instead of spread, unless an annotation sets one; first-fit (Kubernetes' own order) "
             "applies to all.",
-            autocompletion=values.device_policies,
+            values="device_policies",
         ),
     ] = None,
     packing_weights: Annotated[
         str,
-        typer.Option(
-            help="Weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
+        Option(
+            "Weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
             "fair-share and scarce devices."
         ),
     ] = "",
-    present_node_policy: Annotated[
-        str,
-        typer.Option(
-            help="The controller's --node-policy, if it is not binpack.",
-            show_default=False,
-            autocompletion=values.node_policies,
-        ),
-    ] = names.BINPACK,
-    present_device_policy: Annotated[
-        str,
-        typer.Option(
-            help="The controller's --device-policy, if it is not spread.",
-            show_default=False,
-            autocompletion=values.device_policies,
-        ),
-    ] = names.SPREAD,
+    present_node_policy: Annotated[str, PRESENT_NODE_POLICY] = names.BINPACK,
+    present_device_policy: Annotated[str, PRESENT_DEVICE_POLICY] = names.SPREAD,
     present_packing_weights: Annotated[
-        str, typer.Option(help="The controller's --packing-weights, if they are not the defaults.")
+        str, Option("The controller's --packing-weights, if they are not the defaults.")
     ] = "",
     override_annotations: Annotated[
         bool,
-        typer.Option(
-            "--override-annotations", help="Apply the given policies and weights even to pods that ask for others."
-        ),
+        Option("Apply the given policies and weights even to pods that ask for others."),
     ] = False,
     additions: Annotated[
-        list[Path] | None,
-        typer.Option("--with", metavar="FILE", help="More pods or workloads, file or folder; may be repeated."),
-    ] = None,
+        tuple[Path, ...],
+        Option("More pods or workloads, file or folder; may be repeated.", flags=("--with",), metavar="FILE"),
+    ] = (),
     without_node: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE", help="A node to remove; may be repeated.", autocompletion=values.nodes),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
-    ] = False,
+        tuple[str, ...],
+        Option("A node to remove; may be repeated.", metavar="NODE", values="nodes"),
+    ] = (),
+    replace: Annotated[bool, Option("Place all pods that have devices again, oldest first.")] = False,
     scheduler: SimulatedScheduler,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     fail_unplaced: Annotated[
         bool,
-        typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
+        Option("Exit with status 1 if a pod loses its node or a new one finds none."),
     ] = False,
     connection: Connection,
 ) -> None:
@@ -126,8 +106,8 @@ def whatif(
         present=present_settings,
         policies=_policies(node_policy, device_policy, packing_weights),
         override=override_annotations,
-        additions=tuple(read_documents(additions or [])),
-        without_nodes=tuple(dict.fromkeys(without_node or ())),
+        additions=tuple(read_documents(additions)),
+        without_nodes=tuple(dict.fromkeys(without_node)),
         replace=replace,
     )
     _check(change)

@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Struct
@@ -12,25 +13,36 @@ Mode = Literal["exclusive", "native"]
 OptionalSource = Literal["leaderworkerset", "volcano"]
 """Groups of pods that count as gangs where an option says so."""
 
-KUBECONFIG: Final = Option("Default: in-cluster, else ~/.kube/config.", metavar="FILE", envvar="KUBECONFIG")
-CONTEXT: Final = Option("Context of the kubeconfig; default: its current one.", metavar="NAME", values="contexts")
-INSTALL_NAMESPACE: Final = Option(
-    "Namespace in which hami-dra is installed.",
-    NAMESPACE_NAME,
-    flags=("--install-namespace",),
-    metavar="NAMESPACE",
-    values="namespaces",
-)
-MANAGE_PROFILE: Final = Option(
-    "DriverProfile file, which says what the attributes of another DRA driver mean; that driver is managed, "
-    "too. May be repeated.",
-    metavar="FILE",
-)
-SCHEDULER_NAMES: Final = Option(
-    "The controller's --scheduler-name, if it is not default-scheduler: pods of other schedulers are not placed; "
-    "may be repeated.",
-    flags=("--scheduler-name",),
-)
+Kubeconfig = Annotated[
+    str | None, Option("Default: in-cluster, else ~/.kube/config.", metavar="FILE", envvar="KUBECONFIG")
+]
+InstallNamespace = Annotated[
+    str,
+    Option(
+        "Namespace in which hami-dra is installed.",
+        NAMESPACE_NAME,
+        flags=("--install-namespace",),
+        metavar="NAMESPACE",
+        values="namespaces",
+    ),
+]
+INSTALL_NAMESPACE_RENAMED: Final = {"--namespace": "--install-namespace"}
+"""Of commands whose --namespace was the installation's; now it is a pod's everywhere."""
+ManageProfile = Annotated[
+    tuple[Path, ...],
+    Option(
+        "DriverProfile file, which says what the attributes of another DRA driver mean; that driver is managed, "
+        "too. May be repeated.",
+        metavar="FILE",
+    ),
+]
+SchedulerNames = Annotated[
+    frozenset[str],
+    Option(
+        "The controller's --scheduler-name, if it is not default-scheduler: pods of other schedulers are not placed; "
+        "may be repeated."
+    ),
+]
 _VERBOSITY: Final = ("-v", "--verbosity")
 _LEVELS: Final = Form(least=0, most=5)
 

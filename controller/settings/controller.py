@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from controller.settings.common import INSTALL_NAMESPACE
+from controller.settings.common import InstallNamespace
 from hami_dra.api import names
 from hami_dra.api.errors import ConfigError
 from hami_dra.api.flags import IMAGE, INSTALLATION, LAST_PORT, ON_OFF, Form, Option, duration, one_of_two
@@ -145,7 +145,7 @@ class ObservabilitySettings(Struct, frozen=True):
 class LeadershipSettings(Struct, frozen=True):
     """How one replica is chosen to act, and when it gives up."""
 
-    namespace: Annotated[str, INSTALL_NAMESPACE] = names.SYSTEM_NAMESPACE
+    namespace: InstallNamespace = names.SYSTEM_NAMESPACE
     """Namespace of the lease, and of hami-dra's own pods."""
     leader_election: Annotated[
         bool,

@@ -3,12 +3,11 @@
 As written: `controller.cli.policy_options` makes of them what `decide` takes.
 """
 
-from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Struct
 
-from controller.settings.common import MANAGE_PROFILE, SCHEDULER_NAMES, Mode, OptionalSource
+from controller.settings.common import ManageProfile, Mode, OptionalSource, SchedulerNames
 from hami_dra.api import names
 from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Option, one_of_two
 
@@ -50,10 +49,32 @@ class PolicyOptions(Struct, frozen=True):
     ] = ()
 
 
+PRESENT_NODE_POLICY: Final = Option(
+    "The controller's --node-policy, if it is not binpack.", values="node_policies", show_default=False
+)
+PRESENT_DEVICE_POLICY: Final = Option(
+    "The controller's --device-policy, if it is not spread.", values="device_policies", show_default=False
+)
+
+
+class PresentPolicies(PolicyOptions, frozen=True):
+    """What the running controller has, for a command that decides as it does."""
+
+    node_policy: Annotated[str, PRESENT_NODE_POLICY] = names.BINPACK
+    device_policy: Annotated[str, PRESENT_DEVICE_POLICY] = names.SPREAD
+    packing_weights: Annotated[
+        str, Option("The controller's --packing-weights, if they are not theta=0.65,left=0.5,rare=0,large=0.")
+    ] = ""
+    default: Annotated[
+        tuple[str, ...],
+        Option("The controller's --default, for vendors' annotations; may be repeated.", metavar="NAME=VALUE"),
+    ] = ()
+
+
 class SchedulerOptions(Struct, frozen=True, kw_only=True):
     """What the schedulers around hami-dra do."""
 
-    manage_profile: Annotated[tuple[Path, ...], MANAGE_PROFILE] = ()
+    manage_profile: ManageProfile = ()
     preferences: Annotated[
         bool,
         Option(
@@ -62,7 +83,7 @@ class SchedulerOptions(Struct, frozen=True, kw_only=True):
             one_of_two("honor", "ignore"),
         ),
     ] = True
-    scheduler_name: Annotated[frozenset[str], SCHEDULER_NAMES] = DEFAULT_SCHEDULER
+    scheduler_name: SchedulerNames = DEFAULT_SCHEDULER
     gangs_of: Annotated[frozenset[OptionalSource] | None, GANGS_OF] = None
     """None: not known."""
     feature_gates: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct, field
 
-from controller.settings.common import INSTALL_NAMESPACE, Mode, OptionalSource
+from controller.settings.common import InstallNamespace, Mode, OptionalSource
 from controller.settings.placing import DEFAULT_SCHEDULER, GANGS_OF
 from hami_dra.api import names
 from hami_dra.api.errors import ConfigError
@@ -87,7 +87,7 @@ class ServerOptions(Struct, frozen=True):
 
     host: Annotated[str, Option("Address to listen on.", HOST)] = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
     port: Annotated[int, Option("Port to listen on; 0 takes a free one.", PORT)] = 8443
-    namespace: Annotated[str, INSTALL_NAMESPACE] = names.SYSTEM_NAMESPACE
+    namespace: InstallNamespace = names.SYSTEM_NAMESPACE
     """Namespace of the Secret and the Service."""
     certificates: CertificateSettings = CertificateSettings()
     client_ca: Annotated[
@@ -102,7 +102,6 @@ class ServerOptions(Struct, frozen=True):
         Option(
             "Refuse pods that can never fit a quota. Reveals the quota to every client: make sure that only the API "
             "server reaches the port. On with --client-ca-file.",
-            flags=("--refuse-over-quota",),
         ),
     ] = False
     """See `tells_quotas`."""

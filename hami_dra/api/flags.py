@@ -47,11 +47,12 @@ class Option(Struct, frozen=True, eq=False):
     help: str
     form: Form = PLAIN
     flags: tuple[str, ...] = ()
-    """Empty: `--` and the name of the field; a switch has `--no-` of it, too."""
+    """Empty: `--` and the name of the field; a switch that is not off by default has `--no-` of it, too."""
     metavar: str | None = None
     envvar: str | None = None
     values: str = ""
     """What completion offers: a function of `controller.cli.completion_values`."""
+    show_default: bool = True
 
 
 class Declared(NamedTuple):
