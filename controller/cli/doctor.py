@@ -66,8 +66,7 @@ def doctor(
     manage_profile: ManageProfile = (),
     install_namespace: InstallNamespace = names.SYSTEM_NAMESPACE,
     installation: Annotated[
-        str,
-        Option("The controller's --installation: claims of other installations are ignored.", metavar="NAME"),
+        str, Option("The controller's --installation: claims of other installations are ignored.", metavar="NAME")
     ] = names.MANAGED_BY,
     files: Files = (),
     connection: Connection,

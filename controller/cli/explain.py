@@ -72,8 +72,7 @@ def explain(
     namespace: Namespace = None,
     devices: Annotated[bool, Option("Also show each device of the most relevant nodes, with its figures.")] = False,
     node: Annotated[
-        tuple[str, ...],
-        Option("Show the devices of this node; may be repeated.", metavar="NODE", values="nodes"),
+        tuple[str, ...], Option("Show the devices of this node; may be repeated.", metavar="NODE", values="nodes")
     ] = (),
     all_nodes: Annotated[bool, Option("List all nodes, not only the first 20.")] = False,
     output: OutputOption = Output.table,

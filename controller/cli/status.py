@@ -52,7 +52,7 @@ def status(
     usage: Annotated[
         bool,
         Option(
-            "Also show what containers use of shared devices, as node drivers report it (needs the right get pods/proxy).",
+            "Also show what containers use of shared devices, as node drivers report it (needs the right get pods/proxy)."
         ),
     ] = False,
     vendor: Annotated[
@@ -64,8 +64,7 @@ def status(
         ),
     ] = (),
     node: Annotated[
-        tuple[str, ...],
-        Option("Only devices of this node; may be repeated.", metavar="NODE", values="nodes"),
+        tuple[str, ...], Option("Only devices of this node; may be repeated.", metavar="NODE", values="nodes")
     ] = (),
     selector: Annotated[
         str,

@@ -48,10 +48,7 @@ def topology(
             autocompletion=values.nodes,
         ),
     ] = None,
-    machine: Annotated[
-        str | None,
-        Option("A reference machine (hami-dra slices --list).", values="machines"),
-    ] = None,
+    machine: Annotated[str | None, Option("A reference machine (hami-dra slices --list).", values="machines")] = None,
     selector: Annotated[str, Option("All nodes with these labels.", flags=("-l", "--selector"), metavar="LABELS")] = "",
     files: Annotated[
         tuple[Path, ...],

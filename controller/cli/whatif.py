@@ -43,8 +43,7 @@ def whatif(
     *,
     files: Files = (),
     node_policy: Annotated[
-        str | None,
-        Option("Node policy instead of binpack, unless an annotation sets one.", values="node_policies"),
+        str | None, Option("Node policy instead of binpack, unless an annotation sets one.", values="node_policies")
     ] = None,
     device_policy: Annotated[
         str | None,
@@ -67,24 +66,21 @@ def whatif(
         str, Option("The controller's --packing-weights, if they are not the defaults.")
     ] = "",
     override_annotations: Annotated[
-        bool,
-        Option("Apply the given policies and weights even to pods that ask for others."),
+        bool, Option("Apply the given policies and weights even to pods that ask for others.")
     ] = False,
     additions: Annotated[
         tuple[Path, ...],
         Option("More pods or workloads, file or folder; may be repeated.", flags=("--with",), metavar="FILE"),
     ] = (),
     without_node: Annotated[
-        tuple[str, ...],
-        Option("A node to remove; may be repeated.", metavar="NODE", values="nodes"),
+        tuple[str, ...], Option("A node to remove; may be repeated.", metavar="NODE", values="nodes")
     ] = (),
     replace: Annotated[bool, Option("Place all pods that have devices again, oldest first.")] = False,
     scheduler: SimulatedScheduler,
     output: OutputOption = Output.table,
     no_headers: NoHeaders = False,
     fail_unplaced: Annotated[
-        bool,
-        Option("Exit with status 1 if a pod loses its node or a new one finds none."),
+        bool, Option("Exit with status 1 if a pod loses its node or a new one finds none.")
     ] = False,
     connection: Connection,
 ) -> None:

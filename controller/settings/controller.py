@@ -22,8 +22,7 @@ class QueueingSettings(Struct, frozen=True):
     """How long pods wait for each thing that may let them be placed."""
 
     gate_patience: Annotated[
-        float,
-        Option("How long an unschedulable pod keeps the gate; autoscalers see it afterwards.", duration(least=0)),
+        float, Option("How long an unschedulable pod keeps the gate; autoscalers see it afterwards.", duration(least=0))
     ] = 10.0
     gang_hold: Annotated[
         float,
@@ -94,8 +93,7 @@ class RepairSettings(Struct, frozen=True):
     """When allocations are undone or freed."""
 
     unschedulable_timeout: Annotated[
-        float,
-        Option("How long kube-scheduler may refuse a pod before its allocation is undone.", duration(least=1)),
+        float, Option("How long kube-scheduler may refuse a pod before its allocation is undone.", duration(least=1))
     ] = 15.0
     silent_factor: float = 4.0
     """Multiple of that time if the pod's condition is that of the commit: kube-scheduler may not have tried."""

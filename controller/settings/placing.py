@@ -22,8 +22,7 @@ class PolicyOptions(Struct, frozen=True):
     """What counts where no annotation of pod, claim, template or class does."""
 
     node_policy: Annotated[
-        str,
-        Option(f"Policy where no annotation sets one: {_NODE_POLICIES}.", values="node_policies"),
+        str, Option(f"Policy where no annotation sets one: {_NODE_POLICIES}.", values="node_policies")
     ] = names.BINPACK
     device_policy: Annotated[
         str,

@@ -101,7 +101,7 @@ class ServerOptions(Struct, frozen=True):
         bool,
         Option(
             "Refuse pods that can never fit a quota. Reveals the quota to every client: make sure that only the API "
-            "server reaches the port. On with --client-ca-file.",
+            "server reaches the port. On with --client-ca-file."
         ),
     ] = False
     """See `tells_quotas`."""

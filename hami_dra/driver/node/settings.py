@@ -86,8 +86,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     """Those that vendors declare."""
     fence: Annotated[FenceMode, FENCE] = "auto"
     beside_plugin: Annotated[
-        bool,
-        Option("Publish even if a device plugin offers the same devices.", flags=("--publish-beside-plugin",)),
+        bool, Option("Publish even if a device plugin offers the same devices.", flags=("--publish-beside-plugin",))
     ] = False
     effects: Annotated[
         Mapping[FaultKind, Effect],
@@ -133,8 +132,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     ] = 30.0
     """A tool may fail for a moment."""
     on_exit: Annotated[
-        OnExit,
-        Option("Slices at exit. keep: for the driver's next start; kubelet removes them if it does not start."),
+        OnExit, Option("Slices at exit. keep: for the driver's next start; kubelet removes them if it does not start.")
     ] = OnExit.KEEP
     root: Annotated[Path, Option("kubelet's root directory.", ABSOLUTE_PATH)] = Path("/var/lib/kubelet")
     instance: Annotated[
