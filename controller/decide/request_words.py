@@ -64,8 +64,6 @@ ROLES: Final = (
     Role("cores", names.CARD_INSUFFICIENT_CORE, "cores"),
     Role("slots", names.CARD_TIME_SLICING_EXHAUSTED, "shares"),
 )
-Key = tuple[str, str]
-"""(claim, request): names a request among those of all claims of a pod."""
 REQUESTS_NAMED: Final = 4
 """Requests that a sentence names."""
 
@@ -77,8 +75,8 @@ class RequestWords:
     column: RequestColumns
     annotations: Sequence[tuple[str, str]]
     """(name, value) of those that allow only some devices."""
-    name: str
-    """How to call the request; empty if the pod has only one."""
+    called: str
+    """`metax-0`; empty if the pod has only one request."""
     count: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,13 +149,9 @@ class RequestWords:
         return Reason(kind, asked, best, never=never, request=self.name, fix=fix, code=code)
 
     @property
-    def key(self) -> Key:
-        return self.view.claim_key, self.view.parent_name
-
-    @property
-    def short_name(self) -> str:
-        """How to call one of several requests in a list of them."""
-        return self.name.removeprefix("request ")
+    def name(self) -> str:
+        """As the subject of a sentence: `request metax-0`."""
+        return f"request {self.called}" if self.called else ""
 
     def _ask(self, row: int) -> CardRequest:
         return self.column.ask(np.array([row], dtype=np.intp))
@@ -182,12 +176,11 @@ def together_text(requests: Sequence[RequestWords]) -> str:
     total = sum(each.count for each in requests)
     if len({*kinds}) == 1:
         asked = devices_text(total, kinds[0])
-        parts = [f"{each.count} for {each.short_name}" for each in requests]
+        parts = [f"{each.count} for {each.called}" for each in requests]
     else:
         asked = counted(total, "device")
         parts = [
-            f"{devices_text(each.count, kind)} for {each.short_name}"
-            for each, kind in zip(requests, kinds, strict=True)
+            f"{devices_text(each.count, kind)} for {each.called}" for each, kind in zip(requests, kinds, strict=True)
         ]
     return f"needs {asked} on one node ({listed(parts, REQUESTS_NAMED)})"
 

@@ -191,7 +191,7 @@ class _Rules:
 
         def reason(best: int, node: str) -> Reason:
             several = (
-                f" for requests {listed([each.short_name for each in covered], REQUESTS_NAMED)}" if covered[1:] else ""
+                f" for requests {listed([each.called for each in covered], REQUESTS_NAMED)}" if covered[1:] else ""
             )
             asked = f"needs {counted(total, 'device')}{several} with {_relation(constraint)} on one node"
             fix = "Ask for fewer devices, or drop the constraint"

@@ -126,12 +126,12 @@ class _Refusal:
         listing = listing_annotations(stated, view.name)
         return RequestWords(self._inventory, view, column, listing, self._name(group, view))
 
-    def _name(self, group: RequestGroup, view: ResolvedRequest | None = None) -> str:
+    def _name(self, group: RequestGroup, view: ResolvedRequest) -> str:
         """Return how to call a request, or one of its alternatives: not at all where the pod has only one."""
         several = len(group.alternatives) > 1
         if len(self._trace.wanted) == 1 and not several:
             return ""
-        name = f"request {printable(view.name if view is not None and several else group.name)}"
+        name = printable(view.name if several else group.name)
         return name if self._names[group.name] == 1 else f"{name} of ResourceClaim {group.alternatives[-1].claim_key}"
 
     # -- several requests ----------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class _Refusal:
         """Every request could be met on some node, but no node could meet them all."""
         words = [self._words(group, columns) for group, columns in self._trace.wanted]
         each = [
-            f"{words.short_name} on {counted(int(self._could(group, columns).sum()), 'node')}"
+            f"{words.called} on {counted(int(self._could(group, columns).sum()), 'node')}"
             for words, (group, columns) in zip(words, self._trace.wanted, strict=True)
         ]
         best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
@@ -214,7 +214,7 @@ class _Refusal:
         fitting = sum(each.column.fitting[: len(nodes)] for each in words)
         row = int(np.where(nodes, fitting, -1).argmax())
         counts = [int(each.column.fitting[row]) + each.column.network_attached for each in words]
-        parts = [f"{count} for {each.short_name}" for count, each in zip(counts, words, strict=True)]
+        parts = [f"{count} for {each.called}" for count, each in zip(counts, words, strict=True)]
         most = listed(parts, REQUESTS_NAMED) if words[1:] else counts[0]
         number = int(np.count_nonzero(nodes))
         have = f"{counted(number, 'node')} {'has' if number == 1 else 'have'} {what}"

@@ -50,4 +50,5 @@ class LegacyConversion:
         return is_same_request(body, stored)
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
-        return unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)
+        parts = unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)
+        return ". ".join(parts) if parts else None

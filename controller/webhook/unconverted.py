@@ -20,8 +20,8 @@ def bypassed(
     native: bool = False,
     offered: Collection[str] = (),
     vendors: Collection[LegacyVendor] = LEGACY_VENDORS,
-) -> str | None:
-    """Return what to do about a pod that waits for vendor resources that no node offers, or None.
+) -> tuple[str, str] | None:
+    """Return why a pod waits for vendor resources that no node offers, and what to do about it, or None.
 
     `offered`: extended resources in the `status.allocatable` of some node. A pod that waits for one
     of these waits for a device plugin, and a pod that opted out of the webhook did so on purpose.
@@ -36,10 +36,11 @@ def bypassed(
             if native:
                 waiting = [name for name in waiting if name not in vendor.plugin_resources]
             if waiting and asked.isdisjoint(name for name in vendor.plugin_resources if name in offered):
-                return (
+                problem = (
                     f'container "{container.name}" asks for {", ".join(waiting)}, but the pod did not pass hami-dra\'s webhook '
-                    f"when it was created: it has no claim, and no device plugin serves it. {_fix(pod.metadata.namespace)}"
+                    "when it was created: it has no claim, and no device plugin serves it"
                 )
+                return problem, _fix(pod.metadata.namespace)
     return None
 
 

@@ -22,9 +22,12 @@ def unserved_scheduler(scheduler: str, served: Collection[str]) -> str:
     >>> unserved_scheduler("default-scheduler", ["default-scheduler"])
     ''
     """
-    if scheduler in served:
-        return ""
+    return "" if scheduler in served else ": ".join(unserved_parts(scheduler, served))
+
+
+def unserved_parts(scheduler: str, served: Collection[str]) -> tuple[str, str]:
+    """Return why hami-dra does not place the pods of a scheduler that it does not serve, and the fix."""
     return (
-        f"spec.schedulerName is {scheduler}, and hami-dra places pods of {', '.join(sorted(served))} only: remove the line, or "
-        f"run a kube-scheduler profile of that name and serve it (--scheduler-name {scheduler})"
+        f"spec.schedulerName is {scheduler}, and hami-dra places pods of {', '.join(sorted(served))} only",
+        f"remove the line, or run a kube-scheduler profile of that name and serve it (--scheduler-name {scheduler})",
     )

@@ -12,21 +12,20 @@ from controller.webhook import bypassed
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_pending, is_probe
-from hami_dra.api.served_pods import asks_for_hami_dra, unserved_scheduler
+from hami_dra.api.served_pods import asks_for_hami_dra, unserved_parts
 
 
 def schedulers(state: State) -> Iterator[Finding]:
     """Report pods that want managed devices and belong to a scheduler that hami-dra does not serve."""
     if state.installation.mode != "exclusive":
         return
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in state.objects.pods:
         if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod):
-            problem = unserved_scheduler(pod.spec.scheduler_name, state.installation.scheduler_names)
-            if problem and _wants_managed_devices(pod, state):
-                found[problem].append(pod.key)
-    for text, keys in found.items():
-        problem, _, fix = text.partition(": ")
+            scheduler, served = pod.spec.scheduler_name, state.installation.scheduler_names
+            if scheduler not in served and _wants_managed_devices(pod, state):
+                found[unserved_parts(scheduler, served)].append(pod.key)
+    for (problem, fix), keys in found.items():
         yield _warning("Pod", keys, f"it gets no devices: {problem}", fix)
 
 
@@ -37,9 +36,8 @@ def unconverted(state: State) -> Iterator[Finding]:
     }
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in state.objects.pods:
-        if text := bypassed(pod, native=state.installation.mode == "native", offered=offered):
-            problem, _, fix = text.partition(". ")
-            found[problem, fix].append(pod.key)
+        if parts := bypassed(pod, native=state.installation.mode == "native", offered=offered):
+            found[parts].append(pod.key)
     for (problem, fix), keys in found.items():
         yield _warning("Pod", keys, problem, fix)
 

@@ -4,7 +4,7 @@ Called by `explain.snapshot` and `explain.render`. Memory published in bytes is 
 five vendors and most others publish bytes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +22,12 @@ _DEFAULT: Final = "default"
 _LONGEST: Final = 200
 ROLES: Final = ("shares", "cores", "memory")
 _SLOTS, _CORES, _MEMORY = range(3)
+_TEXTS: Final = {
+    names.CARD_MIG_INFEASIBLE: "the existing partitions of its device leave no room for it",
+    names.CUSTOM_FILTER_RULE: "it has no such capacity, or not as the request wants it",
+    names.RESOURCE_QUOTA_NOT_FIT: "it would exceed the namespace's quota",
+}
+"""What is said of a card without its figures."""
 
 
 class Figures(Struct, frozen=True):
@@ -85,10 +91,32 @@ def refusal(
 
     `listing`: (name, value) of the annotations that allow the request only some devices.
     """
-    if code in _SELECTED:
-        return _cut(f"{_SELECTED[code](device)}; {_requested(view, listing)}".removesuffix("; "))
-    words = _REFUSALS.get(code)
-    return words(figures, view, device) if words is not None else ""
+    used, total, profile = figures.used, figures.total, device.profile
+    match code:
+        case names.CARD_UUID_MISMATCH | names.CARD_TYPE_MISMATCH:
+            uuid = f"its uuid is {device.string_attribute(profile.uuid) or 'not known'}"
+            product = f"it is {device.string_attribute(profile.product) or 'of unknown type'}"
+            has = uuid if code == names.CARD_UUID_MISMATCH else product
+            text = "; ".join(filter(None, (has, _requested(view, listing))))
+        case names.CARD_INSUFFICIENT_MEMORY:
+            text = _short(figures, _MEMORY, _wanted(view, device, profile.memory))
+        case names.CARD_INSUFFICIENT_CORE:
+            text = _short(figures, _CORES, _wanted(view, device, profile.cores))
+        case names.CARD_TIME_SLICING_EXHAUSTED if view.shared(device):
+            text = _short(figures, _SLOTS, _wanted(view, device, profile.shares))
+        case names.CARD_TIME_SLICING_EXHAUSTED:
+            text = "another claim holds it exclusively"
+        case names.EXCLUSIVE_CONFLICT:
+            text = f"asks for a whole idle device, {used[_SLOTS]} of {total[_SLOTS]} shares are taken"
+        case names.CARD_COMPUTE_UNITS_EXHAUSTED:
+            text = f"{used[_CORES]} of {total[_CORES]} cores are taken"
+        case names.CARD_NOT_HEALTH | names.CARD_CORDONED if device.taints:
+            text = "taints " + ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints)
+        case names.CARD_QOS_MISMATCH:
+            text = f"its {used[_SLOTS]} tenants have another quality of service"
+        case _:
+            text = _TEXTS.get(code, "")
+    return _cut(text)
 
 
 def amount(number: int, role: str) -> str:
@@ -123,72 +151,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-# --- by code ---------------------------------------------------------------------------------
-
-
-def _memory(figures: Figures, view: ResolvedRequest, device: Device) -> str:
-    return _short(figures, _MEMORY, _wanted(view, device, device.profile.memory))
-
-
-def _cores(figures: Figures, view: ResolvedRequest, device: Device) -> str:
-    return _short(figures, _CORES, _wanted(view, device, device.profile.cores))
-
-
-def _slots(figures: Figures, view: ResolvedRequest, device: Device) -> str:
-    if not view.shared(device):
-        return "another claim holds it exclusively"
-    return _short(figures, _SLOTS, _wanted(view, device, device.profile.shares))
-
-
-def _exclusive(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    return f"asks for a whole idle device, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
-
-
-def _exhausted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    return f"{figures.used[_CORES]} of {figures.total[_CORES]} cores are taken"
-
-
-def _tainted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints]
-    return _cut("taints " + ", ".join(taints)) if taints else ""
-
-
-def _uuid(device: Device) -> str:
-    return f"its uuid is {device.string_attribute(device.profile.uuid) or 'not known'}"
-
-
-def _product(device: Device) -> str:
-    return f"it is {device.string_attribute(device.profile.product) or 'of unknown type'}"
-
-
 def _requested(view: ResolvedRequest, listing: Sequence[tuple[str, str]]) -> str:
     """Return the annotations, else the selectors: of a converted pod, a selector says the same in CEL."""
     if listing:
         return "requested: " + ", ".join(f"{name}={printable(value)}" for name, value in listing)
     selectors = " && ".join(each.expression for each in view.selectors)
     return f"requested: {selectors}" if selectors else ""
-
-
-_SELECTED: Final[Mapping[str, Callable[[Device], str]]] = {
-    names.CARD_UUID_MISMATCH: _uuid,
-    names.CARD_TYPE_MISMATCH: _product,
-}
-
-
-def _other_qos(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
-    return f"its {figures.used[_SLOTS]} tenants have another quality of service"
-
-
-_REFUSALS: Final[Mapping[str, Callable[[Figures, ResolvedRequest, Device], str]]] = {
-    names.CARD_INSUFFICIENT_MEMORY: _memory,
-    names.CARD_INSUFFICIENT_CORE: _cores,
-    names.CARD_TIME_SLICING_EXHAUSTED: _slots,
-    names.EXCLUSIVE_CONFLICT: _exclusive,
-    names.CARD_COMPUTE_UNITS_EXHAUSTED: _exhausted,
-    names.CARD_NOT_HEALTH: _tainted,
-    names.CARD_CORDONED: _tainted,
-    names.CARD_QOS_MISMATCH: _other_qos,
-    names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its device leave no room for it",
-    names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",
-    names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "it would exceed the namespace's quota",
-}
