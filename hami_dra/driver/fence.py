@@ -32,22 +32,18 @@ QUIET: Final = 10.0
 class Fence:
     def __init__(self, cluster: Cluster, mode: FenceMode = "auto", now: Callable[[], float] = time.monotonic) -> None:
         self.mode: FenceMode = mode
+        self.is_served = False
+        """Whether the cluster supports rules, as of the last `refresh`."""
         self._cluster = cluster
         self._now = now
-        self._served = False
         self._in_force_at: dict[str, float] = {}
-
-    @property
-    def is_served(self) -> bool:
-        """Return whether the cluster supports rules, as of the last `refresh`."""
-        return self._served
 
     async def refresh(self) -> None:
         """Read the cluster. Raises ClusterError."""
         if self.mode != "auto":
             return
         served = [kind for kind in (DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2) if await self._cluster.serves(kind)]
-        self._served = bool(served)
+        self.is_served = bool(served)
         rules = (await self._cluster.list(served[0])).items if served else ()
         fenced = {
             rule.spec.device_selector.driver
@@ -74,6 +70,6 @@ class Fence:
         """Return whether the slices need the taint, as of the last `refresh`. `tainted`: they carry it now."""
         if self.mode != "auto":
             return self.mode == "on"
-        if not self._served:
+        if not self.is_served:
             return True
         return tainted and self._now() < self._in_force_at.get(driver, float("inf"))

@@ -47,7 +47,8 @@ class Publisher:
     """Publish pools: `run()` until cancelled, or `sync_once()`. Use one of the two at a time.
 
     `owns`: whether a slice that belongs to no wanted pool may be deleted. `field_selector` narrows
-    the watch. `on_rewound`: see `Reflector`; slices of the past are put right without it.
+    the watch. `on_rewound`: see `Reflector`; slices of the past are put right without it. `published`
+    is complete once `reflector` is synced.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Publisher:
         self._wanted: dict[PoolKey, Pool] = {}
         self._accepted: dict[PoolKey, dict[int, Accepted]] = {}
         self._store: Store[ResourceSlice] = Store(pool=lambda item: [_index(_key(item))])
-        self._reflector = Reflector(
+        self.reflector = Reflector(
             cluster,
             RESOURCE_SLICE,
             self,
@@ -108,22 +109,14 @@ class Publisher:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reflector.run())
-            await self._reflector.wait_synced()
+            tasks.create_task(self.reflector.run())
+            await self.reflector.wait_synced()
             tasks.create_task(self._queue.run())
-
-    async def wait_synced(self) -> None:
-        """Wait until `published` is complete; `run` must be running."""
-        await self._reflector.wait_synced()
-
-    async def relist(self) -> None:
-        """Bring `published` up to date. Raises ClusterError."""
-        await self._reflector.relist()
 
     async def sync_once(self) -> None:
         """Write all pools once. Raises NotPublished after every pool was tried."""
         try:
-            await self.relist()
+            await self.reflector.relist()
         except ClusterError as error:
             raise NotPublished(str(error)) from error
         keys = dict.fromkeys([*self._wanted, *(_key(item) for item in self._store if self._owns(item))])
@@ -138,7 +131,7 @@ class Publisher:
             for attempt in range(_ATTEMPTS):
                 try:
                     if attempt:  # the known state was old
-                        await self.relist()
+                        await self.reflector.relist()
                     await self._sync(key)
                 except (Conflict, NotFound) as error:
                     failure = str(error)
@@ -151,9 +144,8 @@ class Publisher:
     # --- called by the reflector ------------------------------------------------------------------
 
     def changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        for item in (old, new):
-            if item is not None:
-                self._queue.add(_key(item))
+        for item in filter(None, (old, new)):
+            self._queue.add(_key(item))
 
     def synced(self) -> None:
         # another server, or the same one after a restart, may decide otherwise
@@ -195,7 +187,7 @@ class Publisher:
             log.debug("%s was already deleted", meta.name)
 
     def _stored(self, key: PoolKey, index: int, sent: SliceContent, stored: ResourceSlice) -> None:
-        self._reflector.observe(stored)
+        self.reflector.observe(stored)
         forms = self._accepted.setdefault(key, {})
         form = accepted_form(sent, stored)
         if form is None:

@@ -198,7 +198,7 @@ async def test_a_driver_counts_the_claims_on_its_node_that_it_cannot_read_and_se
     cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
     synced = asyncio.Event()
     held = HeldClaims(cluster, "n0", [DRIVER], synced.set)
-    running = asyncio.create_task(held.run())
+    running = asyncio.create_task(held.reflector.run())
     await synced.wait()
     await cluster.create(kinds.RESOURCE_CLAIM, deep_claim("deep"))
     status = {"status": {"allocation": odd_claim("deep", "gpu-1")["status"]["allocation"]}}

@@ -83,7 +83,7 @@ class Fleet:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._publisher.run())
             await self._reflector.wait_synced()
-            await self._publisher.wait_synced()
+            await self._publisher.reflector.wait_synced()
             await self._fence.refresh_until_it_succeeds(self._sleep)
             tasks.create_task(self._queue.run())
             tasks.create_task(self._follow_fence())
@@ -92,7 +92,7 @@ class Fleet:
         """Write all nodes and slices once. Raises NotPublished, after everything was tried."""
         try:
             await self._reflector.relist()
-            await self._publisher.relist()
+            await self._publisher.reflector.relist()
             await self._fence.refresh()
         except ClusterError as error:
             raise NotPublished(str(error)) from error

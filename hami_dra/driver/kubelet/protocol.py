@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from hami_dra.api.meta import Struct
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
@@ -20,9 +22,8 @@ class ClaimRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDevice:
-    """One device that a claim holds, and its CDI devices for containers that refer to it."""
+class PreparedDevice(Struct, frozen=True, kw_only=True):
+    """One device that a claim holds, and its CDI devices for containers that refer to it. Stored in the checkpoint."""
 
     requests: tuple[str, ...]
     """Names of the claim's requests, never of subrequests; empty = every request."""

@@ -15,13 +15,11 @@ from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.store import Store
 
-_Selects = Callable[[ResourceClaim], bool]
-
 
 class _Selected(Store[ResourceClaim]):
     """A store that keeps only selected objects; its reflector never sees the others."""
 
-    def __init__(self, selects: _Selects) -> None:
+    def __init__(self, selects: Callable[[ResourceClaim], bool]) -> None:
         super().__init__()
         self._selects = selects
 
@@ -33,7 +31,7 @@ class _Selected(Store[ResourceClaim]):
 
 
 class HeldClaims:
-    """Watch the claims; `run()` until cancelled."""
+    """Watch the claims: `reflector.run()` until cancelled."""
 
     def __init__(
         self,
@@ -49,32 +47,14 @@ class HeldClaims:
         self._pool = pool
         self._drivers = frozenset(drivers)
         self._on_change = on_change
-        self._reflector = Reflector(
-            cluster,
-            RESOURCE_CLAIM,
-            self,
-            store=_Selected(self._holds),
-            guard=LoopGuard("watch claims", count),
-            sleep=sleep,
+        guard = LoopGuard("watch claims", count)
+        self.reflector = Reflector(
+            cluster, RESOURCE_CLAIM, self, store=_Selected(self._holds), guard=guard, sleep=sleep
         )
 
     @property
     def held(self) -> Collection[ResourceClaim]:
-        return self._reflector.store.values()
-
-    @property
-    def is_synced(self) -> bool:
-        return self._reflector.is_synced
-
-    @property
-    def problem(self) -> str:
-        return self._reflector.problem
-
-    async def run(self) -> None:
-        await self._reflector.run()
-
-    def list_again(self) -> None:
-        self._reflector.list_again()
+        return self.reflector.store.values()
 
     def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if old is not None or (new is not None and self._holds(new)):

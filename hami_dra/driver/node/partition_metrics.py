@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.metric_families import gauge
 from hami_dra.driver.node.tenants import HeldPartition
+from hami_dra.driver.prepare.records import Partition
 
 _ZONE: Final = "vGPU"
 _CONTAINER: Final = (
@@ -31,22 +32,22 @@ _OLD_INSTANCE: Final = ("nodeid", "deviceuuid", "deviceidx", "migname", "zone")
 def partition_families(node: str, held: Iterable[HeldPartition], also: Collection[NameSet]) -> Iterator[Metric]:
     """Yield the metrics of the name sets that are wanted; all samples are 1."""
     known = list(held)
-    of_containers = [each for each in known if each.container]
-    instances = {each.uuid: each for each in known}.values()
+    of_containers = [(_container(each), each.partition) for each in known if each.container]
+    instances = {each.partition.uuid: (str(each.index), each.partition) for each in known}.values()
     if NameSet.HAMI in also:
         yield _info(
             "hami_mig_device_info",
             "MIG instance that a container has.",
             _CONTAINER,
-            ([node, *_container(each), each.uuid, each.profile, *_ids(each)] for each in of_containers),
+            ([node, *labels, *_instance(part)] for labels, part in of_containers),
         )
         yield _info(
             "hami_node_gpu_mig_instance_info",
             "MIG instance that exists for a claim, and its place on the card.",
             _INSTANCE,
             (
-                [node, each.card, str(each.index), each.uuid, each.profile, *_ids(each), *_place(each), _ZONE]
-                for each in instances
+                [node, part.card, index, *_instance(part), str(part.start), str(part.size), _ZONE]
+                for index, part in instances
             ),
         )
     if NameSet.HAMI_2_7 in also:
@@ -54,13 +55,13 @@ def partition_families(node: str, held: Iterable[HeldPartition], also: Collectio
             "MigInfo",
             "MIG instance that a container has.",
             _OLD_CONTAINER,
-            ([*_container(each), str(each.id)] for each in of_containers),
+            ([*labels, str(part.id)] for labels, part in of_containers),
         )
         yield _info(
             "nodeGPUMigInstance",
             "MIG instance that exists for a claim.",
             _OLD_INSTANCE,
-            ([node, each.card, str(each.index), f"{each.profile}-{each.id}", _ZONE] for each in instances),
+            ([node, part.card, index, f"{part.profile}-{part.id}", _ZONE] for index, part in instances),
         )
 
 
@@ -68,13 +69,9 @@ def _info(name: str, text: str, labels: Sequence[str], samples: Iterable[list[st
     return gauge(name, text, labels, ((values, 1) for values in samples))
 
 
-def _container(each: HeldPartition) -> list[str]:
-    return [each.namespace, each.pod, each.container, str(each.number), each.card]
+def _container(held: HeldPartition) -> list[str]:
+    return [held.namespace, held.pod, held.container, str(held.number), held.partition.card]
 
 
-def _ids(each: HeldPartition) -> list[str]:
-    return [str(each.id), str(each.compute_id)]
-
-
-def _place(each: HeldPartition) -> list[str]:
-    return [str(each.start), str(each.size)]
+def _instance(part: Partition) -> list[str]:
+    return [part.uuid, part.profile, str(part.id), str(part.compute_id)]

@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
@@ -61,14 +61,6 @@ class Plugin(Protocol):
         """Serve until cancelled; then finish kubelet's pending calls."""
 
 
-class _Watch(Protocol):
-    @property
-    def is_synced(self) -> bool: ...
-
-    @property
-    def problem(self) -> str: ...
-
-
 MakePlugin = Callable[[DriverRuntime], Plugin]
 
 
@@ -110,14 +102,9 @@ class NodeDriver:
         count = self.metrics.internal_error
         self._guard = LoopGuard("offers", count)
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
-        self._nodes = Reflector(
-            cluster,
-            NODE,
-            self,
-            field_selector=f"metadata.name={settings.node}",
-            guard=LoopGuard("watch node", count),
-            sleep=sleep,
-        )
+        guard = LoopGuard("watch node", count)
+        this_node = f"metadata.name={settings.node}"
+        self._nodes = Reflector(cluster, NODE, self, field_selector=this_node, guard=guard, sleep=sleep)
         self._publisher = Publisher(
             cluster,
             owns=self._owns,
@@ -144,8 +131,10 @@ class NodeDriver:
     def _set_monitoring(self, runtime: DriverRuntime, sampler: Sampler | None) -> None:
         every = self._settings.monitor_interval
         if sampler is not None and every:
-            cards = partial(getattr, runtime.hardware, "cards")
-            runtime.monitoring = Monitoring(runtime.vendor.name, sampler, cards, every, call=self._call)
+            hardware = runtime.hardware
+            runtime.monitoring = Monitoring(
+                runtime.vendor.name, sampler, lambda: hardware.cards, every, call=self._call
+            )
 
     def _runtime(self, backend: Backend, wall: Callable[[], datetime], *, demanded: bool) -> DriverRuntime:
         """Create the runtime of one vendor's driver."""
@@ -169,18 +158,20 @@ class NodeDriver:
             runtime.hardware.rediscover()
 
     def _list_again(self) -> None:
-        for watch in (self._nodes, self._claims):
-            if watch is not None:
-                watch.list_again()
+        for watch in self._watches():
+            watch.list_again()
         for runtime in self.runtimes.values():
             runtime.check_claims()
 
+    def _watches(self) -> list[Reflector[Any]]:
+        return [self._nodes, *([self._claims.reflector] if self._claims is not None else [])]
+
     def unready(self) -> list[str]:
         """Return the reasons why it is not ready, for /readyz; empty when it is."""
-        watches: list[_Watch] = [self._nodes, *([self._claims] if self._claims else [])]
-        if not all(each.is_synced for each in watches):
+        watches = self._watches()
+        if not all(watch.is_synced for watch in watches):
             return ["not all objects are listed yet"]
-        found = [each.problem for each in watches if each.problem]
+        found = [watch.problem for watch in watches if watch.problem]
         if self._node is None:
             found.append(f"there is no Node {self._settings.node}: is --node the name that kubelet registered?")
         for runtime in self.runtimes.values():
@@ -200,7 +191,7 @@ class NodeDriver:
                 group.create_task(self._publisher.run(), name="publisher")
                 group.create_task(self._events.run(), name="events")
                 if self._claims is not None:
-                    group.create_task(self._claims.run(), name="claims")
+                    group.create_task(self._claims.reflector.run(), name="claims")
                 for runtime in self.runtimes.values():
                     group.create_task(runtime.hardware.run(), name=f"hardware {runtime.driver}")
                     group.create_task(self._serve(runtime), name=f"plugin {runtime.driver}")
@@ -209,7 +200,7 @@ class NodeDriver:
                         group.create_task(_monitor(runtime.monitoring, runtime), name=f"monitoring {runtime.driver}")
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
-                await self._publisher.wait_synced()
+                await self._publisher.reflector.wait_synced()
                 await self._fence.refresh()
                 group.create_task(self._fence.run(), name="fence")
                 group.create_task(self._keep(), name="offers")
@@ -325,7 +316,7 @@ class NodeDriver:
             # the previous driver knew more: slices are not withdrawn because a tool failed
             runtime.count(None, cordoned)
             return
-        if self._claims is not None and not self._claims.is_synced:
+        if self._claims is not None and not self._claims.reflector.is_synced:
             return  # the ranking would be that of an idle node
         if runtime.turn.is_ours:
             self._publisher.want(runtime.telling(pool, published))

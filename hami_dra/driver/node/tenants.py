@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record, edits_of
+from hami_dra.driver.prepare.records import Partition
 from hami_dra.monitor.simulated import Load
 from hami_dra.monitor.usage import GrantedContainer
 
@@ -51,16 +52,9 @@ def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[
     views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
     found = [
         CardTenant(
-            namespace,
-            pod,
-            container,
-            number,
-            card,
-            memory,
-            min(cores, _WHOLE),
-            view.name if len(view.users) == 1 else "",
+            namespace, pod, container, number, card, memory, min(cores, _WHOLE), name if len(view.users) == 1 else ""
         )
-        for namespace, view in views.values()
+        for name, (namespace, view) in views.items()
         for number, (card, memory, cores) in enumerate(_cards(view, records, inventory))
         for pod, container in view.users
     ]
@@ -97,17 +91,9 @@ class HeldPartition(Struct, frozen=True):
     """All three are empty where the claim's containers were not known."""
     number: int
     """Its number in the container."""
-    card: str
-    """Uuid."""
     index: int
     """Number of the card on the node."""
-    profile: str
-    uuid: str
-    id: int
-    compute_id: int
-    start: int
-    size: int
-    """Slices of the card."""
+    partition: Partition
 
 
 def held_partitions(records: Mapping[str, Record], inventory: Inventory | None) -> list[HeldPartition]:
@@ -133,31 +119,19 @@ def held_partitions(records: Mapping[str, Record], inventory: Inventory | None) 
             key = record.namespace, pod, container
             counts[key] = number = counts.get(key, -1) + 1
             found.append(
-                HeldPartition(
-                    record.namespace if pod else "",
-                    pod,
-                    container,
-                    number,
-                    held.card,
-                    device.card.index,
-                    part.profile,
-                    part.uuid,
-                    part.id,
-                    part.compute_id,
-                    part.start,
-                    part.size,
-                )
+                HeldPartition(record.namespace if pod else "", pod, container, number, device.card.index, part)
             )
-    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container, each.number, each.uuid))
+    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container, each.number, each.partition.uuid))
 
 
 def _by_place(records: Mapping[str, Record]) -> list[tuple[Record, GrantedDevice]]:
     """Return what is held, by card and place on it."""
-    held = [(record, each) for record in records.values() for each in record.held]
-    return sorted(
-        held,
-        key=lambda pair: (pair[1].numbers or (0, 0), pair[1].card, pair[1].partition.start if pair[1].partition else 0),
-    )
+
+    def place(pair: tuple[Record, GrantedDevice]) -> tuple[tuple[int, int], str, int]:
+        _, held = pair
+        return held.numbers or (0, 0), held.card, held.partition.start if held.partition else 0
+
+    return sorted(((record, held) for record in records.values() for held in record.held), key=place)
 
 
 def held_profiles(records: Mapping[str, Record]) -> dict[tuple[str, str], float]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from hami_dra.api.config import read_device_config
 from hami_dra.api.containers import MARKER, ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
+from hami_dra.driver.kubelet.protocol import PreparedDevice
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
 from hami_dra.driver.prepare.container_views import ViewArrangement, answer_order
@@ -25,7 +26,7 @@ from hami_dra.driver.prepare.errors import NotWritten, Refused
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
-from hami_dra.driver.prepare.records import Answer, ContainerView, GrantedDevice, HostFolder, Record
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, HostFolder, Record
 
 _CDI_MODE = 0o600
 _READ = 0o755
@@ -323,11 +324,11 @@ def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -
 
 def _answers(
     driver: str, record: Record, arrangement: ViewArrangement, edits: Mapping[str, Edits]
-) -> tuple[Answer, ...]:
+) -> tuple[PreparedDevice, ...]:
     requests = tuple(dict.fromkeys(held.parent for held in record.held))
     rank = {name: place for place, name in enumerate(answer_order(requests, record.uid, arrangement.view_of))}
     return tuple(
-        Answer(
+        PreparedDevice(
             requests=(held.parent,),
             pool=held.pool,
             device=held.device,

@@ -129,16 +129,16 @@ class NodePreparation:
                     outcomes = await self._queued(job)
         except TimeoutError:
             late = f"not done after {self.most_seconds:g} s: the API server, the disk or the hardware is slow; kubelet will ask again"
-            outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
+            outcomes = {ref.uid: f"ResourceClaim {ref}: {late}" for ref in claims}
         except PrepareError as error:
             outcomes = dict.fromkeys((ref.uid for ref in claims), str(error))
         for ref in claims:
             outcome = outcomes[ref.uid]
             if isinstance(outcome, str):
-                log.warning("ResourceClaim %s/%s is not prepared: %s", ref.namespace, ref.name, outcome)
+                log.warning("ResourceClaim %s is not prepared: %s", ref, outcome)
         if self.report is not None:
             self.report(job.claims, outcomes)
-        return {ref.uid: _answer(outcomes[ref.uid]) for ref in claims}
+        return {uid: found if isinstance(found, str) else found.answers for uid, found in outcomes.items()}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         outcomes: dict[str, Outcome] = {}
@@ -147,13 +147,13 @@ class NodePreparation:
                 outcomes = await self._queued(Unprepare(tuple(ref.uid for ref in claims)))
         except TimeoutError:
             late = f"not taken back after {self.most_seconds:g} s: the disk or the hardware is slow; kubelet will ask again"
-            outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
-        answers = {ref.uid: found if isinstance(found := outcomes[ref.uid], str) else "" for ref in claims}
+            outcomes = {ref.uid: f"ResourceClaim {ref}: {late}" for ref in claims}
+        answers = {uid: found if isinstance(found, str) else "" for uid, found in outcomes.items()}
         if self.forget is not None:
             self.forget([uid for uid, why in answers.items() if not why])
         for ref in claims:
             if answers[ref.uid]:
-                log.warning("ResourceClaim %s/%s is not unprepared: %s", ref.namespace, ref.name, answers[ref.uid])
+                log.warning("ResourceClaim %s is not unprepared: %s", ref, answers[ref.uid])
         return answers
 
     async def _queued(self, job: Job) -> dict[str, Outcome]:
@@ -234,7 +234,7 @@ class NodePreparation:
         return listing.items
 
     async def _claim(self, ref: ClaimRef) -> ResourceClaim | str:
-        what = f"ResourceClaim {ref.namespace}/{ref.name}"
+        what = f"ResourceClaim {ref}"
         if not cdi.is_uid(ref.uid):
             return f"{what}: uid {ref.uid!r} is not a uid: this is not a call of kubelet's"
         try:
@@ -260,21 +260,6 @@ class NodePreparation:
     async def _asked(self, call: Awaitable[T]) -> T:
         async with self._asking:
             return await call
-
-
-def _answer(outcome: Outcome) -> tuple[PreparedDevice, ...] | str:
-    if isinstance(outcome, str):
-        return outcome
-    return tuple(
-        PreparedDevice(
-            requests=answer.requests,
-            pool=answer.pool,
-            device=answer.device,
-            cdi_ids=answer.cdi_ids,
-            share_id=answer.share_id,
-        )
-        for answer in outcome.answers
-    )
 
 
 def _advice(error: ClusterError) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from hami_dra.api.meta import Struct
+from hami_dra.driver.kubelet.protocol import PreparedDevice
 
 State = Literal["preparing", "prepared"]
 """`preparing`: the artifacts of the record may or may not exist yet; no call was answered with it."""
@@ -107,16 +108,6 @@ class HostFolder(Struct, frozen=True):
     """Removed when no claim has it any more; else it stays."""
 
 
-class Answer(Struct, frozen=True):
-    """The answer to kubelet for one result."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_ids: tuple[str, ...]
-    share_id: str = ""
-
-
 class Record(Struct, frozen=True):
     namespace: str
     name: str
@@ -131,7 +122,8 @@ class Record(Struct, frozen=True):
     """
     views: tuple[ContainerView, ...] = ()
     """The views in this claim's CDI file."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[PreparedDevice, ...] = ()
+    """The answer to kubelet, by result."""
     spec: dict[str, Any] | None = None
     """The CDI file; None if no container is given anything."""
     folders: tuple[HostFolder, ...] = ()
