@@ -4,7 +4,7 @@ Called by the vendors' rules. In: tables of `topology.pairs`. Out: arrays with o
 Pure. Sets are arrays of positions, ascending, shape (k, n): k sets of n cards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, combinations
 from math import comb
@@ -143,6 +143,21 @@ def bits(mask: int) -> list[int]:
         lowest = mask & -mask
         found.append(lowest.bit_length() - 1)
         mask ^= lowest
+    return found
+
+
+def runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Return the runs of consecutive numbers.
+
+    >>> runs([0, 1, 2, 5, 7, 8])
+    [[0, 1, 2], [5], [7, 8]]
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
     return found
 
 

@@ -22,6 +22,8 @@ MAX_CARDS: Final = 32
 MAX_EXPRESSION: Final = 10 * 1024
 """Bytes of one CEL selector (CELSelectorExpressionMaxLength)."""
 MIB: Final = 1 << 20
+MAX_MIB: Final = 4 << 20
+"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
 
 Filters = Mapping[str, tuple[str, ...]]
 """Annotation name → the items of its list, normalised by the vendor."""
@@ -248,12 +250,8 @@ class WholeByCount(WithoutFilters):
 
     def __init_subclass__(cls, of: type[UnpartitionedVendor] | None = None) -> None:
         if of is not None:
-            cls.name, cls.driver, cls.whole_class, cls.shared_class = (
-                of.name,
-                of.driver,
-                of.whole_class,
-                of.shared_class,
-            )
+            cls.name, cls.driver = of.name, of.driver
+            cls.whole_class, cls.shared_class = of.whole_class, of.shared_class
 
     def is_plain(self, request: CardChoice) -> bool:
         return request.is_only({})

@@ -5,7 +5,7 @@ that columns can be cached for each.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -65,6 +65,11 @@ class Preferences(Struct, frozen=True):
     """Preferences; vendors with more of them extend it."""
 
     lists: CardLists = CardLists()
+
+    @classmethod
+    def own(cls, preferences: "Preferences") -> Self:
+        """Return the preferences of a request for this vendor's cards: its defaults if they are another vendor's."""
+        return preferences if isinstance(preferences, cls) else cls()
 
 
 def card_lists(

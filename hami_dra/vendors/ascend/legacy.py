@@ -17,6 +17,7 @@ from hami_dra.vendors.ascend.publish import class_name, resource_name
 from hami_dra.vendors.ascend.rules import DRIVER, MODEL
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
+    MAX_MIB,
     MIB,
     CardChoice,
     ContainerResources,
@@ -33,8 +34,6 @@ from hami_dra.vendors.quotas import Quotas, cards, mebibytes
 
 VNPU_MODE: Final = "huawei.com/vnpu-mode"
 HAMI_CORE: Final = "hami-core"
-_MAX_MIB: Final = 4 << 20
-"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
 _MAX_CORES: Final = 2**31 - 1
 _ATTRIBUTES: Final = f'device.attributes["{DRIVER}"]'
 _UUID: Final = 'device.attributes["hami.io"].uuid'
@@ -120,7 +119,7 @@ def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyReq
     resources.needs(family.memory, family.cards)
     resources.needs(family.cores, family.cards)
     count = resources.whole(family.cards, f"counts NPUs of series {series.name}", MAX_CARDS)
-    memory = resources.whole(family.memory, "is MiB of one NPU", _MAX_MIB, in_mib=True)
+    memory = resources.whole(family.memory, "is MiB of one NPU", MAX_MIB, in_mib=True)
     if resources.whole(family.cores, "is a percentage of an NPU's cores", _MAX_CORES):
         raise InvalidLegacy(
             f"{resources.field(family.cores)} is only for HAMi's soft slices, which are not supported: remove it; a template brings "

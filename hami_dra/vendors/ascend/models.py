@@ -85,49 +85,29 @@ _32G: Final = 32_768
 _64G: Final = 65_536
 _OF_64G: Final = (VnpuTemplate("vir05_1c_16g", _16G, 5, 1), VnpuTemplate("vir10_3c_32g", _32G, 10, 3))
 _OF_32G: Final = (VnpuTemplate("vir05_1c_8g", _8G, 5, 1), VnpuTemplate("vir10_3c_16g", _16G, 10, 3))
+_OF_910A: Final = (
+    VnpuTemplate("vir02", 2_184, 2, 0),
+    VnpuTemplate("vir04", 4_369, 4, 0),
+    VnpuTemplate("vir08", 8_738, 8, 0),
+    VnpuTemplate("vir16", 17_476, 16, 0),
+)
+_OF_910B2: Final = (
+    VnpuTemplate("vir03_1c_8g", _8G, 3, 1),
+    VnpuTemplate("vir06_1c_16g", _16G, 6, 1),
+    VnpuTemplate("vir12_3c_32g", _32G, 12, 3),
+)
+_OF_310P: Final = (
+    VnpuTemplate("vir01", 3_072, 1, 1),
+    VnpuTemplate("vir02", 6_144, 2, 2),
+    VnpuTemplate("vir04", 12_288, 4, 4),
+)
 _ALL: Final = (
-    AscendSeries(
-        "Ascend910A",
-        "910A",
-        _32G,
-        _32G,
-        30,
-        0,
-        4,
-        (
-            VnpuTemplate("vir02", 2_184, 2, 0),
-            VnpuTemplate("vir04", 4_369, 4, 0),
-            VnpuTemplate("vir08", 8_738, 8, 0),
-            VnpuTemplate("vir16", 17_476, 16, 0),
-        ),
-    ),
-    AscendSeries(
-        "Ascend910B2",
-        "910B2",
-        _64G,
-        _64G,
-        24,
-        6,
-        8,
-        (
-            VnpuTemplate("vir03_1c_8g", _8G, 3, 1),
-            VnpuTemplate("vir06_1c_16g", _16G, 6, 1),
-            VnpuTemplate("vir12_3c_32g", _32G, 12, 3),
-        ),
-    ),
+    AscendSeries("Ascend910A", "910A", _32G, _32G, 30, 0, 4, _OF_910A),
+    AscendSeries("Ascend910B2", "910B2", _64G, _64G, 24, 6, 8, _OF_910B2),
     AscendSeries("Ascend910B3", "910B3", _64G, _64G, 20, 7, 8, _OF_64G, older=("Ascend910B",)),
     AscendSeries("Ascend910B4-1", "910B4-1", _64G, _64G, 20, 7, 8, _OF_64G),
     AscendSeries("Ascend910B4", "910B4", _32G, _32G, 20, 7, 8, _OF_32G),
-    AscendSeries(
-        "Ascend310P",
-        "310P3",
-        21_527,
-        24_576,
-        8,
-        7,
-        0,
-        (VnpuTemplate("vir01", 3_072, 1, 1), VnpuTemplate("vir02", 6_144, 2, 2), VnpuTemplate("vir04", 12_288, 4, 4)),
-    ),
+    AscendSeries("Ascend310P", "310P3", 21_527, 24_576, 8, 7, 0, _OF_310P),
     AscendSeries("Ascend910C", "Ascend910", _64G, _64G, 20, 7, 16, _OF_64G, module=2),
 )
 SERIES: Final = {series.name: series for series in _ALL}

@@ -12,6 +12,7 @@ from hami_dra.api import names
 from hami_dra.vendors.enflame.publish import SLICES, EnflamePublishing
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
+    MAX_MIB,
     MIB,
     ContainerResources,
     InvalidLegacy,
@@ -32,7 +33,6 @@ _ALL: Final = 100
 _MOST_SLICES: Final = 10
 _MOST_GIB: Final = 96
 """HAMi takes a number above twice the largest profile, which has the 48 GiB of an S60, for MiB."""
-_MAX_MIB: Final = 4 << 20
 
 
 class EnflameLegacy(WholeByCount, of=EnflamePublishing):
@@ -75,7 +75,7 @@ def _drs(resources: ContainerResources) -> LegacyRequest | None:
     (D/enflame/device.go, GenerateResourceRequests). `drs-gcu` counts slices, and decides alone.
     """
     count = resources.whole(DRS, "counts slices of one GCU", _MOST_SLICES)
-    memory = resources.whole(MEMORY, "is the memory of a slice in GiB or MiB", _MAX_MIB)
+    memory = resources.whole(MEMORY, "is the memory of a slice in GiB or MiB", MAX_MIB)
     cores = resources.whole(CORES, "is a percentage of the GCU", _ALL)
     for name, amount in ((DRS, count), (MEMORY, memory), (CORES, cores)):
         if amount == 0:

@@ -9,7 +9,15 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
-from hami_dra.vendors.legacy import MAX_CARDS, MIB, ContainerResources, LegacyReading, LegacyRequest, WholeByCount
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    MAX_MIB,
+    MIB,
+    ContainerResources,
+    LegacyReading,
+    LegacyRequest,
+    WholeByCount,
+)
 from hami_dra.vendors.quotas import Counted, Quotas, cards, mebibytes
 
 XPU: Final = KunlunxinPublishing.extended_resource
@@ -18,8 +26,6 @@ VXPU_MEMORY: Final = "kunlunxin.com/vxpu-memory"
 _CORES_OF_SIZE: Final = {24_576: 25, 49_152: 50, 98_304: 100}
 """MiB of a slice → percent of the cores that come with it (memory x 100 / 98304)."""
 _MOST: Final = max(_CORES_OF_SIZE)
-_MAX_MIB: Final = 4 << 20
-"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
 
 
 class KunlunxinLegacy(WholeByCount, of=KunlunxinPublishing):
@@ -32,7 +38,7 @@ class KunlunxinLegacy(WholeByCount, of=KunlunxinPublishing):
     def read(self, resources: ContainerResources) -> LegacyReading:
         whole = resources.whole(XPU, "counts whole XPUs", MAX_CARDS)
         slices = resources.whole(VXPU, "counts vXPUs, parts of different XPUs", MAX_CARDS)
-        memory = resources.whole(VXPU_MEMORY, "counts MiB of each vXPU", _MAX_MIB, in_mib=True)
+        memory = resources.whole(VXPU_MEMORY, "counts MiB of each vXPU", MAX_MIB, in_mib=True)
         if whole and slices:
             raise resources.both(XPU, VXPU, "whole XPUs or for vXPUs")
         resources.needs(VXPU_MEMORY, VXPU)

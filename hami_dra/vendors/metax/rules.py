@@ -258,18 +258,18 @@ class Metax(Vendor):
         return (f"{node}-metax-{index}",)
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
-        own = _own(preferences)
+        own = MetaxPreferences.own(preferences)
         return refuse(cards, ask, own.qos, own.app_class)
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return states_of(cards, ask)
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
-        tiers = arranged(node_view, _own(node_view.preferences))
+        tiers = arranged(node_view, MetaxPreferences.own(node_view.preferences))
         return None if tiers is None else CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT)
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:
-        own = _own(preferences)
+        own = MetaxPreferences.own(preferences)
         return {"qos": own.qos} | ({"appClass": own.app_class} if own.app_class else {})
 
     def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:
@@ -285,7 +285,3 @@ class Metax(Vendor):
             return 0
         qos = parameters.get("qos", BEST_EFFORT)
         return mark_of(qos) if isinstance(qos, str) and qos in QOS_POLICIES else 0
-
-
-def _own(preferences: Preferences) -> MetaxPreferences:
-    return preferences if isinstance(preferences, MetaxPreferences) else MetaxPreferences()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
+from hami_dra.topology.subsets import runs
 from hami_dra.vendors.grants import (
     ByAmount,
     Grant,
@@ -60,13 +61,7 @@ class NeuronContainers(ByAmount, of=NeuronPublishing):
 
 
 def _best(free: Sequence[int], wanted: int) -> list[int]:
-    runs: list[list[int]] = []
-    for core in free:
-        if runs and runs[-1][-1] == core - 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    fitting = sorted((run for run in runs if len(run) >= wanted), key=lambda run: (len(run), run[0]))
+    fitting = sorted((run for run in runs(free) if len(run) >= wanted), key=lambda run: (len(run), run[0]))
     return fitting[0][:wanted] if fitting else list(free[:wanted])
 
 

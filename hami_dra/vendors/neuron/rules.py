@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from hami_dra.topology.subsets import bits
+from hami_dra.topology.subsets import bits, runs
 from hami_dra.vendors.preferences import Preferences, card_lists
 from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, DriverProfile, NodeView, Vendor
 
@@ -62,16 +62,8 @@ def block_sizes(index: tuple[int, ...], free: int, *, aligned: bool) -> tuple[in
     if aligned:
         sizes = sorted(ALIGNED_SIZES - {1}, reverse=True)
         return tuple(size for size in sizes for _ in blocks(index, free, size, aligned=True))
-    runs: list[int] = []
-    before = None
-    for position, number in enumerate(index):
-        if free >> position & 1:
-            if before == number - 1:
-                runs[-1] += 1
-            else:
-                runs.append(1)
-            before = number
-    return tuple(sorted((run for run in runs if run > 1), reverse=True))
+    lengths = map(len, runs(index[position] for position in bits(free)))
+    return tuple(sorted((length for length in lengths if length > 1), reverse=True))
 
 
 def singles(index: tuple[int, ...], eligible: int, idle: int, *, aligned: bool) -> Iterator[CandidateTier]:

@@ -13,6 +13,7 @@ from hami_dra.api import names
 from hami_dra.cel import quote
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
+    MAX_MIB,
     MIB,
     CardChoice,
     ContainerResources,
@@ -58,8 +59,6 @@ _VOLCANO_NAMES: Final = (VOLCANO_GPU, VOLCANO_MEMORY, VOLCANO_MEMORY_PERCENT, VO
 
 _ALL_CORES: Final = 100
 _MAX_CORES: Final = 2**31 - 1  # HAMi reads an int32 and clamps it
-_MAX_MIB: Final = 4 << 20
-"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
 
 
 class NvidiaLegacy:
@@ -83,7 +82,7 @@ class NvidiaLegacy:
     def read(self, resources: ContainerResources) -> LegacyReading:
         gpu, memory_name, percent_name, cores_name = _family(resources)
         count = resources.whole(gpu, "counts cards", MAX_CARDS)
-        memory = resources.whole(memory_name, "counts MiB of each card", _MAX_MIB, in_mib=True)
+        memory = resources.whole(memory_name, "counts MiB of each card", MAX_MIB, in_mib=True)
         percent = resources.whole(percent_name, "is a percentage of each card's memory", 100)
         cores = resources.whole(cores_name, "is a percentage of each card's cores", _MAX_CORES)
         priority = resources.whole(PRIORITY, "is 0 (high) or 1 (low)", 1)

@@ -11,6 +11,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.discovery.reading import MAX_BYTES
 from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, joined
 from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import optional
 from hami_dra.vendors.nvidia.nvml.library import Handle, Library
 
 T = TypeVar("T")
@@ -49,14 +50,7 @@ def read(library: Library, gpus: Mapping[str, Handle]) -> ToolReport:
 
 def _reading(library: Library, uuid: str, gpu: Handle, problems: list[str]) -> Reading:
     def known(ask: Callable[[Handle], T]) -> T | None:
-        try:
-            return ask(gpu)
-        except NvmlFailed as failed:
-            if failed.lost:
-                raise
-            if not failed.absent:
-                problems.append(f"NVML, GPU {uuid}: {failed}")
-            return None
+        return optional(lambda: ask(gpu), None, lambda text: problems.append(f"NVML, GPU {uuid}: {text}"))
 
     def within(what: str, value: int | None, most: int) -> int | None:
         """Return None for NVML's marker of an unknown value: the largest unsigned number."""

@@ -49,11 +49,9 @@ class Nvidia(Vendor):
         return refuse(cards, ask)
 
     def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:
-        own = preferences if isinstance(preferences, NvidiaPreferences) else NvidiaPreferences()
+        own = NvidiaPreferences.own(preferences)
         return own.linked or own.numa_bind or names.TOPOLOGY_AWARE in device_keys
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
-        preferences = (
-            node_view.preferences if isinstance(node_view.preferences, NvidiaPreferences) else NvidiaPreferences()
-        )
+        preferences = NvidiaPreferences.own(node_view.preferences)
         return islands.arrange(node_view, preferences, topology_aware=names.TOPOLOGY_AWARE in node_view.device_keys)

@@ -3,7 +3,8 @@
 Called by `library`, which has a method for each function of NVML.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from hami_dra.discovery.errors import Unexpected
@@ -35,6 +36,28 @@ class NvmlFailed(Exception):
     def absent(self) -> bool:
         """Return whether this GPU or driver lacks the feature; nothing is broken."""
         return self.code in _ABSENT
+
+
+@contextlib.contextmanager
+def tolerated(problem: Callable[[str], None], what: str = "") -> Iterator[None]:
+    """Report a failed call as a problem, which begins with `what`; one for which this GPU or driver lacks the feature
+    is none. Raises NvmlFailed when the GPU is lost.
+    """
+    try:
+        yield
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if not failed.absent:
+            problem(f"{what}{failed}")
+
+
+def optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]) -> T:
+    """Return `otherwise` if the value is missing or unreadable. Raises NvmlFailed when the GPU is lost."""
+    value = otherwise
+    with tolerated(problem):
+        value = read()
+    return value
 
 
 class Calls:

@@ -25,7 +25,7 @@ from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
 from hami_dra.discovery.sysfs import SYS, placed, text_of
-from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NOT_SUPPORTED, NvmlFailed, optional
 from hami_dra.vendors.nvidia.nvml.library import Handle, Library
 from hami_dra.vendors.nvidia.nvml.links import Lanes, lanes_of, links, one_sided
 from hami_dra.vendors.nvidia.nvml.mig import mig_state, permission_fault
@@ -99,8 +99,8 @@ class NvmlReading(Struct):
 def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> NvmlReading:
     """Read all GPUs. Raises NvmlFailed when not even the GPUs can be counted."""
     reading = NvmlReading()
-    driver = _optional(library.driver_version, "", reading.problems.append)
-    cuda = _optional(library.cuda_version, "", reading.problems.append)
+    driver = optional(library.driver_version, "", reading.problems.append)
+    cuda = optional(library.cuda_version, "", reading.problems.append)
     for index in range(library.count()):
         _read_one(library, index, reading)
     _share_memory(reading, meminfo)
@@ -188,7 +188,7 @@ def _memory(library: Library, gpu: Handle) -> int:
 
 def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], None]) -> GpuRecord:
     def known(read: Callable[[Handle], T], otherwise: T) -> T:
-        return _optional(lambda: read(gpu), otherwise, problem)
+        return optional(lambda: read(gpu), otherwise, problem)
 
     mig = mig_state(library, gpu, problem)
     remapping = (REMAPPING_FAILED,) if known(library.remapping_failed, otherwise=False) else ()
@@ -229,15 +229,3 @@ def _drop_if_lost(library: Library, index: int, reading: NvmlReading) -> None:
     except NvmlFailed as failed:
         reading.problems.append(f"NVML, GPU {index}: left out: {failed}")
         del reading.cards[index], reading.handles[index]
-
-
-def _optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]) -> T:
-    """Return `otherwise` if the value is missing or unreadable. Raises NvmlFailed when the GPU is lost."""
-    try:
-        return read()
-    except NvmlFailed as failed:
-        if failed.lost:
-            raise
-        if not failed.absent:
-            problem(str(failed))
-        return otherwise

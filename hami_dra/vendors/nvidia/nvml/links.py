@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.reading import bus_id
-from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed, tolerated
 from hami_dra.vendors.nvidia.nvml.library import MAX_LANES, SWITCH, Handle, Library
 
 
@@ -27,21 +27,18 @@ def lanes_of(library: Library, gpu: Handle, problem: Callable[[str], None]) -> L
     """Return lanes that are up. Raises NvmlFailed when the GPU is lost."""
     lanes = Lanes()
     for lane in range(MAX_LANES):
+        what = f"NVLink lane {lane}: "
         try:
-            if not library.lane_is_up(gpu, lane):
-                continue
-            if _ends_at_switch(library, gpu, lane):
-                lanes.to_switches += 1
-            else:
-                peer = bus_id(library.lane_bus_id(gpu, lane))
-                lanes.to_bus[peer] = lanes.to_bus.get(peer, 0) + 1
-        except NvmlFailed as failed:
-            if failed.lost:
-                raise
-            if not failed.absent:
-                problem(f"NVLink lane {lane}: {failed}")
+            with tolerated(problem, what):
+                if not library.lane_is_up(gpu, lane):
+                    continue
+                if _ends_at_switch(library, gpu, lane):
+                    lanes.to_switches += 1
+                else:
+                    peer = bus_id(library.lane_bus_id(gpu, lane))
+                    lanes.to_bus[peer] = lanes.to_bus.get(peer, 0) + 1
         except Unexpected as error:
-            problem(f"NVLink lane {lane}: {error}")
+            problem(f"{what}{error}")
     return lanes
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hami_dra.api.hardware import Fault
-from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed, optional, tolerated
 from hami_dra.vendors.nvidia.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library
 from hami_dra.vendors.nvidia.records import MigInstance, MigProfile, MigState
 
@@ -13,14 +13,10 @@ NOT_PERMITTED: Final = "mig-not-permitted"
 
 def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> MigState | None:
     """Return the MIG state; None for a GPU without MIG. Raises NvmlFailed when the GPU is lost."""
-    try:
-        enabled, pending = library.mig_mode(gpu)
-    except NvmlFailed as failed:
-        if failed.lost:
-            raise
-        if not failed.absent:
-            problem(str(failed))
+    mode = optional(lambda: library.mig_mode(gpu), None, problem)
+    if mode is None:
         return None
+    enabled, pending = mode
     found = [profile for number in PROFILE_NUMBERS if (profile := _profile(library, gpu, number, problem))]
     profiles = sorted(found, key=lambda profile: profile.id)
     instances = _instances(library, gpu, profiles, problem) if enabled else []
@@ -48,14 +44,10 @@ def permission_fault(library: Library, gpu: Handle, state: MigState | None) -> t
 
 
 def _profile(library: Library, gpu: Handle, number: int, problem: Callable[[str], None]) -> MigProfile | None:
-    try:
-        return library.mig_profile(gpu, number)
-    except NvmlFailed as failed:
-        if failed.lost:
-            raise
-        if not failed.absent:
-            problem(f"MIG profile {number}: {failed}")
-        return None
+    profile = None
+    with tolerated(problem, f"MIG profile {number}: "):
+        profile = library.mig_profile(gpu, number)
+    return profile
 
 
 def _instances(
@@ -64,7 +56,7 @@ def _instances(
     devices = _devices(library, gpu, problem)
     instances = []
     for profile in profiles:
-        try:
+        with tolerated(problem, f"MIG instances of profile {profile.name}: "):
             for handle in library.gpu_instances(gpu, profile):
                 number, placement = library.gpu_instance(handle)
                 compute, uuid = devices.get(number, (None, ""))
@@ -73,25 +65,15 @@ def _instances(
                         id=number, profile_id=profile.id, placement=placement, uuid=uuid, compute_instance_id=compute
                     )
                 )
-        except NvmlFailed as failed:
-            if failed.lost:
-                raise
-            if not failed.absent:
-                problem(f"MIG instances of profile {profile.name}: {failed}")
     return sorted(instances, key=lambda instance: instance.id)
 
 
 def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> dict[int, tuple[int, str]]:
     """Return id of the GPU instance → id of its compute instance, uuid of the MIG device (numbered with gaps)."""
     found: dict[int, tuple[int, str]] = {}
-    try:
+    with tolerated(problem, "MIG devices: "):
         for device, instance, compute in _mig_devices(library, gpu):
             found[instance] = (compute, library.uuid(device))
-    except NvmlFailed as failed:
-        if failed.lost:
-            raise
-        if not failed.absent:
-            problem(f"MIG devices: {failed}")
     return found
 
 
