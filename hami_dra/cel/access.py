@@ -11,9 +11,11 @@ from hami_dra.cel.errors import CelError
 from hami_dra.cel.values import INT_MAX, INT_MIN, MISSING, NONE, OpenMap, Optional, Uint, find, show, type_name
 
 Run = Callable[[list[Any]], Any]
+"""Takes the evaluation's list: the device, the meter, the slots of the variables."""
 Step = tuple[Any, Run | None, bool]
 """(constant key, code for the key if it is not constant, whether the step is optional)"""
 
+FIRST_SLOT: Final = 2
 KEY_TYPES: Final = (str, int, Uint, bool, float)
 
 

@@ -7,18 +7,18 @@ EvaluateDerivedAttribute.
 
 from typing import Any, Final
 
+from msgspec import Struct
+
 from hami_dra.api.resource import DeviceAttribute
 from hami_dra.api.semver import SemVer
 from hami_dra.api.short_texts import cached_if_short
 from hami_dra.cel import types as t
-from hami_dra.cel import validate
-from hami_dra.cel.checker import check, shown
+from hami_dra.cel.checker import shown
 from hami_dra.cel.device import DeviceInput
 from hami_dra.cel.environment import Features
 from hami_dra.cel.errors import CelError, CompileError, CostExceeded, EvaluationError
 from hami_dra.cel.meter import Meter
-from hami_dra.cel.parser import parse
-from hami_dra.cel.selector import Selector
+from hami_dra.cel.selector import Selector, checked
 from hami_dra.cel.values import type_name
 
 _SCALARS: Final = (t.BOOL, t.INT, t.STRING, t.SEMVER, t.ANY, t.DYN)
@@ -31,21 +31,17 @@ _FIELDS: Final[dict[type, tuple[str, str]]] = {
 """Python type → field of DeviceAttribute for one value, and for a list of values."""
 
 
-class DerivedAttribute:
-    """A compiled expression. Immutable."""
+class DerivedAttribute(Struct, frozen=True, eq=False):
+    """A compiled expression."""
 
-    __slots__ = ("_program", "expression")
-
-    def __init__(self, expression: str, program: Selector) -> None:
-        self.expression: Final = expression
-        self._program: Final = program
+    program: Selector
 
     def evaluate(self, device: DeviceInput) -> DeviceAttribute:
         """Return the attribute of this device. Raises EvaluationError."""
         if device.problem:
             raise EvaluationError(device.problem)
         try:
-            value = self._program.run_metered(device, Meter())
+            value = self.program.run_metered(device, Meter())
         except (CelError, CostExceeded) as error:
             raise EvaluationError(str(error)) from None
         except RecursionError:
@@ -67,20 +63,15 @@ def compile_attribute(expression: str) -> DerivedAttribute:
 @cached_if_short(256, 512)
 def _compile(expression: str) -> DerivedAttribute | CompileError:
     try:
-        expression.encode()
-        tree = parse(expression)
-        slots = check(tree, expression, Features())
-        validate.validate(tree, expression)
+        tree, slots = checked(expression, Features())
         if not _allowed(tree.type):
             return CompileError(
                 "must evaluate to a primitive scalar (string, integer, boolean, semver) or a list of these scalars, "
                 f"not {shown(tree.type)}"
             )
-        return DerivedAttribute(expression, Selector(expression, tree, slots))
+        return DerivedAttribute(Selector(expression, tree, slots))
     except CompileError as error:
         return error
-    except UnicodeEncodeError:
-        return CompileError("compilation failed: the expression is not valid UTF-8")
     except RecursionError:
         return CompileError("compilation failed: ERROR: <input>:-1:0: max recursion depth exceeded")
 
@@ -91,7 +82,7 @@ def _allowed(type_: t.Type) -> bool:
 
 def _attribute(value: Any) -> DeviceAttribute:
     if type(value) in _FIELDS:
-        return _of(_FIELDS[type(value)][0], _plain(value))
+        return DeviceAttribute(**{_FIELDS[type(value)][0]: _plain(value)})
     if type(value) is not list:
         raise EvaluationError(f"unsupported CEL return type: {type_name(value)}")
     element = type(value[0]) if value else str
@@ -102,11 +93,8 @@ def _attribute(value: Any) -> DeviceAttribute:
             raise EvaluationError(
                 f"expected list element at index {index} to be {type_name(value[0])}, got {type_name(each)}"
             )
-    return _of(_FIELDS[element][1], tuple(map(_plain, value)))
-
-
-def _of(field: str, value: Any) -> DeviceAttribute:
-    return DeviceAttribute(**{field: value})
+    values: Any = tuple(map(_plain, value))
+    return DeviceAttribute(**{_FIELDS[element][1]: values})
 
 
 def _plain(value: Any) -> Any:

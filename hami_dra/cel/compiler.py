@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hami_dra.cel import access, calls, folds, logic
-from hami_dra.cel.access import Run, Step
+from hami_dra.cel.access import FIRST_SLOT, Run, Step
 from hami_dra.cel.environment import TYPE_IDENTIFIERS
 from hami_dra.cel.errors import CelError, CompileError, no_such_overload
 from hami_dra.cel.tree import Call, Constant, Fold, Ident, ListLiteral, MapLiteral, Node, Select
-from hami_dra.cel.values import EMPTY, MISSING, NONE, Optional, TypeName, map_key, show
+from hami_dra.cel.values import EMPTY, MISSING, Optional, TypeName, map_key, show
 
-SLOT_OFFSET: Final = 2  # device and meter come first
 _CHAIN_CALLS: Final = {"_[_]", "_[?_]", "_?._"}
 _LIST_PRICE: Final = 10
 _MAP_PRICE: Final = 30
@@ -149,7 +148,7 @@ class Compiler:
             return self.compile(node)
         if node.slot < 0:
             return lambda env: env[0].whole
-        index = node.slot + SLOT_OFFSET
+        index = node.slot + FIRST_SLOT
         value = self.lazy.get(node.slot)
         return folds.lazy_variable(index, value) if value else lambda env: env[index]
 
@@ -323,6 +322,3 @@ def _fused_presence(root: Node, steps: list[Step], name: str) -> Run | None:
         case ["capacity", domain]:
             return lambda env: name in env[0].capacity.get(domain, EMPTY)
     return None
-
-
-__all__ = ["NONE", "SLOT_OFFSET", "Compiler"]

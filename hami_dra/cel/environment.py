@@ -52,20 +52,7 @@ def device_fields(features: Features) -> dict[str, Type]:
 VARIABLES: Final = {"device": DEVICE}
 TYPE_IDENTIFIERS: Final = frozenset(
     [
-        "bool",
-        "bytes",
-        "double",
-        "int",
-        "list",
-        "map",
-        "null_type",
-        "string",
-        "type",
-        "uint",
-        "optional_type",
-        "net.IP",
-        "net.CIDR",
-        "google.protobuf.Duration",
-        "google.protobuf.Timestamp",
+        "bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type",
+        "net.IP", "net.CIDR", "google.protobuf.Duration", "google.protobuf.Timestamp",
     ]
-)
+)  # fmt: skip

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from hami_dra.cel.access import Run
+from msgspec import Struct
+
+from hami_dra.cel.access import FIRST_SLOT, Run
 from hami_dra.cel.errors import CelError, no_such_overload
 from hami_dra.cel.tree import Fold
 from hami_dra.cel.validate import children, walk
@@ -18,20 +20,16 @@ from hami_dra.cel.values import MISSING, key_value, map_key, show, type_name
 if TYPE_CHECKING:
     from hami_dra.cel.compiler import Compiler
 
-_FIRST_SLOT: Final = 2
 _UNSET: Final = object()
 _RESULT: Final = 1  # reading the accumulator at the end
 _COMPARE: Final = 1  # exists_one compares it
 _NODES_OF_A_STEP: Final = 4
 
 
-class _Failed:
+class _Failed(Struct, eq=False):
     """A bound value that could not be computed: every use of it raises the error again."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: CelError) -> None:
-        self.error = error
+    error: CelError
 
 
 def lazy_variable(index: int, code: Run) -> Run:
@@ -77,7 +75,7 @@ Body = Callable[[list[Any], Iterable[Any]], Any]
 
 
 def _bind(compiler: Compiler, node: Fold) -> Run:
-    index = node.slot + _FIRST_SLOT
+    index = node.slot + FIRST_SLOT
     compiler.lazy[node.slot] = compiler.compile(node.over)
     result = compiler.compile(node.step)
 
@@ -94,7 +92,7 @@ def _loop(over: Run, node: Fold, body: Body) -> Run:
     `body` gets a generator that does so. Each iteration counts as work, because much of what a body
     may contain has no price.
     """
-    first = node.slot + _FIRST_SLOT
+    first = node.slot + FIRST_SLOT
     two = node.variable2 is not None
     steps = 1 + sum(1 for part in children(node)[1:] for _ in walk(part)) // _NODES_OF_A_STEP
 
@@ -204,7 +202,7 @@ def _collect(predicate: Run | None, step: Run, price: int) -> Body:
 
 
 def _insert(predicate: Run | None, step: Run, node: Fold) -> Body:
-    slot = node.slot + _FIRST_SLOT
+    slot = node.slot + FIRST_SLOT
     price = 3 if node.keyed else 2  # the accumulator, the key, the call
 
     def body(env: list[Any], elements: Iterable[Any]) -> dict[Any, Any]:

@@ -48,16 +48,13 @@ SHORT: Final = Limits(cost=120_000, allocation=960_000, work=24_000)
 """About an eighth of `KUBERNETES`, 20 ms or less an evaluation: for callers that must stay responsive."""
 
 
-class Meter:
+class Meter(Struct, eq=False):
     """Counts the cost of one evaluation."""
 
-    __slots__ = ("allocated", "cost", "limits", "worked")
-
-    def __init__(self, limits: Limits = KUBERNETES) -> None:
-        self.cost = 0
-        self.allocated = 0
-        self.worked = 0
-        self.limits = limits
+    limits: Limits = KUBERNETES
+    cost: int = 0
+    allocated: int = 0
+    worked: int = 0
 
     def spend(self, cost: int) -> None:
         """Add a cost. Raises CostExceeded."""

@@ -18,25 +18,10 @@ MAX_DEPTH: Final = 250  # of nested expressions, and of operators, selections an
 
 _RESERVED: Final = frozenset(
     [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
+        "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+        "namespace", "return", "var", "void", "while",
     ]
-)
+)  # fmt: skip
 _RELATIONS: Final = {"<", "<=", ">", ">=", "==", "!=", "in"}
 _PRECEDENCE: Final = {
     "||": 1, "&&": 2, **dict.fromkeys(_RELATIONS, 3), "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,

@@ -111,18 +111,25 @@ def compile_selector(expression: str, *, features: Features = Features()) -> Sel
     return outcome
 
 
-def _compiled(expression: str, features: Features) -> Selector | CompileError:
+def checked(expression: str, features: Features) -> tuple[Node, int]:
+    """Return the checked tree, and how many slots its variables need. Raises CompileError."""
     try:
         expression.encode()
-        tree = parse(expression)
-        slots = check(tree, expression, features)
-        validate.validate(tree, expression)
+    except UnicodeEncodeError:
+        raise CompileError("compilation failed: the expression is not valid UTF-8") from None
+    tree = parse(expression)
+    slots = check(tree, expression, features)
+    validate.validate(tree, expression)
+    return tree, slots
+
+
+def _compiled(expression: str, features: Features) -> Selector | CompileError:
+    try:
+        tree, slots = checked(expression, features)
         require_condition(tree, features)
         return Selector(expression, tree, slots)
     except CompileError as error:
         return error
-    except UnicodeEncodeError:
-        return CompileError("compilation failed: the expression is not valid UTF-8")
 
 
 _compile = lru_cache(maxsize=256)(_compiled)

@@ -16,6 +16,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import Struct
+
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.semver import SemVer
 from hami_dra.cel.errors import CelError, no_such_overload
@@ -50,32 +52,23 @@ class Duration(int):
     __slots__ = ()
 
 
-class Timestamp:
+class Timestamp(Struct, eq=False):
     """An instant, and the offset from UTC that it was written with (used only in its text)."""
 
-    __slots__ = ("nanos", "offset_seconds")
-
-    def __init__(self, nanos: int, offset_seconds: int = 0) -> None:
-        self.nanos = nanos
-        self.offset_seconds = offset_seconds
+    nanos: int
+    offset_seconds: int = 0
 
 
-class TypeName:
+class TypeName(Struct, eq=False):
     """A type as a value: `int`, or the result of type(x)."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
-class Optional:
+class Optional(Struct, eq=False):
     """optional.of(value), or optional.none() where value is MISSING."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 class SumQuantity(Quantity, frozen=True, eq=False):

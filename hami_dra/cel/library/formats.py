@@ -9,11 +9,16 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final
 
+from msgspec import Struct
+
 from hami_dra.cel import meter
 from hami_dra.cel.library.formatting import go_quote
 from hami_dra.cel.library.registry import cost_by_name, function, method
 from hami_dra.cel.library.urls import BadURL, parse_request
 from hami_dra.cel.values import NONE, TYPE_NAMES, Optional
+
+Check = Callable[[str], list[str]]
+"""Returns the problems of a text."""
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = _LABEL + "(\\." + _LABEL + ")*"
@@ -27,21 +32,12 @@ _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))")
 
 
-class Format:
-    """A named format; equal by name. `pattern_size` is only for the price of a validation."""
+class Format(Struct, frozen=True, eq=False):
+    """A named format, of which there is one. `pattern_size` is only for the price of a validation."""
 
-    __slots__ = ("name", "pattern_size", "problems")
-
-    def __init__(self, name: str, problems: Callable[[str], list[str]], pattern_size: int) -> None:
-        self.name = name
-        self.problems = problems
-        self.pattern_size = pattern_size
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Format) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    name: str
+    problems: Check
+    pattern_size: int
 
 
 TYPE_NAMES[Format] = "kubernetes.NamedFormat"
@@ -56,53 +52,44 @@ def _too_long(text: str, limit: int) -> list[str]:
     return [f"must be no more than {limit} characters"] if len(text.encode()) > limit else []
 
 
+def _matching(pattern: str, problem: str, *examples: str, limit: int = 63) -> Check:
+    explained = _against(problem, pattern, *examples)
+    return lambda text: _too_long(text, limit) + ([] if re.fullmatch(pattern, text) else [explained])
+
+
+_plain_label_problems: Final = _matching(
+    _LABEL,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character",
+    "my-name",
+    "123-abc",
+)
+_subdomain_problems: Final = _matching(
+    _SUBDOMAIN,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character",
+    "example.com",
+    limit=253,
+)
+_label_1035_problems: Final = _matching(
+    _LABEL_1035,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+    "start with an alphabetic character, and end with an alphanumeric character",
+    "my-name",
+    "abc-123",
+)
+_label_value_problems: Final = _matching(
+    f"({_KEY})?", "a valid label must be an empty string or " + _KEY_PROBLEM[5:], "MyValue", "my_value", "12345"
+)
+
+
 def _label_problems(text: str) -> list[str]:
-    problems = _too_long(text, 63)
-    if not re.fullmatch(_LABEL, text):
-        problems.append(
-            "must not contain dots"
-            if re.fullmatch(_SUBDOMAIN, text)
-            else _against(
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-                "and must start and end with an alphanumeric character",
-                _LABEL,
-                "my-name",
-                "123-abc",
-            )
-        )
-    return problems
+    if "." in text and re.fullmatch(_SUBDOMAIN, text):
+        return [*_too_long(text, 63), "must not contain dots"]
+    return _plain_label_problems(text)
 
 
-def _subdomain_problems(text: str) -> list[str]:
-    problems = _too_long(text, 253)
-    if not re.fullmatch(_SUBDOMAIN, text):
-        problems.append(
-            _against(
-                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-                "and must start and end with an alphanumeric character",
-                _SUBDOMAIN,
-                "example.com",
-            )
-        )
-    return problems
-
-
-def _label_1035_problems(text: str) -> list[str]:
-    problems = _too_long(text, 63)
-    if not re.fullmatch(_LABEL_1035, text):
-        problems.append(
-            _against(
-                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-                "start with an alphabetic character, and end with an alphanumeric character",
-                _LABEL_1035,
-                "my-name",
-                "abc-123",
-            )
-        )
-    return problems
-
-
-def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+def _prefix(check: Check) -> Check:
     """Return the check for a prefix of a generated name, which may end in a dash.
 
     As in Kubernetes, the letter before the dash is dropped, too.
@@ -124,21 +111,6 @@ def _qualified_name_problems(text: str) -> list[str]:
     problems += ["name part " + problem for problem in (_too_long(name, 63) if name else ["must be non-empty"])]
     if not re.fullmatch(_KEY, name):
         problems.append("name part " + _against(_KEY_PROBLEM, _KEY, *examples))
-    return problems
-
-
-def _label_value_problems(text: str) -> list[str]:
-    problems = _too_long(text, 63)
-    if not re.fullmatch(f"({_KEY})?", text):
-        problems.append(
-            _against(
-                "a valid label must be an empty string or " + _KEY_PROBLEM[5:],
-                f"({_KEY})?",
-                "MyValue",
-                "my_value",
-                "12345",
-            )
-        )
     return problems
 
 
@@ -175,7 +147,7 @@ def _is_datetime(text: str) -> bool:
     return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
-def _problem_unless(test: Callable[[str], bool], problem: str) -> Callable[[str], list[str]]:
+def _problem_unless(test: Callable[[str], bool], problem: str) -> Check:
     return lambda text: [] if test(text) else [problem]
 
 

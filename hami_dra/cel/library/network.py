@@ -4,6 +4,8 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Any, Final
 
+from msgspec import Struct
+
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import go_quote
@@ -14,52 +16,27 @@ _LONGEST: Final = 100  # characters; no address is longer
 _PREFIX_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
-class IP:
-    """An address."""
-
-    __slots__ = ("address",)
-
-    def __init__(self, address: IPv4Address | IPv6Address) -> None:
-        self.address = address
+class IP(Struct, frozen=True):
+    address: IPv4Address | IPv6Address
 
     @property
     def cost_size(self) -> int:
         return self.address.max_prefixlen // 8
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IP) and self.address == other.address
 
-    def __hash__(self) -> int:
-        return hash(self.address)
-
-
-class CIDR:
+class CIDR(Struct, frozen=True):
     """An address and a prefix length; the bits behind the prefix are kept."""
 
-    __slots__ = ("address", "bits")
-
-    def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
-        self.address = address
-        self.bits = bits
+    address: IPv4Address | IPv6Address
+    bits: int
 
     @property
     def cost_size(self) -> int:
         return (self.bits + 7) // 8
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CIDR) and self.address == other.address and self.bits == other.bits
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.bits))
-
-    def network(self, bits: int) -> int:
-        """Return the first `bits` bits of the address."""
-        return int(self.address) >> (self.address.max_prefixlen - bits)
-
     def contains(self, address: IPv4Address | IPv6Address) -> bool:
-        return address.version == self.address.version and int(address) >> (
-            address.max_prefixlen - self.bits
-        ) == self.network(self.bits)
+        rest = self.address.max_prefixlen - self.bits
+        return address.version == self.address.version and int(address) >> rest == int(self.address) >> rest
 
     def includes(self, other: "CIDR") -> bool:
         return self.bits <= other.bits and self.contains(other.address)
@@ -137,12 +114,9 @@ function("isIP", "string -> bool")(parses(parse_ip, CelError))
 function("ip.isCanonical", "string -> bool")(lambda text: str(parse_ip(text)) == text)
 function("string", "IP -> string", conversion=True)(lambda value: str(value.address))
 method("family", "IP -> int")(lambda value: value.address.version)
-method("isUnspecified", "IP -> bool")(lambda value: int(value.address) == 0)
-
-
-@method("isLoopback", "IP -> bool")
-def is_loopback(value: IP) -> bool:
-    return value.address.packed[0] == 127 if value.address.version == 4 else int(value.address) == 1
+method("isUnspecified", "IP -> bool")(lambda value: value.address.is_unspecified)
+method("isLoopback", "IP -> bool")(lambda value: value.address.is_loopback)
+method("isLinkLocalUnicast", "IP -> bool")(lambda value: value.address.is_link_local)
 
 
 @method("isLinkLocalMulticast", "IP -> bool")
@@ -153,24 +127,11 @@ def is_link_local_multicast(value: IP) -> bool:
     return packed[0] == 0xFF and packed[1] & 0x0F == 0x02
 
 
-@method("isLinkLocalUnicast", "IP -> bool")
-def is_link_local_unicast(value: IP) -> bool:
-    packed = value.address.packed
-    if value.address.version == 4:
-        return packed[:2] == b"\xa9\xfe"
-    return packed[0] == 0xFE and packed[1] & 0xC0 == 0x80
-
-
 @method("isGlobalUnicast", "IP -> bool")
 def is_global_unicast(value: IP) -> bool:
-    packed = value.address.packed
-    if value.address.version == 4:
-        multicast = 224 <= packed[0] <= 239
-        if packed == b"\xff\xff\xff\xff":
-            return False
-    else:
-        multicast = packed[0] == 0xFF
-    return not (multicast or int(value.address) == 0 or is_loopback(value) or is_link_local_unicast(value))
+    at = value.address
+    local = at.is_unspecified or at.is_loopback or at.is_link_local
+    return not (local or at.is_multicast or at == IPv4Address("255.255.255.255"))
 
 
 function("cidr", "string -> CIDR")(_parse_cidr)

@@ -5,6 +5,7 @@ As in Go, texts are handled as bytes, and decoded at the end.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 
@@ -33,21 +34,19 @@ class BadURL(ValueError):
     """Go's url.Error, without the operation."""
 
 
+@dataclass(slots=True, eq=False)
 class URL:
     """The parts of an absolute URL, or of a path that starts with a slash; decoded unless said otherwise."""
 
-    __slots__ = ("force_query", "fragment", "host", "omit_host", "opaque", "path", "query", "scheme", "user")
-
-    def __init__(self) -> None:
-        self.scheme = b""
-        self.opaque = b""  # encoded
-        self.user: tuple[bytes, bytes | None] | None = None
-        self.host = b""
-        self.path = b""  # encoded, see _encoded
-        self.query = b""  # encoded
-        self.fragment = b""  # encoded
-        self.force_query = False
-        self.omit_host = False
+    scheme: bytes = b""
+    opaque: bytes = b""  # encoded
+    user: tuple[bytes, bytes | None] | None = None
+    host: bytes = b""
+    path: bytes = b""  # encoded, see _encoded
+    query: bytes = b""  # encoded
+    fragment: bytes = b""  # encoded
+    force_query: bool = False
+    omit_host: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, URL) and self.text() == other.text()
