@@ -91,63 +91,47 @@ def _settle_template(template: resource.ResourceClaimTemplate) -> str:
     return problem
 
 
+def _of_metadata(name: str, group: str, plural: str, version: str = "v1", *, namespaced: bool = True) -> Kind[Object]:
+    return Kind(name, group, version, plural, namespaced, Object)
+
+
+def _pod_group(group: str, version: str, read: type[T], reduce: Callable[[T, str], None]) -> Kind[T]:
+    return Kind("PodGroup", group, version, "podgroups", True, read, None, reduce, MOST_SMALL_WEIGHT)
+
+
 POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts, reduce_pod)
 NODE = Kind("Node", "", "v1", "nodes", False, core.Node, share_node_parts)
 NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace, None, reduce_other, MOST_SMALL_WEIGHT)
 RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota, None, reduce_quota)
 SECRET = Kind("Secret", "", "v1", "secrets", True, core.Secret)
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps", True, core.ConfigMap)
-SERVICE_ACCOUNT: Kind[Object] = Kind("ServiceAccount", "", "v1", "serviceaccounts", True, Object)
-SERVICE: Kind[Object] = Kind("Service", "", "v1", "services", True, Object)
-PRIORITY_CLASS = Kind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", False, core.PriorityClass)
+SERVICE_ACCOUNT = _of_metadata("ServiceAccount", "", "serviceaccounts")
+SERVICE = _of_metadata("Service", "", "services")
+_SCHEDULING = "scheduling.k8s.io"
+PRIORITY_CLASS = Kind("PriorityClass", _SCHEDULING, "v1", "priorityclasses", False, core.PriorityClass)
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", True, core.Lease)
-EVENT: Kind[Object] = Kind("Event", "events.k8s.io", "v1", "events", True, Object)
-
-RESOURCE_SLICE = Kind(
-    "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice, share_parts
-)
+EVENT = _of_metadata("Event", "events.k8s.io", "events")
+_DRA = "resource.k8s.io"
+RESOURCE_SLICE = Kind("ResourceSlice", _DRA, "v1", "resourceslices", False, resource.ResourceSlice, share_parts)
 RESOURCE_CLAIM = Kind(
-    "ResourceClaim",
-    "resource.k8s.io",
-    "v1",
-    "resourceclaims",
-    True,
-    resource.ResourceClaim,
-    _settle_claim,
-    reduce_claim,
+    "ResourceClaim", _DRA, "v1", "resourceclaims", True, resource.ResourceClaim, _settle_claim, reduce_claim
 )
 RESOURCE_CLAIM_TEMPLATE = Kind(
-    "ResourceClaimTemplate",
-    "resource.k8s.io",
-    "v1",
-    "resourceclaimtemplates",
-    True,
-    resource.ResourceClaimTemplate,
-    _settle_template,
-    reduce_template,
-)
-DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass, settle_class)
-DEVICE_TAINT_RULE = Kind(
-    "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", False, resource.DeviceTaintRule
-)
+    "ResourceClaimTemplate", _DRA, "v1", "resourceclaimtemplates", True,
+    resource.ResourceClaimTemplate, _settle_template, reduce_template,
+)  # fmt: skip
+DEVICE_CLASS = Kind("DeviceClass", _DRA, "v1", "deviceclasses", False, resource.DeviceClass, settle_class)
+DEVICE_TAINT_RULE = Kind("DeviceTaintRule", _DRA, "v1", "devicetaintrules", False, resource.DeviceTaintRule)
 DEVICE_TAINT_RULE_V1BETA2 = Kind(
-    "DeviceTaintRule", "resource.k8s.io", "v1beta2", "devicetaintrules", False, resource.DeviceTaintRule
+    "DeviceTaintRule", _DRA, "v1beta2", "devicetaintrules", False, resource.DeviceTaintRule
 )
-
 PERSISTENT_VOLUME = Kind(
     "PersistentVolume", "", "v1", "persistentvolumes", False, storage.PersistentVolume, share_volume_parts
 )
 PERSISTENT_VOLUME_CLAIM = Kind(
-    "PersistentVolumeClaim",
-    "",
-    "v1",
-    "persistentvolumeclaims",
-    True,
-    storage.PersistentVolumeClaim,
-    share_volume_claim_parts,
-    reduce_volume_claim,
-    MOST_VOLUME_CLAIM_WEIGHT,
-)
+    "PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True,
+    storage.PersistentVolumeClaim, share_volume_claim_parts, reduce_volume_claim, MOST_VOLUME_CLAIM_WEIGHT,
+)  # fmt: skip
 _STORAGE = "storage.k8s.io"
 STORAGE_CLASS = Kind("StorageClass", _STORAGE, "v1", "storageclasses", False, storage.StorageClass)
 CSI_NODE = Kind("CSINode", _STORAGE, "v1", "csinodes", False, storage.CSINode, share_csi_node_parts)
@@ -156,102 +140,46 @@ CSI_STORAGE_CAPACITY = Kind(
     "CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities", True, storage.CSIStorageCapacity
 )
 VOLUME_ATTACHMENT = Kind("VolumeAttachment", _STORAGE, "v1", "volumeattachments", False, storage.VolumeAttachment)
-
-POD_GROUP = Kind(
-    "PodGroup",
-    "scheduling.k8s.io",
-    "v1beta1",
-    "podgroups",
-    True,
-    podgroups.PodGroup,
-    None,
-    reduce_pod_group,
-    MOST_SMALL_WEIGHT,
-)
-POD_GROUP_V1ALPHA2 = Kind(
-    "PodGroup",
-    "scheduling.k8s.io",
-    "v1alpha2",
-    "podgroups",
-    True,
-    podgroups.PodGroup,
-    None,
-    reduce_pod_group,
-    MOST_SMALL_WEIGHT,
-)
-COSCHEDULING_POD_GROUP = Kind(
-    "PodGroup",
-    "scheduling.x-k8s.io",
-    "v1alpha1",
-    "podgroups",
-    True,
-    podgroups.MinMemberPodGroup,
-    None,
-    reduce_other,
-    MOST_SMALL_WEIGHT,
-)
-VOLCANO_POD_GROUP = Kind(
-    "PodGroup",
-    "scheduling.volcano.sh",
-    "v1beta1",
-    "podgroups",
-    True,
-    podgroups.MinMemberPodGroup,
-    None,
-    reduce_other,
-    MOST_SMALL_WEIGHT,
-)
-
+POD_GROUP = _pod_group(_SCHEDULING, "v1beta1", podgroups.PodGroup, reduce_pod_group)
+POD_GROUP_V1ALPHA2 = _pod_group(_SCHEDULING, "v1alpha2", podgroups.PodGroup, reduce_pod_group)
+COSCHEDULING_POD_GROUP = _pod_group("scheduling.x-k8s.io", "v1alpha1", podgroups.MinMemberPodGroup, reduce_other)
+VOLCANO_POD_GROUP = _pod_group("scheduling.volcano.sh", "v1beta1", podgroups.MinMemberPodGroup, reduce_other)
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments", True, workloads.Workload)
 REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Workload)
 STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads.Workload)
 DAEMON_SET = Kind("DaemonSet", "apps", "v1", "daemonsets", True, workloads.Workload)
 JOB = Kind("Job", "batch", "v1", "jobs", True, workloads.Workload)
-CRON_JOB: Kind[Object] = Kind("CronJob", "batch", "v1", "cronjobs", True, Object)
-
-JOB_SET: Kind[Object] = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", True, Object)
-LEADER_WORKER_SET: Kind[Object] = Kind(
-    "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", True, Object
-)
-WORKLOAD: Kind[Object] = Kind("Workload", "scheduling.k8s.io", "v1beta1", "workloads", True, Object)
-
-RUNTIME_CLASS: Kind[Object] = Kind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", False, Object)
-CLUSTER_ROLE: Kind[Object] = Kind("ClusterRole", "rbac.authorization.k8s.io", "v1", "clusterroles", False, Object)
-CLUSTER_ROLE_BINDING: Kind[Object] = Kind(
-    "ClusterRoleBinding", "rbac.authorization.k8s.io", "v1", "clusterrolebindings", False, Object
-)
-ROLE: Kind[Object] = Kind("Role", "rbac.authorization.k8s.io", "v1", "roles", True, Object)
-ROLE_BINDING: Kind[Object] = Kind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings", True, Object)
-
+CRON_JOB = _of_metadata("CronJob", "batch", "cronjobs")
+JOB_SET = _of_metadata("JobSet", "jobset.x-k8s.io", "jobsets", "v1alpha2")
+LEADER_WORKER_SET = _of_metadata("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "leaderworkersets")
+WORKLOAD = _of_metadata("Workload", _SCHEDULING, "workloads", "v1beta1")
+RUNTIME_CLASS = _of_metadata("RuntimeClass", "node.k8s.io", "runtimeclasses", namespaced=False)
+_RBAC = "rbac.authorization.k8s.io"
+CLUSTER_ROLE = _of_metadata("ClusterRole", _RBAC, "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = _of_metadata("ClusterRoleBinding", _RBAC, "clusterrolebindings", namespaced=False)
+ROLE = _of_metadata("Role", _RBAC, "roles")
+ROLE_BINDING = _of_metadata("RoleBinding", _RBAC, "rolebindings")
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING_WEBHOOK: Kind[Object] = Kind(
-    "MutatingWebhookConfiguration", _ADMISSION, "v1", "mutatingwebhookconfigurations", False, Object
+MUTATING_WEBHOOK = _of_metadata(
+    "MutatingWebhookConfiguration", _ADMISSION, "mutatingwebhookconfigurations", namespaced=False
 )
-VALIDATING_WEBHOOK: Kind[Object] = Kind(
-    "ValidatingWebhookConfiguration", _ADMISSION, "v1", "validatingwebhookconfigurations", False, Object
+VALIDATING_WEBHOOK = _of_metadata(
+    "ValidatingWebhookConfiguration", _ADMISSION, "validatingwebhookconfigurations", namespaced=False
 )
-MUTATING_POLICY: Kind[Object] = Kind(
-    "MutatingAdmissionPolicy", _ADMISSION, "v1", "mutatingadmissionpolicies", False, Object
+MUTATING_POLICY = _of_metadata("MutatingAdmissionPolicy", _ADMISSION, "mutatingadmissionpolicies", namespaced=False)
+MUTATING_POLICY_BINDING = _of_metadata(
+    "MutatingAdmissionPolicyBinding", _ADMISSION, "mutatingadmissionpolicybindings", namespaced=False
 )
-MUTATING_POLICY_BINDING: Kind[Object] = Kind(
-    "MutatingAdmissionPolicyBinding", _ADMISSION, "v1", "mutatingadmissionpolicybindings", False, Object
+VALIDATING_POLICY = _of_metadata(
+    "ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", namespaced=False
 )
-VALIDATING_POLICY: Kind[Object] = Kind(
-    "ValidatingAdmissionPolicy", _ADMISSION, "v1", "validatingadmissionpolicies", False, Object
+VALIDATING_POLICY_BINDING = _of_metadata(
+    "ValidatingAdmissionPolicyBinding", _ADMISSION, "validatingadmissionpolicybindings", namespaced=False
 )
-VALIDATING_POLICY_BINDING: Kind[Object] = Kind(
-    "ValidatingAdmissionPolicyBinding", _ADMISSION, "v1", "validatingadmissionpolicybindings", False, Object
-)
-
 STORAGE: tuple[Kind[Any], ...] = (
-    STORAGE_CLASS,
-    CSI_DRIVER,
-    CSI_NODE,
-    CSI_STORAGE_CAPACITY,
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
+    STORAGE_CLASS, CSI_DRIVER, CSI_NODE, CSI_STORAGE_CAPACITY, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM,
     VOLUME_ATTACHMENT,
-)
+)  # fmt: skip
 """What volumes of pods are judged by; hami-dra works without any of them."""
 POD_GROUPS: tuple[Kind[Any], ...] = (POD_GROUP, POD_GROUP_V1ALPHA2, COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP)
 """Groups that pods are members of; most clusters serve some of them at most."""

@@ -52,13 +52,8 @@ _EMPTY: Final[dict[str, Any]] = {}
 """Shared; never changed."""
 _encode: Final = msgspec.json.Encoder().encode
 _OF_POD_SPEC: Final = (
-    "node_name",
-    "scheduler_name",
-    "preemption_policy",
-    "tolerations",
-    "scheduling_gates",
-    "resource_claims",
-)
+    "node_name", "scheduler_name", "preemption_policy", "tolerations", "scheduling_gates", "resource_claims",
+)  # fmt: skip
 
 
 def share_parts(slice_: ResourceSlice) -> str:

@@ -10,17 +10,8 @@ MAX_BYTES: Final = 1 << 50
 MAX_INDEX: Final = 4095
 
 _NOTHING: Final = {
-    "",
-    "-",
-    "n/a",
-    "na",
-    "none",
-    "null",
-    "unknown",
-    "not supported",
-    "invalid argument",
-    "unknown error",
-}
+    "", "-", "n/a", "na", "none", "null", "unknown", "not supported", "invalid argument", "unknown error",
+}  # fmt: skip
 UNITS: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
 """Unit → power of two. The tools write MB and GB and mean binary ones (neuron-ls: 96 GB for 96 x 2^30)."""
 AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")

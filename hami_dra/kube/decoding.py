@@ -52,18 +52,9 @@ _OF_TENANTS: Final = frozenset(
 _HTML: Final = "an HTML page instead of the answer of an API server: is a proxy or a login page in between?"
 _LOG_IN: Final = "the API server does not accept the token or certificate, which may have expired; log in again"
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
-    400: Invalid,
-    401: Forbidden,
-    403: Forbidden,
-    404: NotFound,
-    405: Invalid,
-    406: Invalid,
-    409: Conflict,
-    410: Gone,
-    413: Invalid,
-    415: Invalid,
-    422: Invalid,
-}
+    400: Invalid, 401: Forbidden, 403: Forbidden, 404: NotFound, 405: Invalid, 406: Invalid, 409: Conflict,
+    410: Gone, 413: Invalid, 415: Invalid, 422: Invalid,
+}  # fmt: skip
 
 
 class SpecChanged(Invalid):

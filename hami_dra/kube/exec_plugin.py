@@ -23,13 +23,9 @@ from hami_dra.api.errors import ConfigError
 
 _VERSIONS: Final = frozenset(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 _CLUSTER_FIELDS: Final = (
-    "server",
-    "tls-server-name",
-    "insecure-skip-tls-verify",
-    "certificate-authority-data",
-    "proxy-url",
+    "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
     "disable-compression",
-)
+)  # fmt: skip
 _CLUSTER_CONFIG: Final = "client.authentication.k8s.io/exec"
 """Name of the kubeconfig extension whose content the program receives as `spec.cluster.config`."""
 

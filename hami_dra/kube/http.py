@@ -10,7 +10,7 @@ carry ResourceClaims (docs/libraries.md).
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -115,13 +115,11 @@ class HttpCluster:
     async def list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
-        query = _selectors(label_selector, field_selector)
         self._own_writes.forget(kind)
-        try:
-            return await self._pages(kind, namespace, query, PageSize())
-        except Gone:
-            # The snapshot of the pages was compacted: list again, without pages.
-            return await self._pages(kind, namespace, query, None)
+        query = _selectors(label_selector, field_selector)
+        pages = await self._pages(kind, namespace, query, partial(read_page, kind))
+        broken = [each for page in pages for each in page.broken]
+        return Listing(_items(pages), pages[-1].metadata.resource_version, tuple(broken))
 
     async def resource_version(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -147,61 +145,42 @@ class HttpCluster:
         Items carry neither kind nor apiVersion. `on_page` is called after each page with the number
         of objects read and, if the server reports it, left.
         """
-        try:
-            return await self._raw_pages(kind, namespace, label_selector, PageSize(), on_page)
-        except Gone:
-            return await self._raw_pages(kind, namespace, label_selector, None, on_page)
+        return _items(await self._pages(kind, namespace, _selectors(label_selector, ""), read_json_page, on_page))
 
-    async def _raw_pages(
-        self,
-        kind: Kind[T],
-        namespace: str,
-        label_selector: str,
-        pages: PageSize | None,
-        on_page: Callable[[int, int], None],
-    ) -> Sequence[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        async for page in self._each_page(kind, namespace, _selectors(label_selector, ""), pages, read_json_page):
-            items.extend(page.items or ())
-            on_page(len(items), page.metadata.remaining_item_count or 0)
-        return items
-
-    async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str], pages: PageSize | None) -> Listing[T]:
-        """Return all objects. `pages` None: all in one answer."""
-        items: list[T] = []
-        broken: list[Broken] = []
-        version = ""
-        async for page in self._each_page(kind, namespace, query, pages, partial(read_page, kind)):
-            items.extend(page.items or ())
-            broken.extend(page.broken)
-            version = page.metadata.resource_version
-        return Listing(tuple(items), version, tuple(broken))
-
-    async def _each_page(
+    async def _pages(
         self,
         kind: Kind[T],
         namespace: str,
         query: Mapping[str, str],
-        pages: PageSize | None,
         read: Callable[[bytes], Page[Item]],
-    ) -> AsyncIterator[Page[Item]]:
+        on_page: Callable[[int, int], None] = lambda _read, _left: None,
+    ) -> Sequence[Page[Item]]:
         what = f"list {kind.plural}"
+        limits: PageSize | None = PageSize()
+        pages: list[Page[Item]] = []
         token = ""
         while True:
-            limit = {} if pages is None else {"limit": str(pages.limit)}
-            body = await self._transport.read(
-                what, kind.path(namespace), {**query, **limit, **({"continue": token} if token else {})}
-            )
+            limit = {} if limits is None else {"limit": str(limits.limit)}
+            position = {"continue": token} if token else {}
+            try:
+                body = await self._transport.read(what, kind.path(namespace), {**query, **limit, **position})
+            except Gone:
+                if limits is None:
+                    raise
+                # The snapshot of the pages was compacted: list again, without pages.
+                limits, pages, token = None, [], ""
+                continue
             try:
                 page = read(body)
             except msgspec.DecodeError as error:
                 raise Unavailable(f"{what}: the answer is not a list: {error}") from None
-            if pages is not None:
-                pages.learn(max(len(page.items or ()), len(page.broken)), len(body))
-            yield page
+            if limits is not None:
+                limits.learn(max(len(page.items or ()), len(page.broken)), len(body))
+            pages.append(page)
+            on_page(sum(len(each.items or ()) for each in pages), page.metadata.remaining_item_count or 0)
             token = page.metadata.continue_
             if not token:
-                return
+                return pages
 
     def watch(
         self,
@@ -218,7 +197,6 @@ class HttpCluster:
     async def watch_list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
-        """See `protocol.WatchLists`."""
         self._own_writes.forget(kind)
         return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
 
@@ -304,6 +282,10 @@ class HttpCluster:
 
     async def close(self) -> None:
         await self._transport.close()
+
+
+def _items(pages: Iterable[Page[Item]]) -> tuple[Item, ...]:
+    return tuple(item for page in pages for item in page.items or ())
 
 
 def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: str = "") -> tuple[str, str]:

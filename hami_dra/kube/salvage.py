@@ -26,14 +26,8 @@ from hami_dra.api.resource import (
 T = TypeVar("T")
 
 _TEXTS: Final = (
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "creationTimestamp",
-    "deletionTimestamp",
-)
+    "name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
+)  # fmt: skip
 
 
 def identity(document: Any) -> Object:

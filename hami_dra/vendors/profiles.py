@@ -24,42 +24,21 @@ FOREIGN: Final[tuple[DriverProfile, ...]] = (
     # kubernetes-sigs/dra-driver-nvidia-gpu: attributes in its own domain; memory, with the gate
     # ConsumableShares also shares
     DriverProfile(
-        driver="gpu.nvidia.com",
-        uuid="uuid",
-        product="productName",
-        index=None,
-        link_group=None,
-        links=None,
-        distance=None,
-        cores=None,
-        default_shares=HAMI_SLOTS,
+        driver="gpu.nvidia.com", uuid="uuid", product="productName", index=None, link_group=None, links=None,
+        distance=None, cores=None, default_shares=HAMI_SLOTS,
     ),
     # AWS' Neuron driver: whole devices without capacities, named neurondevice<N>
     DriverProfile(
-        driver="neuron.aws.com",
-        uuid=None,
-        product="instanceType",
-        index=None,
-        link_group="resource.aws.com/devicegroup4_id",
-        links=None,
-        distance=None,
-        memory=None,
-        cores=None,
+        driver="neuron.aws.com", uuid=None, product="instanceType", index=None,
+        link_group="resource.aws.com/devicegroup4_id", links=None, distance=None, memory=None, cores=None,
         shares=None,
     ),
     # Project-HAMi/k8s-dra-driver, the driver behind HAMi-DRA's webhook
     DriverProfile(
-        driver="hami-core-gpu.project-hami.io",
-        uuid="uuid",
-        product="productName",
-        index="minor",
-        link_group=None,
-        links=None,
-        distance=None,
-        shares=None,
-        default_shares=HAMI_SLOTS,
+        driver="hami-core-gpu.project-hami.io", uuid="uuid", product="productName", index="minor", link_group=None,
+        links=None, distance=None, shares=None, default_shares=HAMI_SLOTS,
     ),
-)
+)  # fmt: skip
 _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 
 

@@ -21,13 +21,8 @@ from hami_dra.vendors.quotas import QuotaName, Quotas
 
 ENTRY_POINTS: Final = "hami_dra.vendors"
 _OWN: Final[tuple[VendorPlugin, ...]] = (
-    nvidia.PLUGIN,
-    metax.PLUGIN,
-    neuron.PLUGIN,
-    enflame.PLUGIN,
-    kunlunxin.PLUGIN,
-    ascend.PLUGIN,
-)
+    nvidia.PLUGIN, metax.PLUGIN, neuron.PLUGIN, enflame.PLUGIN, kunlunxin.PLUGIN, ascend.PLUGIN,
+)  # fmt: skip
 
 
 def with_installed(own: tuple[VendorPlugin, ...]) -> tuple[VendorPlugin, ...]:

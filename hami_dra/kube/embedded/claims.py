@@ -18,12 +18,12 @@ controller is responsible for it.
 from typing import Any
 
 from hami_dra.api.core import Pod
-from hami_dra.api.kinds import RESOURCE_CLAIM_TEMPLATE
+from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.meta import controller_of
 from hami_dra.api.names import DELETE_PROTECTION, POD_CLAIM_NAME
 from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.kube.embedded.copies import Copies, claim_names, consumer_uids
+from hami_dra.kube.embedded.copies import Copies, claim_names, consumer_uids, owner_reference
 from hami_dra.kube.embedded.worker import Worker
 
 
@@ -34,7 +34,8 @@ class ClaimController:
         self.pods = Worker("claims of pod", self._sync_pod)
         self.claims = Worker("claim", self._sync_claim)
         copies.pods.listeners.append(self._pod_changed)
-        copies.claims.listeners.append(self._claim_changed)
+        copies.claims.on_present(lambda claim: self.claims.add(claim.key))
+        copies.claims.on_change(lambda claim: self.pods.add_all(copies.pods_of(claim)))
         copies.templates.on_present(
             lambda template: self.pods.add_all(pod.key for pod in copies.pods.store.find("template", template.key))
         )
@@ -51,13 +52,6 @@ class ClaimController:
         uid = (new or old).metadata.uid  # type: ignore[union-attr]  # one of the two exists
         for index in ("consumer", "owner"):
             self.claims.add_all(claim.key for claim in self._copies.claims.store.find(index, uid))
-
-    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        claim = new or old
-        assert claim is not None
-        if new is not None:
-            self.claims.add(new.key)
-        self.pods.add_all(pod.key for pod in self._copies.pods.store.find("claim", claim.key))
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -94,16 +88,7 @@ class ClaimController:
                 "generateName": f"{pod.metadata.name}-{entry}-",
                 "labels": meta.get("labels") or {},
                 "annotations": {**(meta.get("annotations") or {}), POD_CLAIM_NAME: entry},
-                "ownerReferences": [
-                    {
-                        "apiVersion": "v1",
-                        "kind": "Pod",
-                        "name": pod.metadata.name,
-                        "uid": pod.metadata.uid,
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
+                "ownerReferences": [owner_reference(POD, pod)],
             },
             "spec": wanted["spec"],
         }

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.kube.embedded.api_server import MemoryCluster
@@ -21,6 +22,13 @@ def claim_names(pod: Pod) -> dict[str, str | None]:
 
 def claim_keys(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace}/{name}" for name in claim_names(pod).values() if name]
+
+
+def owner_reference(kind: Kind[Any], owner: Object) -> dict[str, Any]:
+    """Return the reference to an object that controls another one."""
+    meta = owner.metadata
+    named = {"apiVersion": kind.api_version, "kind": kind.name, "name": meta.name, "uid": meta.uid}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 def consumer_uids(claim: ResourceClaim) -> list[str]:
@@ -72,6 +80,10 @@ class Copies(Struct):
 
     def pod_by_uid(self, uid: str) -> Pod | None:
         return next(iter(self.pods.store.find("uid", uid)), None)
+
+    def pods_of(self, claim: ResourceClaim) -> list[str]:
+        """Return the keys of the pods that use a claim."""
+        return [pod.key for pod in self.pods.store.find("claim", claim.key)]
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim | None]:
         """Return the pod's claims in its order; None for each one that does not exist (yet)."""

@@ -5,7 +5,6 @@ Pods never finish on their own.
 
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.embedded.copies import Copies, consumer_uids
 from hami_dra.kube.embedded.worker import Worker
 
@@ -15,16 +14,11 @@ class Kubelet:
         self._copies = copies
         self.worker = Worker("run", self._sync)
         copies.pods.listeners.append(self._pod_changed)
-        copies.claims.listeners.append(self._claim_changed)
+        copies.claims.on_change(lambda claim: self.worker.add_all(copies.pods_of(claim)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
             self.worker.add(new.key)
-
-    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        claim = new or old
-        assert claim is not None
-        self.worker.add_all(pod.key for pod in self._copies.pods.store.find("claim", claim.key))
 
     async def _sync(self, key: str) -> None:
         pod = self._copies.pods.store.get(key)

@@ -36,7 +36,9 @@ class Scheduler:
         self._pending: dict[str, None] = {}
         self._used: dict[str, Amounts] = {}
         copies.pods.listeners.append(self._pod_changed)
-        copies.claims.listeners.append(self._claim_changed)
+        copies.claims.on_change(
+            lambda claim: self.worker.add_all(key for key in copies.pods_of(claim) if key in self._pending)
+        )
         copies.nodes.listeners.append(self._node_changed)
 
     # --- what wakes it ----------------------------------------------------------------------------
@@ -52,12 +54,6 @@ class Scheduler:
             self._pending.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two exists
             if old is not None and old.spec.node_name and (new is None or is_done(new)):
                 self.worker.add_all(self._pending)
-
-    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        claim = new or old
-        assert claim is not None
-        pods = self._copies.pods.store.find("claim", claim.key)
-        self.worker.add_all(pod.key for pod in pods if pod.key in self._pending)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None and (old is None or _offers(old) != _offers(new)):

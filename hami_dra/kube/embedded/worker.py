@@ -46,6 +46,10 @@ class WatchedStore(Generic[T]):
     def synced(self) -> None:
         pass
 
+    def on_change(self, act: Callable[[T], None]) -> None:
+        """Call `act` with every new state of an object, and with the last one when it is deleted."""
+        self.listeners.append(lambda old, new: act(new or old))  # type: ignore[arg-type]  # one of the two exists
+
     def on_present(self, act: Callable[[T], None]) -> None:
         """Call `act` with every new state of an existing object."""
         self.listeners.append(lambda _, new: act(new) if new is not None else None)
@@ -60,7 +64,6 @@ class WatchedStore(Generic[T]):
         )
 
     async def read(self, name: str, namespace: str) -> T:
-        """Return the object as the cluster has it now."""
         return self._observed(await self._cluster.get(self._kind, name, namespace))
 
     async def delete(self, item: Object) -> None:
@@ -105,13 +108,13 @@ class Worker:
         self._waiting[key] = None
         self._wake.set()
 
-    def _retry(self, key: str) -> None:
-        del self._timers[key]
-        self.add(key)
-
     def add_all(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.add(key)
+
+    def _retry(self, key: str) -> None:
+        del self._timers[key]
+        self.add(key)
 
     async def run(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from hami_dra.api.core import Node, Pod, PodSpec
 from hami_dra.api.kinds import Kind
 from hami_dra.api.podstate import is_finished
 from hami_dra.api.workloads import Workload
-from hami_dra.kube.embedded.copies import Copies
+from hami_dra.kube.embedded.copies import Copies, owner_reference
 from hami_dra.kube.embedded.fit import selected
 from hami_dra.kube.embedded.worker import WatchedStore, Worker
 from hami_dra.kube.protocol import AlreadyExists
@@ -41,12 +41,12 @@ class WorkloadController:
         self.watched: WatchedStore[Workload] = WatchedStore(copies.cluster, kind, uid=lambda item: [item.metadata.uid])
         self.worker = Worker(f"pods of {kind.name}", self._sync)
         self.watched.on_present(lambda workload: self.worker.add(workload.key))
-        copies.pods.listeners.append(self._pod_changed)
+        copies.pods.on_change(self._pod_changed)
         if kind == kinds.DAEMON_SET:
             copies.nodes.listeners.append(self._node_changed)
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        for owner in (new or old).metadata.owner_references:  # type: ignore[union-attr]  # one of the two exists
+    def _pod_changed(self, pod: Pod) -> None:
+        for owner in pod.metadata.owner_references:
             self.worker.add_all(item.key for item in self.watched.store.find("uid", owner.uid))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -105,16 +105,7 @@ class WorkloadController:
                 "name": name,
                 "labels": labels,
                 "annotations": (template.get("metadata") or {}).get("annotations") or {},
-                "ownerReferences": [
-                    {
-                        "apiVersion": self._kind.api_version,
-                        "kind": self._kind.name,
-                        "name": meta.name,
-                        "uid": meta.uid,
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
+                "ownerReferences": [owner_reference(self._kind, workload)],
             },
             "spec": self._pod_spec(template.get("spec") or {}, name.removeprefix(f"{meta.name}-")),
         }

@@ -25,13 +25,8 @@ TOOL: Final = replace(metax.TOOL, timeout=10.0)
 _DMON: Final = "mx-smi dmon"
 _ECC: Final = "mx-smi --count-ecc"
 _SHOW: Final = (
-    "--show-temperature",
-    "--show-board-power",
-    "--show-usage",
-    "--show-memory",
-    "--total-memory",
-    "--show-bdf",
-)
+    "--show-temperature", "--show-board-power", "--show-usage", "--show-memory", "--total-memory", "--show-bdf",
+)  # fmt: skip
 _LOOK: Final = ("dmon", *_SHOW, "--format", "csv", "-c", "1")
 _HOTTEST: Final = ("hottemp", "coretemp", "soctemp")
 """Columns with chip temperatures, in order of precedence."""

@@ -51,14 +51,9 @@ _LEGACY: Final = "libnvidia-nvvm70.so.*"
 """A library with its own version."""
 _TOOL_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin")
 _TOOLS: Final = (
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-    "nvidia-imex",
-    "nvidia-imex-ctl",
-)
+    "nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server",
+    "nvidia-imex", "nvidia-imex-ctl",
+)  # fmt: skip
 _FIRMWARE: Final = ("/lib/firmware/updates/nvidia", "/lib/firmware/nvidia")
 _FIRMWARE_FILES: Final = ("gsp*.bin", "ucodes*.bin")
 _SOCKETS: Final = ("/nvidia-persistenced/socket", "/nvidia-fabricmanager/socket")

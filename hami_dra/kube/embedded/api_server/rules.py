@@ -22,19 +22,9 @@ MAX_RESULTS: Final = 32
 _SHARE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _WITH_STATUS: Final = {
-    "pods",
-    "nodes",
-    "namespaces",
-    "resourceclaims",
-    "resourcequotas",
-    "services",
-    "deployments",
-    "replicasets",
-    "statefulsets",
-    "daemonsets",
-    "jobs",
-    "devicetaintrules",
-}
+    "pods", "nodes", "namespaces", "resourceclaims", "resourcequotas", "services", "deployments", "replicasets",
+    "statefulsets", "daemonsets", "jobs", "devicetaintrules",
+}  # fmt: skip
 _STATUS_KEPT_ON_CREATE: Final = {"nodes"}
 _SERVER_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _MUTABLE_POD_SPEC: Final = {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}

@@ -57,7 +57,7 @@ def optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]
     value = otherwise
     with tolerated(problem):
         value = read()
-    return value
+    return value  # noqa: RET504 (a tolerated failure leaves `otherwise`)
 
 
 class Calls:

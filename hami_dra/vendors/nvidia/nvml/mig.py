@@ -47,7 +47,7 @@ def _profile(library: Library, gpu: Handle, number: int, problem: Callable[[str]
     profile = None
     with tolerated(problem, f"MIG profile {number}: "):
         profile = library.mig_profile(gpu, number)
-    return profile
+    return profile  # noqa: RET504 (a tolerated failure leaves None)
 
 
 def _instances(
