@@ -337,7 +337,7 @@ def _offered(name: str, tree: ast.Module) -> set[str] | None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
         if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{name}."):
-            imported |= {alias.name for alias in node.names}
+            imported |= {alias.asname or alias.name for alias in node.names}
     return imported or None
 
 

@@ -17,18 +17,3 @@ from hami_dra.cel.errors import CompileError, CostLimitExceeded, EvaluationError
 from hami_dra.cel.lexer import quote
 from hami_dra.cel.meter import KUBERNETES, SHORT, Limits
 from hami_dra.cel.selector import Selector, compile_selector
-
-__all__ = [
-    "KUBERNETES",
-    "SHORT",
-    "CompileError",
-    "CostLimitExceeded",
-    "DeviceInput",
-    "EvaluationError",
-    "Features",
-    "Limits",
-    "Selector",
-    "compile_attribute",
-    "compile_selector",
-    "quote",
-]

@@ -7,5 +7,3 @@ program, `Exposition` renders them.
 from hami_dra.httpserver.exposition import Exposition, Rendered, SharedRender
 from hami_dra.httpserver.health import serving
 from hami_dra.httpserver.listening import Limits, listening
-
-__all__ = ["Exposition", "Limits", "Rendered", "SharedRender", "listening", "serving"]

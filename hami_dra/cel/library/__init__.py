@@ -17,11 +17,6 @@ from hami_dra.cel.library import (
 )
 from hami_dra.cel.library.registry import Overload, functions
 
-__all__ = [
-    "Overload", "authorizer", "conversions", "core", "formats", "formatting", "functions", "lists", "network",
-    "quantities", "text", "times", "urls",
-]  # fmt: skip
-
 _FIRST: Final = {
     "indexOf": "string",
     "lastIndexOf": "string",

@@ -3,5 +3,3 @@
 from hami_dra.driver.fleet.fleet_file import Version, follow, parse_fleet, read_fleet, version_of
 from hami_dra.driver.fleet.nodes import planned_nodes, pools_of
 from hami_dra.driver.fleet.run import Fleet
-
-__all__ = ["Fleet", "Version", "follow", "parse_fleet", "planned_nodes", "pools_of", "read_fleet", "version_of"]

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.metric_families import gauge
 from hami_dra.driver.node.tenants import HeldPartition
-from hami_dra.driver.prepare.records import Partition
+from hami_dra.driver.prepare import Partition
 
 _ZONE: Final = "vGPU"
 _CONTAINER: Final = (

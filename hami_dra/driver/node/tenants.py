@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from hami_dra.api import names
-from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Record, edits_of
-from hami_dra.driver.prepare.records import Partition
+from hami_dra.driver.prepare import ContainerView, GrantedDevice, Inventory, Partition, Record, edits_of
 from hami_dra.monitor.simulated import Load
 from hami_dra.monitor.usage import GrantedContainer
 

@@ -12,23 +12,6 @@ from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
 from hami_dra.driver.prepare.preparation import NodePreparation
-from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Partition, Record
 from hami_dra.driver.prepare.trees import remove_tree
 from hami_dra.driver.prepare.vanished import VanishedClaims
-
-__all__ = [
-    "ClaimStatusWriter",
-    "ContainerView",
-    "Files",
-    "GrantedDevice",
-    "Inventory",
-    "NodePreparation",
-    "PrepareError",
-    "Record",
-    "VanishedClaims",
-    "cdi_kind",
-    "edits_of",
-    "inventory_of",
-    "remove_tree",
-    "transactions_of",
-]

@@ -10,14 +10,3 @@ from hami_dra.driver.simulated.machines import (
     nodes_of_fabric,
     summary,
 )
-
-__all__ = [
-    "FabricMember",
-    "NotPublishedBy",
-    "UnknownMachine",
-    "foreign_devices",
-    "machine",
-    "machine_names",
-    "nodes_of_fabric",
-    "summary",
-]

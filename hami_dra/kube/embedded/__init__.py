@@ -4,5 +4,3 @@ and `EmbeddedControlPlane` the parts of its controllers, scheduler and kubelet t
 
 from hami_dra.kube.embedded.api_server import Admission, MemoryCluster, Request, default_kinds
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
-
-__all__ = ["Admission", "EmbeddedControlPlane", "MemoryCluster", "Request", "default_kinds"]

@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.reading import MAX_BYTES
 from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, joined
-from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlFailed
-from hami_dra.vendors.nvidia.nvml.calls import optional
+from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlFailed, optional
 from hami_dra.vendors.nvidia.nvml.library import Handle, Library
 
 T = TypeVar("T")

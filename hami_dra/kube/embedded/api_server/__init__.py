@@ -13,5 +13,3 @@ the checks per kind, `patches` the merging of bodies.
 
 from hami_dra.kube.embedded.api_server.cluster import MemoryCluster
 from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
-
-__all__ = ["Admission", "MemoryCluster", "Request", "default_kinds"]

@@ -3,7 +3,5 @@ packages use `backend` and `partitions`.
 """
 
 from hami_dra.vendors.nvidia.nvml.backend import NvmlBackend
-from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
+from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed, optional
 from hami_dra.vendors.nvidia.nvml.partitions import NvmlPartitioner
-
-__all__ = ["NvmlBackend", "NvmlFailed", "NvmlPartitioner"]
