@@ -76,7 +76,6 @@ class Declared(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """Return its long flag."""
         return self.option.flags[-1].partition("/")[0] if self.option.flags else f"--{self.name.replace('_', '-')}"
 
     @property

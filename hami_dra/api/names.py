@@ -170,7 +170,6 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
 
 
 def annotations_read(use: Read) -> frozenset[str]:
-    """Return the annotations that are read for this."""
     return frozenset(name for name, uses in ANNOTATIONS.items() if use in uses)
 
 

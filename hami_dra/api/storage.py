@@ -96,7 +96,6 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def storage_class(self) -> str:
-        """Return the name of the StorageClass that it requests, or an empty text."""
         return self.metadata.annotations.get(names.BETA_STORAGE_CLASS, self.spec.storage_class_name or "")
 
     @property

@@ -87,7 +87,6 @@ def _arguments(node: Call) -> list[Node]:
 
 
 def _only(node: Call) -> Overload | None:
-    """Return the overload if only one fits."""
     overload: Overload | None = node.overloads[0] if len(node.overloads) == 1 else None
     return overload
 

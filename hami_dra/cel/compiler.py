@@ -56,7 +56,6 @@ class Compiler:
         raise AssertionError(f"unknown node {node!r}")
 
     def paid(self, run: Run, price: int) -> Run:
-        """Return `run` with a fixed price."""
         if not self.metered or price == 0:
             return run
 

@@ -90,7 +90,6 @@ def scan(length: int, factor: float = 1) -> int:
 
 
 def pattern(text: Any, expression: Any) -> int:
-    """Return the price of a regular expression applied to a text."""
     return scan(1 + size(text)) * math.ceil(size(expression) * _PER_PATTERN_CHARACTER)
 
 
@@ -169,7 +168,6 @@ def size_of_second(args: Sequence[Any]) -> int:
 
 
 def build_list(length: int) -> int:
-    """Return the price of a new list."""
     return length + 1 + LIST
 
 

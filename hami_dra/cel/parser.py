@@ -5,6 +5,7 @@ Called by selector.compile_selector. Macros are expanded while parsing (macros.p
 resolved here.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from hami_dra.cel.errors import CompileError, located
@@ -214,34 +215,32 @@ class _Parser:
             raise located(self._source, at, "invalid int literal")
         return Constant(at, number)
 
-    def _list(self, bracket: Token) -> Node:
+    def _each(self, close: str) -> Iterator[bool]:
+        """Yield before each element of a list or map whether it is optional; end behind `close`."""
         self._next += 1
-        elements: list[Node] = []
-        optional: set[int] = set()
-        while self._tokens[self._next].kind not in {"]", ","}:
-            if self._accept("?"):
-                optional.add(len(elements))
-            elements.append(self.expression())
-            if not (self._tokens[self._next].kind == "," and self._tokens[self._next + 1].kind not in {"]", ","}):
+        while self._tokens[self._next].kind not in {close, ","}:
+            yield self._accept("?")
+            if not (self._tokens[self._next].kind == "," and self._tokens[self._next + 1].kind not in {close, ","}):
                 break
             self._next += 1
         self._accept(",")
-        self.expect("]")
+        self.expect(close)
+
+    def _list(self, bracket: Token) -> Node:
+        elements: list[Node] = []
+        optional: set[int] = set()
+        for is_optional in self._each("]"):
+            if is_optional:
+                optional.add(len(elements))
+            elements.append(self.expression())
         return self._nested(ListLiteral(bracket.at, elements, frozenset(optional)), elements, counts=False)
 
     def _map(self, brace: Token) -> Node:
-        self._next += 1
         entries: list[Entry] = []
-        while self._tokens[self._next].kind not in {"}", ","}:
-            optional = self._accept("?")
+        for optional in self._each("}"):
             key = self.expression()
             self.expect(":")
             entries.append(Entry(key, self.expression(), optional))
-            if not (self._tokens[self._next].kind == "," and self._tokens[self._next + 1].kind not in {"}", ","}):
-                break
-            self._next += 1
-        self._accept(",")
-        self.expect("}")
         children = [child for entry in entries for child in (entry.key, entry.value)]
         return self._nested(MapLiteral(brace.at, entries), children, counts=False)
 

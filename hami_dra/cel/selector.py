@@ -169,7 +169,6 @@ def worst_cost(nodes: list[Node]) -> float:
 
 
 def _is_built(node: Node) -> bool:
-    """Return whether the node builds a list or map at run time."""
     if isinstance(node, ListLiteral):
         return not all(isinstance(element, Constant) for element in node.elements)
     return isinstance(node, MapLiteral)

@@ -44,7 +44,6 @@ def unreadable(body: Mapping[str, Any]) -> Violation | None:
 
 
 def name_of(body: Mapping[str, Any]) -> str:
-    """Return the name of any object for messages."""
     meta = body.get("metadata")
     meta = meta if isinstance(meta, Mapping) else {}
     return str(meta.get("name") or meta.get("generateName") or "(no name)")

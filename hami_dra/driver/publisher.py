@@ -85,7 +85,6 @@ class Publisher:
         return self._wanted
 
     def published(self, key: PoolKey) -> list[ResourceSlice]:
-        """Return the slices of a pool as last seen."""
         return self._store.find("pool", _index(key))
 
     def want(self, pool: Pool) -> None:

@@ -27,7 +27,6 @@ TaintTimes = Mapping[TaintKey, str]
 
 
 def is_fenced(slices: Iterable[ResourceSlice]) -> bool:
-    """Return whether some published device carries the fence taint."""
     return any(
         taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
     )
@@ -38,7 +37,6 @@ def taint_key(device: Json, taint: Json) -> TaintKey:
 
 
 def times_of(devices: Iterable[Device]) -> dict[TaintKey, str]:
-    """Return the times of the taints of published devices."""
     return {
         TaintKey(device.name, taint.key, taint.value, taint.effect): taint.time_added
         for device in devices

@@ -56,7 +56,6 @@ class LoopGuard:
         return _Each(self, key)
 
     async def run(self, key: str, work: Awaitable[object]) -> None:
-        """Await the work on one object, for example in a task of its own."""
         with self.each(key):
             await work
 

@@ -85,7 +85,6 @@ def _patched(metadata: list[Field], wanted: Mapping[str, Any]) -> bytes:
 
 
 def _with(fields: list[Field], number: int, contents: Iterable[bytes]) -> list[Field]:
-    """Return the fields with all of that number replaced."""
     kept = [field for field in fields if field[0] != number]
     return kept + [(number, content, _field(number, content)) for content in contents]
 

@@ -78,7 +78,6 @@ class SideThread:
         await self._stop.wait()
 
     async def run(self, start: Start[T]) -> T:
-        """Run a coroutine in the thread; see `run_in`."""
         return await run_in(self._loop, start)
 
     @asynccontextmanager

@@ -122,7 +122,6 @@ def parse_driver_profile(raw: Any) -> DriverProfile:
 
 
 def driver_profile_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a file, for editors."""
     return msgspec.json.schema(DriverProfileFile)
 
 

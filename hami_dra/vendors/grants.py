@@ -146,7 +146,6 @@ class ByAmount:
         return {f"{self.device_name}-{card.name_number}": Site(card=card) for card in cards}
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return no assignment."""
         return {}
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002

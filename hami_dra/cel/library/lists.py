@@ -137,7 +137,6 @@ declare("flatten", "list(list(T)) -> list(T)", "list(dyn), int -> list(dyn)", me
 
 
 def flatten(counter: meter.Meter, values: Any, depth: Any = 1) -> list[Any]:
-    """Flatten any list, nested or not."""
     if type(values) is not list or type(depth) is not int:
         raise no_such_overload()
     if depth < 0:

@@ -149,7 +149,6 @@ class LeftoverWatch:
 
 
 def left_behind(listed: Sequence[RuntimePartition], card: str, held: HeldProfiles) -> list[RuntimePartition]:
-    """Return the idle partitions of a card that no claim can have."""
     used = Counter(each.profile for each in listed if not each.idle)
     return [each for each in listed if each.idle and used[each.profile] == held.get((card, each.profile), 0)]
 

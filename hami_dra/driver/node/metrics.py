@@ -58,7 +58,6 @@ class DriverMetrics:
             self.internal_errors.labels(loop)
 
     def internal_error(self, loop: str) -> None:
-        """Count an internal error; called by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
     def watch(

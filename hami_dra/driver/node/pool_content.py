@@ -110,7 +110,6 @@ def uuid_of(device: Json) -> str:
 
 
 def is_part(driver: str, device: Json) -> bool:
-    """Return whether the device is a partition of a card, which is published too."""
     vendor = vendor_of(driver)
     return vendor is not None and vendor.profile.partition in device["attributes"]
 

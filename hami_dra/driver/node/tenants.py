@@ -124,8 +124,6 @@ def held_partitions(records: Mapping[str, Record], inventory: Inventory | None) 
 
 
 def _by_place(records: Mapping[str, Record]) -> list[tuple[Record, GrantedDevice]]:
-    """Return what is held, by card and place on it."""
-
     def place(pair: tuple[Record, GrantedDevice]) -> tuple[tuple[int, int], str, int]:
         _, held = pair
         return held.numbers or (0, 0), held.card, held.partition.start if held.partition else 0

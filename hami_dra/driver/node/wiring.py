@@ -61,14 +61,12 @@ class Wiring(Struct, frozen=True, kw_only=True):
         return lambda runtime: self._plugin(cluster, metrics, runtime)
 
     def sampler(self, runtime: DriverRuntime) -> Sampler | None:
-        """Return the source of readings for the driver's cards."""
         if self.simulated is not None:
             return SimulatedSampler(runtime.loads, time.monotonic)
         backend = runtime.hardware.backend
         return plugin_of(backend.vendor).sampler(backend)
 
     def usage(self, runtime: DriverRuntime) -> UsageReader | None:
-        """Return the reader of what containers use of the driver's cards."""
         usage = plugin_of(runtime.vendor.name).usage
         return usage(self.settings.options, time.time) if usage is not None else None
 

@@ -101,7 +101,6 @@ def machine_names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> str:
-    """Return one line for people."""
     return _read(name).summary
 
 

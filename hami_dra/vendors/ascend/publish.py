@@ -88,7 +88,6 @@ def class_name(series: str, *, vnpu: bool = False) -> str:
 
 
 def card_name(card: Card) -> str:
-    """Return the name of the card's published device, and of its counters."""
     return f"npu-{card.name_number}"
 
 

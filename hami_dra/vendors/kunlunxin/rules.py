@@ -61,50 +61,6 @@ def parts_now(cards: Cards) -> Codes:
     return np.where(cards.slots_used > 0, now, 0).astype(np.uint8)
 
 
-def refuse(cards: Cards, ask: CardRequest) -> Codes:
-    """Return per card 0 or the number of the reason. In addition to the general rules for cores:
-
-    - A whole card is an idle one.
-    - A card is cut into slices of one size, and into no more than it holds.
-    """
-    codes = core_rules.refuse(cards, ask)
-    wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
-    held = now > 0
-    for wrong, reason in (
-        (held & (wanted == 1), names.EXCLUSIVE_CONFLICT),
-        (held & (wanted != now), names.MODE_NOT_FIT),
-        (held & (cards.slots_used >= now), names.CARD_TIME_SLICING_EXHAUSTED),
-    ):
-        codes[wrong & (codes == 0)] = NUMBER[reason]
-    return codes
-
-
-def states(cards: Cards, ask: CardRequest) -> Codes:
-    """Return the state of each card for `arrange`, as described at `_STATE`.
-
-    Shape (n,); the second half is meaningless for cards without a request.
-    """
-    found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
-    return found
-
-
-def arrange(node_view: NodeView) -> CandidateSets:
-    """Return all legal sets: those that the wings allow and that leave enough handles.
-
-    Cards that an earlier request of the pod is on come first, then those in the same wing, among
-    sets that lie alike.
-    """
-    view, handles = board_of(node_view.layout), _handles(node_view)
-    eligible, own = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.OWN)
-    legal = _legal(node_view, view, eligible, handles)
-    tiers = _tiers(node_view, view, _near(legal, view, own) if own else legal)
-    best = next(tiers, None)
-    if best is None:
-        possible = next(choices(view, eligible, node_view.count), None) is not None
-        return CandidateSets((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
-    return CandidateSets(chain([best], tiers))
-
-
 @lru_cache(maxsize=1_024)
 def board_of(layout: Layout) -> Board:
     return board(layout.index, layout.group, layout.lanes)
@@ -213,10 +169,42 @@ class Kunlunxin(Vendor):
         return (f"{node}-kunlun-{index}",)
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
-        return refuse(cards, ask)
+        """Return per card 0 or the number of the reason. In addition to the general rules for cores:
+
+        - A whole card is an idle one.
+        - A card is cut into slices of one size, and into no more than it holds.
+        """
+        codes = core_rules.refuse(cards, ask)
+        wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
+        held = now > 0
+        for wrong, reason in (
+            (held & (wanted == 1), names.EXCLUSIVE_CONFLICT),
+            (held & (wanted != now), names.MODE_NOT_FIT),
+            (held & (cards.slots_used >= now), names.CARD_TIME_SLICING_EXHAUSTED),
+        ):
+            codes[wrong & (codes == 0)] = NUMBER[reason]
+        return codes
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
-        return states(cards, ask)
+        """Return the state of each card for `arrange`, as described at `_STATE`.
+
+        Shape (n,); the second half is meaningless for cards without a request.
+        """
+        found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
+        return found
 
     def arrange(self, node_view: NodeView) -> CandidateSets:
-        return arrange(node_view)
+        """Return all legal sets: those that the wings allow and that leave enough handles.
+
+        Cards that an earlier request of the pod is on come first, then those in the same wing, among
+        sets that lie alike.
+        """
+        view, handles = board_of(node_view.layout), _handles(node_view)
+        eligible, own = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.OWN)
+        legal = _legal(node_view, view, eligible, handles)
+        tiers = _tiers(node_view, view, _near(legal, view, own) if own else legal)
+        best = next(tiers, None)
+        if best is None:
+            possible = next(choices(view, eligible, node_view.count), None) is not None
+            return CandidateSets((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
+        return CandidateSets(chain([best], tiers))

@@ -63,50 +63,12 @@ _ALLOCATED: Final = 10
 """`Final Score = (10 * allocatedScore) - lossScore`"""
 
 
-def refuse(cards: Cards, ask: CardRequest, qos: str, app: str = "") -> Codes:
-    """Return per card 0 or the number of the reason: tasks of another class or another QoS than its
-    tenants' (HAMi's first checks), then the general rules for cores.
-
-    A card without holders, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS.
-    A request for all cores is exempt; it is refused by any tenant all the same. An online task
-    takes no cores and has no QoS.
-    """
-    used = cards.slots_used > 0
-    if app == ONLINE:
-        codes = np.zeros(cards.index.shape, dtype=np.uint8)
-    else:
-        codes = core_rules.refuse(cards, ask)
-        another = used & (cards.mark != 0) & (cards.mark != mark_of(qos, app))
-        codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
-    wrong = (cards.mark >= _ONLINE_MARK) != bool(app)
-    if app == OFFLINE:
-        wrong |= cards.mark == _ONLINE_MARK
-    codes[used & wrong] = NUMBER[names.CARD_APP_CLASS_MISMATCH]
-    return codes
-
-
 def mark_of(qos: str, app: str = "") -> int:
     """Return a QoS and a class of tasks as `Cards.mark`. The ledger keeps the lowest mark of a
     card's tenants, so online comes before offline.
     """
     number = QOS_POLICIES.index(qos) + 1
     return {ONLINE: _ONLINE_MARK, OFFLINE: _ONLINE_MARK + number}.get(app, number)
-
-
-def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
-    """Return per card 1 if the request leaves no cores to others; if cores are not published, no memory."""
-    alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
-    states: Codes = alone.astype(np.uint8)
-    return states
-
-
-def states_of(cards: Cards, ask: CardRequest) -> Codes:
-    """Return per card whether the request leaves no cores to others (`_ALONE`), and for cards of
-    online and offline tasks also which (`_ONLINE`) and how many (from `_TENANT` on, at most 63).
-    """
-    tenants = np.minimum(cards.slots_used, _MOST_TENANTS) * _TENANT + np.where(cards.mark == _ONLINE_MARK, _ONLINE, 0)
-    classed = (cards.mark >= _ONLINE_MARK) & (cards.slots_used > 0)
-    return takes_all_cores(cards, ask) + np.where(classed, tenants, 0).astype(np.uint8)
 
 
 def online_tiers(node_view: NodeView) -> Iterator[CandidateTier]:
@@ -258,11 +220,39 @@ class Metax(Vendor):
         return (f"{node}-metax-{index}",)
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
+        """Return per card 0 or the number of the reason: tasks of another class or another QoS than its
+        tenants' (HAMi's first checks), then the general rules for cores.
+
+        A card without holders, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS.
+        A request for all cores is exempt; it is refused by any tenant all the same. An online task
+        takes no cores and has no QoS.
+        """
         own = MetaxPreferences.own(preferences)
-        return refuse(cards, ask, own.qos, own.app_class)
+        qos, app = own.qos, own.app_class
+        used = cards.slots_used > 0
+        if app == ONLINE:
+            codes = np.zeros(cards.index.shape, dtype=np.uint8)
+        else:
+            codes = core_rules.refuse(cards, ask)
+            another = used & (cards.mark != 0) & (cards.mark != mark_of(qos, app))
+            codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+        wrong = (cards.mark >= _ONLINE_MARK) != bool(app)
+        if app == OFFLINE:
+            wrong |= cards.mark == _ONLINE_MARK
+        codes[used & wrong] = NUMBER[names.CARD_APP_CLASS_MISMATCH]
+        return codes
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
-        return states_of(cards, ask)
+        """Return per card whether the request leaves no cores to others (`_ALONE`; if cores are not
+        published, no memory), and for cards of online and offline tasks also which (`_ONLINE`) and
+        how many (from `_TENANT` on, at most 63).
+        """
+        alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
+        online = np.where(cards.mark == _ONLINE_MARK, _ONLINE, 0)
+        tenants = np.minimum(cards.slots_used, _MOST_TENANTS) * _TENANT + online
+        classed = (cards.mark >= _ONLINE_MARK) & (cards.slots_used > 0)
+        states: Codes = alone.astype(np.uint8) + np.where(classed, tenants, 0).astype(np.uint8)
+        return states
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         tiers = arranged(node_view, MetaxPreferences.own(node_view.preferences))

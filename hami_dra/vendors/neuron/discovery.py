@@ -227,7 +227,6 @@ def _identity(serial: str, index: int, address: str) -> tuple[str, IdentitySourc
 
 
 def _trace(device: object) -> Trace:
-    """Return the trace of an unreadable device of the JSON list."""
     if not isinstance(device, dict):
         return Trace()
     number = device.get("neuron_device")

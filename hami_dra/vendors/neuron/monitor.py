@@ -199,7 +199,6 @@ def _check(group: Mapping[str, Any], value: object) -> None:
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.driver.simulated import machine
-from hami_dra.vendors.kunlunxin import rules
+from hami_dra.vendors.kunlunxin.rules import Kunlunxin
+from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
@@ -446,7 +447,7 @@ def refused(used, asked, *, cores_used=0, cores=25):
         mark=column(0),
     )
     ask = CardRequest(slots=column(1), cores=column(cores), memory=column(asked * GIB))
-    return CODES[rules.refuse(card, ask)[0]]
+    return CODES[Kunlunxin().refuse(card, ask, Preferences())[0]]
 
 
 @pytest.mark.parametrize(

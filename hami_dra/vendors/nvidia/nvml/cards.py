@@ -124,7 +124,6 @@ def _read_one(library: Library, index: int, reading: NvmlReading) -> None:
 
 
 def _trace(library: Library, index: int) -> Trace:
-    """Return the readable keys of a GPU."""
     uuid = ""
     with contextlib.suppress(NvmlFailed):
         uuid = library.uuid(library.gpu(index))
